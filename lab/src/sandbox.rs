@@ -8,12 +8,12 @@
 //! ways, and a `store` is one of several. A `seat` is the place of a client, and knows when its lease is over.
 
 mod action;
-mod etcd;
 mod lock_service;
 mod playing;
 mod redis;
 mod seat;
 mod settings;
+mod single_server;
 mod store;
 
 use serde::Serialize;

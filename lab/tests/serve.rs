@@ -171,9 +171,10 @@ fn parsed(text: &str) -> (Vec<Value>, Option<Value>) {
         let line = message.lines().find_map(|line| line.strip_prefix("data: "))?;
         Some(serde_json::from_str(line).unwrap())
     };
-    let (ends, events): (Vec<&str>, Vec<&str>) =
-        text.split("\n\n").partition(|message| message.starts_with("event: end"));
-    (events.into_iter().filter_map(data).collect(), ends.into_iter().find_map(data))
+    let (named, events): (Vec<&str>, Vec<&str>) =
+        text.split("\n\n").partition(|message| message.starts_with("event: "));
+    let end = named.into_iter().find(|message| message.starts_with("event: end"));
+    (events.into_iter().filter_map(data).collect(), end.and_then(data))
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ import { SANDBOX } from "./standing.mjs";
 /** Scenarios whose steps can be done in a sandbox, too. */
 const FORKABLE = [SANDBOX, "token-33-34", "never-saw-34"];
 const LEASE_MS = 10_000;
+const LOCKS_OF = { etcd: "etcd", zookeeper: "zookeeper", "lock-table": "postgres" };
 /** The name of the world that a fork began in. */
 export const ORIGINAL = "original";
 
@@ -31,7 +32,7 @@ export function forkAt({ events }, number) {
   const settings = {
     fence: world.checks === "tokens" ? "on" : "off",
     claims: (world.from ?? world.name).endsWith("claims-off") ? "off" : "on",
-    locks: world.events.some((event) => event.actor === "etcd") ? "etcd" : "redis",
+    locks: world.events.map(({ actor }) => LOCKS_OF[actor]).find(Boolean) ?? "redis",
     // Only the storage server counts versions.
     store: world.events.some(({ event, version }) => event === "read" && version === undefined) ? "postgres" : "sqlite",
     ttl_ms: isSandbox && ttl ? ttl : LEASE_MS,

@@ -11,7 +11,7 @@ const TIMEOUT_MS = 60_000;
 export class Live {
   starting = false;
 
-  constructor(find, address, scenarios, { shown, tell, setAddress }) {
+  constructor(find, address, scenarios, { shown, tell, claimed, setAddress }) {
     Object.assign(this, { find, address, shown, tell, setAddress });
     // The token leaves the address, so that nobody shares it by chance.
     if (address.has("token")) sessionStorage.setItem(TOKEN, address.get("token"));
@@ -22,6 +22,7 @@ export class Live {
     find("scenario").append(...names.map((name) => new Option(name)));
     const scenario = address.get("scenario") ?? names[0];
     if (names.includes(scenario)) find("scenario").value = scenario;
+    find("scenario").addEventListener("change", claimed);
     find("start").addEventListener("click", () => {
       const chosen = find("scenario").value;
       this.begin("/runs", { scenario: chosen }, chosen);
@@ -57,8 +58,9 @@ export class Live {
     const record = { scenario, holds: true, events: [...original.events], outcome: {}, original: original.world };
     const source = new EventSource(`/runs/${run}/events`);
     Object.assign(this, { source, run });
-    this.tell(text("starting"));
-    source.onopen = () => this.tell(record.events.length > original.events.length ? "" : text("starting"));
+    this.tell(text("starting"), false);
+    source.onopen = () => this.tell(record.events.length > original.events.length ? "" : text("starting"), false);
+    source.addEventListener("age", ({ data }) => (this.lastAt = performance.now() - Number(data)));
     source.onerror = async () => {
       if (source.readyState !== EventSource.CLOSED) return this.tell(text("unreachable-lab"));
       // The lab was started again, or has forgotten the run. What was shown of it stays, as a record.
@@ -80,10 +82,15 @@ export class Live {
       source.close();
       this.run = undefined;
       const { holds, outcome, error, left } = JSON.parse(message.data);
-      Object.assign(record, { holds, outcome: outcome ?? {} });
+      Object.assign(record, { holds, outcome: outcome ?? {}, failed: error !== undefined });
       this.tell(error ? text("failed", { error }) : left ? text("left") : "");
       draw();
     });
+  }
+
+  /** How many milliseconds ago the last event of the run that is watched was. */
+  age() {
+    return performance.now() - this.lastAt;
   }
 
   /** Requests an action in the sandbox that is watched. Returns why it was not carried out, if so. */

@@ -1,7 +1,7 @@
 // The page: one run, one chosen event, and all that shows them.
 
 import { answers } from "./answers.mjs";
-import { difference, forkAt, isForkable, original } from "./fork.mjs";
+import { ORIGINAL, difference, forkAt, isForkable, original } from "./fork.mjs";
 import { Live } from "./live.mjs";
 import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
@@ -10,13 +10,17 @@ import { decisive, described, parsed } from "./record.mjs";
 import { Sandbox } from "./sandbox.mjs";
 import { scale } from "./scale.mjs";
 import { embedded, receive, save } from "./share.mjs";
+import { SANDBOX } from "./standing.mjs";
 import { story } from "./story.mjs";
 import { Table } from "./table.mjs";
 import { LANGUAGES } from "./texts.mjs";
 import { wire } from "./wire.mjs";
-import { actor, beat, choose, predicate, seconds, sentence, text, translated, verdict } from "./words.mjs";
+import { actor, beats, choose, predicate, seconds, sentence, text, translated, verdict } from "./words.mjs";
 
-const LEGEND = ["lease", "believes", "holds", "wrong", "pause", "fence", "accepted", "refused", "unknown", "harm"];
+const LEGEND = [
+  "lease", "believes", "holds", "wrong", "pause", "fence", "plain", "accepted", "refused", "unknown", "harm", "read", "shield",
+];
+const TICK_MS = 200;
 const COLORS = 5;
 const EXPLAINED = "fenced-page-explained";
 
@@ -26,13 +30,11 @@ const { scenarios, record, serves } = brought;
 const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
-let run;
-let own;
-let sandbox;
+let run, own, sandbox, live;
 let drawnWidth = 0;
 let waiting = 0;
 let shownBefore = -1;
-let live;
+let ticking = 0;
 
 const player = new Player(find, {
   show,
@@ -74,13 +76,15 @@ addEventListener("hashchange", () => {
 
 speak(address.get("lang") ?? navigator.language);
 if (record) open(record, Number(address.get("event") ?? 1) - 1);
-else tell(text(serves ? "start-one" : "no-record"));
-live = serves ? new Live(find, address, scenarios, { shown, tell, setAddress }) : undefined;
+else tell(text(serves ? "start-one" : "no-record"), false);
+live = serves ? new Live(find, address, scenarios, { shown, tell, claimed, setAddress }) : undefined;
 if (serves) own = new Own(find);
 if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
-function tell(message) {
+/** Says what is wrong, or what is going on. */
+function tell(message, isBad = true) {
   find("message").textContent = message;
+  find("message").classList.toggle("bad", isBad);
   find("message").hidden = !message;
 }
 
@@ -105,6 +109,13 @@ function speak(name) {
   own?.draw();
   sandbox?.label();
   if (run) open(run.record, followed(run.record));
+  claimed();
+}
+
+/** Says what the scenario that could be run would show. */
+function claimed() {
+  const chosen = scenarios.find(({ name }) => name === find("scenario").value);
+  find("scenario-claim").textContent = chosen ? translated(chosen.claim, chosen.name) : "";
 }
 
 /** The chosen event of a record, which may have grown. A reader who is at its last event goes on to the next. */
@@ -117,8 +128,10 @@ function shown(growing) {
   const last = growing.events.length - 1;
   if (address.get("run") !== awaited.run) awaited.event = -1;
   const goes = awaited.event >= 0 && awaited.event <= last;
+  const isNew = run?.record !== growing;
   open(growing, goes ? awaited.event : run?.record === growing ? followed(growing) : last);
   if (goes) awaited.event = -1;
+  if (isNew) find(run.name === SANDBOX ? "sandbox" : "run").scrollIntoView();
 }
 
 /** Opens a record, at an event. */
@@ -127,6 +140,8 @@ function open(opened, chosen = 0) {
   run.stories = run.worlds.map((world) => story(world, run.lanes));
   run.events = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
   run.events.sort((one, other) => one.event.index - other.event.index);
+  run.beats = beats(run.events);
+  run.moments = run.worlds.filter((world) => world.events.length).map((world) => decisive(world).index);
   find("run").hidden = false;
   find("save").hidden = false;
   find("name").textContent = run.name;
@@ -173,34 +188,46 @@ function head(world) {
   );
   const [words, kind] = verdict(world, run.record.holds);
   const ending = part("strong", words, `verdict ${kind}`);
-  article.append(part("h2", translated(world.title), ""), ending);
+  article.append(part("h2", title(world), ""), ending);
   article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
   return article;
 }
 
-/** Drags through a world's time. */
+/** The title of a world. A fork has two, which differ in what was done. */
+function title(world) {
+  const own = translated(world.title);
+  const side = world.name === ORIGINAL ? "fork.before" : "fork.after";
+  return run.record.original ? text(side, { title: own }) : own;
+}
+
+/** Drags through a world's time, and names the event under the pointer. */
 function scrub(picture, world, common) {
   const go = (event) => {
     const at = common.time(event.clientX - picture.getBoundingClientRect().left);
     const nearest = world.events.reduce((best, other) => (Math.abs(other.at - at) < Math.abs(best.at - at) ? other : best));
-    if (nearest.index !== player.chosen) player.choose(nearest.index);
+    picture.title = sentence(nearest, world.checks);
+    if (event.buttons && nearest.index !== player.chosen) player.choose(nearest.index);
   };
   picture.addEventListener("pointerdown", go);
-  picture.addEventListener("pointermove", (event) => event.buttons && go(event));
+  picture.addEventListener("pointermove", go);
 }
 
-/** Jumps to the decisive moment of the chosen world, and from there to that of the next. */
+/** Jumps to the next decisive moment: each world has one. */
 function jump() {
-  const moments = run.worlds.filter((world) => world.events.length).map((world) => decisive(world).index);
-  player.choose(moments.find((number) => number > player.chosen) ?? moments[0]);
+  player.choose(run.moments[nextMoment()]);
+}
+
+function nextMoment() {
+  return Math.max(0, run.moments.findIndex((number) => number > player.chosen));
 }
 
 function show(number) {
   const { event, world } = run.events[number];
-  find("world").textContent = translated(world.title);
+  const count = run.worlds.length;
+  const worldNumber = run.worlds.indexOf(world) + 1;
+  find("world").textContent = count > 1 ? text("world", { number: worldNumber, count, title: title(world) }) : title(world);
   find("words").textContent = sentence(event, world.checks);
-  const words = beat(event, world);
-  find("beat").textContent = find("explain").checked ? words : "";
+  find("beat").textContent = find("explain").checked ? run.beats[number] : "";
   find("beat").classList.toggle("empty", !find("beat").textContent);
   find("time").setAttribute("aria-valuetext", text("position", {
     number: number + 1, count: run.events.length, time: seconds(event.at, 2),
@@ -212,16 +239,26 @@ function show(number) {
     article.classList.toggle("chosen", own === world);
     const last = own === world ? event : own.events.findLast((other) => isEnd || other.at <= event.at);
     const states = move(isEnd ? Math.max(event.at, last?.at ?? 0) : event.at, last, own === world);
-    picture.setAttribute("aria-label", text("picture", { world: translated(own.title), states }));
+    picture.setAttribute("aria-label", text("picture", { world: title(own), states }));
   });
-  find("answers").replaceChildren(...answers(run, number));
+  find("answers").replaceChildren(...(isEnd ? [] : answers(run, number)));
+  const moments = run.moments.length;
+  find("decisive").textContent = text(moments > 1 ? "decisive.of" : "decisive", { number: nextMoment() + 1, count: moments });
   find("fork").disabled = !isForkable(run);
   detail(event, world);
   table.show(run, number);
+  clearInterval(ticking);
+  if (live?.run && number === run.events.length - 1) ticking = setInterval(() => tick(event, world), TICK_MS);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
   if (isEnd && shownBefore === number - 1 && explained() === null) explained("no");
   shownBefore = number;
   setAddress("event", number + 1);
+}
+
+/** Counts down what is left of a lease while nothing happens. */
+function tick(event, world) {
+  if (!live.run) return clearInterval(ticking);
+  run.panels[run.worlds.indexOf(world)].show(event.at, event, true, live.age());
 }
 
 /** What the record has of an event. Values are set as text. */

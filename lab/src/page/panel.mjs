@@ -59,7 +59,8 @@ export function panel(story, scale, width, color) {
     const bars = top + NAME + (isNarrow ? NARROW[1] : 0);
     const track = bars + BAR + (lane.kind === "storage" ? FENCE : 0) + TRACK / 2;
     const name = element("text", { x: 0, y: top + 14, class: "name" }, actor(lane.actor));
-    const words = element("text", { x: isNarrow ? 0 : width, y: bars - 6, "text-anchor": isNarrow ? "start" : "end" });
+    const words = element("tspan", isNarrow ? { x: 0, y: bars - 6 } : { dx: 10 });
+    name.append(words);
     drawing.add("track", `M0 ${track}H${width}`);
     lanes.push({ lane, bars, track, name, words });
     top = track + TRACK / 2 + GAP;
@@ -91,17 +92,18 @@ export function panel(story, scale, width, color) {
   const future = element("rect", { y: 0, height: top, class: "future" });
   const now = element("line", { y1: 0, y2: top, class: "now" });
   const ring = element("circle", { r: 9, class: "ring" });
-  moving.append(future, now, ring, ...lanes.flatMap(({ name, words }) => [name, words]));
+  moving.append(future, now, ring, ...lanes.map(({ name }) => name));
   const picture = Object.assign(document.createElement("div"), { className: "picture", role: "img" });
   picture.append(drawn, moving);
 
-  /** Shows a moment, after an event of this world. If it is the chosen event, its mark is ringed. */
-  const show = (at, event, isChosen) => {
+  /** Shows a moment, after an event of this world. If it is the chosen event, its mark is ringed. While a run
+   * is played, its last event may be this many milliseconds ago. */
+  const show = (at, event, isChosen, age = 0) => {
     const left = x(at);
     set(future, { x: left, width: Math.max(0, width - left) });
     set(now, { x1: left, x2: left });
     const states = lanes.map(({ lane, words }) => {
-      const [summary, tone] = state(lane, { index: event?.index ?? -1, at }, story.world.checks);
+      const [summary, tone] = state(lane, { index: event?.index ?? -1, at: at + age }, story.world.checks);
       set(words, { class: `state ${tone}${isNarrow ? " small" : ""}` }).textContent = summary;
       return `${actor(lane.actor)}: ${summary}`;
     });
@@ -207,7 +209,8 @@ function circle(x, y, radius) {
 /** A sample for the legend. */
 export function sample(name) {
   const svg = element("svg", { width: 30, height: 18, "aria-hidden": "true" });
-  const area = name === "lease" ? "M1 2L29 16H1z" : box(1, 2, 28, 14);
-  svg.append(element("path", { d: SHAPES[name]?.(15, 9) ?? area, class: SHAPES[name] ? `mark ${name}` : `${name} t0` }));
+  const path = { lease: "M1 2L29 16H1z", read: "M1 9h28", shield: "M8 9h14" }[name] ?? box(1, 2, 28, 14);
+  const kind = { read: "arrow read t0" }[name] ?? `${name} t0`;
+  svg.append(element("path", { d: SHAPES[name]?.(15, 9) ?? path, class: SHAPES[name] ? `mark ${name}` : kind }));
   return svg;
 }

@@ -29,7 +29,7 @@ export function described(record, scenarios) {
       ...(name === ORIGINAL && record.original),
       ...(known?.worlds.find((world) => world.name === name) ?? (name === ORIGINAL ? { name } : guessed(name, events))),
       events,
-      outcome: record.outcome?.[name] ?? (record.scenario === SANDBOX ? soFar(events) : {}),
+      outcome: record.outcome?.[name] ?? (record.scenario === SANDBOX && !record.failed ? soFar(events) : {}),
     };
   });
   const lanes = [...new Set([...(known?.lanes ?? []), ...record.events.map((event) => event.actor)])];

@@ -9,7 +9,8 @@ const WHO = ["client 1", "client 2", "client 3", "client 4", "lock service", "sa
 
 /** Starts sandboxes, and requests actions of the one that is watched. */
 export class Sandbox {
-  isBusy = false;
+  /** The run whose action is not yet answered. */
+  busy = undefined;
   now = undefined;
 
   /** `follow` goes to the last event, so that what happens next is seen. */
@@ -48,19 +49,27 @@ export class Sandbox {
 
   /** Requests an action. Until it is answered, another click does nothing. */
   async act(action) {
-    if (this.isBusy) return;
-    this.isBusy = true;
+    const { run } = this.live;
+    if (this.busy === run) return;
+    this.busy = run;
     this.follow();
     this.find("answered").textContent = text("asked", { action: actionName(action) });
-    this.find("answered").textContent = await this.live.act(action);
-    this.isBusy = false;
+    const refused = await this.live.act(action);
+    if (this.busy !== run) return;
+    this.busy = undefined;
+    this.find("answered").textContent = refused;
   }
 
   /** A run is shown, which may be a sandbox that has gone on. */
   refresh({ record, worlds }) {
     const isSandbox = record.scenario === SANDBOX;
     const { events, checks, name } = worlds.at(-1);
+    const drove = this.now;
     this.now = isSandbox && this.live.run && name !== ORIGINAL ? standing(events) : undefined;
+    this.find("to-do").hidden = !isSandbox;
+    // What the next one starts with makes room for what this one does.
+    if (!drove !== !this.now) this.find("preparation").open = !this.now;
+    document.body.classList.toggle("driving", Boolean(this.now));
     if (isSandbox) for (const task of tasksDone(events, checks)) this.done.add(task);
     sessionStorage.setItem(DONE, JSON.stringify([...this.done]));
     this.label();
@@ -75,6 +84,7 @@ export class Sandbox {
       button.textContent = text(`do.${action.split(": ")[1]}`);
       button.setAttribute("aria-label", actionName(action));
       button.disabled = !this.now || !isPossible(action, this.now);
+      button.hidden = /^client/.test(action) && action.endsWith(": start") === hasStarted(action, this.now);
     }
     for (const legend of this.find("actors").querySelectorAll("legend")) legend.textContent = whoName(legend.dataset.who);
     // Who uses the keyboard stays where something can be done.
@@ -91,6 +101,10 @@ export class Sandbox {
       return item;
     }));
   }
+}
+
+function hasStarted(action, now) {
+  return Boolean(now?.clients.has(action.split(": ")[0].replace(" ", "")));
 }
 
 /** An action in words: `client 1: acquire`. */

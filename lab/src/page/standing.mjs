@@ -78,7 +78,7 @@ function canSuffer({ service, isUp, replica }) {
     stop: isUp,
     restart: true,
     "restart empty": true,
-    "jump the clock": isUp && service === "redis",
+    "jump the clock": isUp && ["redis", "lock-table"].includes(service),
     "cut off the replica": replica === "in step",
     "promote the replica": replica === "in step" || replica === "cut off",
   };

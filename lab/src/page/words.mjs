@@ -76,13 +76,32 @@ function variant(event, checks) {
   return variants[event.event];
 }
 
+/** What each event means, for those who see it for the first time. What is explained once is not explained again. */
+export function beats(events) {
+  const told = new Set([""]);
+  let before;
+  return events.map(({ event, world }) => {
+    const isNext = before && before !== world;
+    before = world;
+    const words = beat(event, world);
+    const isNew = !told.has(words);
+    told.add(words);
+    return [isNext ? text("beat.world") : "", isNew ? words : ""].filter(Boolean).join(" ");
+  });
+}
+
 /** What an event means, for those who see it for the first time, if it has such words. */
 export function beat(event, world) {
-  const isFirst = !world.events.some((other) => other.event === "acquired" && other.index < event.index);
-  const end = { acquired: isFirst ? "first" : "next", "accepted-claim": world.checks === "tokens" && "checks" }[event.event];
+  const isAfter = (kind) => world.events.some((other) => other.event === kind && other.index < event.index);
+  const end = {
+    acquired: isAfter("acquired") ? "next" : "first", "accepted-claim": world.checks === "tokens" && "checks",
+  }[event.event];
   if (event.event === "refused" && (event.actor !== "storage" || event.reason !== "stale-token")) return "";
   const key = ["beat", event.event, end].filter(Boolean).join(".");
-  return TEXTS[key] ? text(key, { ...event, token: short(event.token), highest_token: short(event.highest_token) }) : "";
+  const unchecked = `${key}.unchecked`;
+  const told = TEXTS[unchecked] && !isAfter("lease-checked") ? unchecked : key;
+  const values = { ...event, token: short(event.token), highest_token: short(event.highest_token) };
+  return TEXTS[told] ? text(told, values) : "";
 }
 
 /** How a world ended, in a few words, and whether that is good. Before its end, both are empty. */

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use testbed::{Proxy, proxy::Upstream};
+use testbed::{Etcd, Proxy, ZooKeeper, proxy::Upstream};
 
-use super::{action::Fault, etcd::EtcdService, redis::RedisService, settings::Locks};
+use super::{
+    action::Fault,
+    redis::RedisService,
+    settings::Locks,
+    single_server::{LockTable, SingleServer},
+};
 use crate::{
     client::setup::LockSetup,
     record::{Actor, EventKind},
@@ -14,6 +19,9 @@ use crate::{
 
 /// How long a lock service has to answer. On a busy machine, a server that has just started is slow.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How far its clock jumps: longer than any lease lasts.
+pub(super) const JUMP: Duration = Duration::from_secs(300);
 
 /// The lock, and the resource that it guards.
 pub(super) const RESOURCE: &str = "invoice-7";
@@ -47,7 +55,9 @@ pub(super) trait LockService {
 pub(super) async fn start(locks: Locks, scene: &Scene) -> anyhow::Result<Box<dyn LockService>> {
     let service: Box<dyn LockService> = match locks {
         Locks::Redis => Box::new(RedisService::start(scene).await?),
-        Locks::Etcd => Box::new(EtcdService::start(scene).await?),
+        Locks::Etcd => Box::new(SingleServer::<Etcd>::start().await?),
+        Locks::ZooKeeper => Box::new(SingleServer::<ZooKeeper>::start().await?),
+        Locks::Postgres => Box::new(SingleServer::<LockTable>::start().await?),
     };
     scene.record(service.actor(), None, EventKind::Started);
     Ok(service)

@@ -1,7 +1,5 @@
 //! A Redis as the lock service, with a replica.
 
-use std::time::Duration;
-
 use anyhow::Context;
 use async_trait::async_trait;
 use lock_client::{Locks, redis};
@@ -9,7 +7,7 @@ use testbed::{Proxy, Redis, Replica, proxy::Upstream};
 
 use super::{
     action::Fault,
-    lock_service::{ANSWER_WITHIN, LockService, RESOURCE},
+    lock_service::{ANSWER_WITHIN, JUMP, LockService, RESOURCE},
 };
 use crate::{
     client::setup::LockSetup,
@@ -22,8 +20,6 @@ use crate::{
 
 /// It answers only when its changes are on disk, so that a restart keeps them.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
-/// Longer than any lease lasts.
-const JUMP: Duration = Duration::from_secs(300);
 
 /// A Redis that keeps what it has on disk, and a replica that keeps nothing there. Clients
 /// use the primary, until the replica is promoted.

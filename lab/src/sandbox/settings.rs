@@ -34,6 +34,10 @@ pub(crate) enum Switch {
 pub(crate) enum Locks {
     Redis,
     Etcd,
+    #[serde(rename = "zookeeper")]
+    ZooKeeper,
+    /// A table.
+    Postgres,
 }
 
 /// What clients read and write: a storage server on SQLite, or a table of PostgreSQL.

@@ -187,6 +187,9 @@ fn news(progress: &Progress, seen: usize) -> (String, usize, bool) {
     let mut text: String = new
         .map(|(number, event)| format!("id: {}\ndata: {}\n\n", number + 1, json!(event)))
         .collect();
+    if let (Some(last), false) = (progress.last, text.is_empty()) {
+        text += &format!("event: age\ndata: {}\n\n", last.elapsed().as_millis());
+    }
     let end = progress.end.as_ref().map(|end| match end {
         End::Played { holds, outcome } => json!({"holds": holds, "outcome": outcome}),
         End::Failed(error) => json!({"error": error}),

@@ -67,6 +67,8 @@ pub(super) struct Start {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) events: Vec<Event>,
+    /// When the last of them happened.
+    pub(super) last: Option<Instant>,
     pub(super) end: Option<End>,
 }
 
@@ -104,7 +106,10 @@ impl Start {
         let Self { run, play, requests } = self;
         let recording = run.clone();
         let recorder = Recorder::start(move |event| {
-            recording.progress.send_modify(|progress| progress.events.push(event.clone()));
+            recording.progress.send_modify(|progress| {
+                progress.events.push(event.clone());
+                progress.last = Some(Instant::now());
+            });
         });
         let playing = AssertUnwindSafe(async {
             match play {

@@ -24,7 +24,7 @@ const RUN_AXE: &str = r#"
 const FIND_OUTSIDE: &str = r#"
     const { scrollWidth, clientWidth } = document.scrollingElement;
     const found = scrollWidth > clientWidth ? [`the page is ${scrollWidth} wide`] : [];
-    for (const element of document.querySelectorAll("a, button, input, select, summary, text.state")) {
+    for (const element of document.querySelectorAll("a, button, input, select, summary, .state")) {
         const { left, right, width } = element.getBoundingClientRect();
         if (!width || element.closest(".wide")) continue;
         if (left < 0 || right > clientWidth) found.push(`${element.outerHTML}: ${left} to ${right}`);

@@ -68,6 +68,8 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     let words = "storage: accepts the write with token 33: newer data is lost";
     assert_eq!(browser.text("words").await, words);
     assert!(browser.text("beat").await.contains("nobody gets an error"));
+    assert!(browser.text("world").await.starts_with("World 1 of 2 · WITHOUT the fence"));
+    assert_eq!(browser.text("decisive").await, "Decisive moment 2 of 2");
     let believes = "client 1: believes that it holds the lock: WRONG";
     let pictures = browser.value("document.querySelector('.picture').ariaLabel").await;
     assert!(pictures.as_str().unwrap().contains(believes), "{pictures}");

@@ -14,6 +14,13 @@ const LAST: &str = "Number(document.getElementById('time').max)";
 const WORDS: &str = "document.getElementById('words').textContent";
 /// How often the page has asked for this.
 const ASKED: &str = "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith";
+/// Loses the answers to actions, until they are found again.
+const LOSE_ANSWERS: &str = "
+    const { fetch } = window;
+    const lost = new Promise(() => {});
+    window.fetch = (path, options) => (path.endsWith('/actions') ? lost : fetch(path, options));
+    window.findAnswers = () => (window.fetch = fetch);
+";
 /// A stored run of 33 and 34.
 const RECORD_FILE: &str = "src/picture/tests/token-33-34.json";
 const RECORD: &str = include_str!("../../src/picture/tests/token-33-34.json");
@@ -79,8 +86,14 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     browser.act("client 1: write").await;
     browser.wait_for("worlds", "updates lost: 1").await;
     browser.wait_for("tasks", "Lose one update: done").await;
-    browser.wait_for("tasks", "Now try it with the fence on: open").await;
+    browser.wait_for("tasks", "Now try it with the fence on: not done yet").await;
 
+    // An action without an answer holds up no other sandbox.
+    browser.run(LOSE_ANSWERS).await;
+    browser.click(&control("client 2: read")).await;
+    browser.wait_for("answered", "client 2: read…").await;
+    browser.run("findAnswers()").await;
+    browser.click("#preparation summary").await;
     browser.click("#fence").await;
     browser.click(START).await;
     browser.wait_for("worlds", "FENCE ON").await;
@@ -171,6 +184,8 @@ async fn two_tabs_share_a_sandbox_that_outlives_a_reload_and_not_its_server() {
     browser.run("document.getElementById('ttl').value = '60000'").await;
     browser.double_click(START).await;
     browser.act("client 1: acquire").await;
+    // While nothing happens, the lease is counted down.
+    browser.wait_for("worlds", "client 1, for another 58.").await;
     let started = descendants(server.process.id());
     assert_eq!(started.len(), 5, "one sandbox, although it was a double click: {started:?}");
     assert_eq!(browser.value(&format!("{ASKED}('/sandboxes')).length")).await, 1);
@@ -245,7 +260,7 @@ async fn run_is_forked_before_the_pause_and_the_first_difference_is_marked() {
     let worlds = browser.run("return document.getElementById('worlds').textContent").await;
     let worlds = worlds.as_str().unwrap();
     let [original, fork] =
-        ["WITHOUT the fence", "FENCE OFF"].map(|title| worlds.find(title).unwrap());
+        ["As it was: WITHOUT the fence", "Your fork: FENCE OFF"].map(|title| worlds.find(title).unwrap());
     assert!(original < fork, "{worlds}");
     assert_eq!(worlds.matches("first difference").count(), 2, "in each of the two: {worlds}");
     browser.wait_until("document.querySelectorAll('#worlds .panel').length === 2").await;

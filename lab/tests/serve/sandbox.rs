@@ -10,6 +10,7 @@ use lab::record::RunRecord;
 use reqwest::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use testbed::wait::until;
 
 use super::{Server, parsed};
 use crate::replay::{descendants, explained, wire};
@@ -200,8 +201,13 @@ async fn sandbox_goes_on_while_its_lock_service_is_silent() {
         let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         name.trim() == "redis-server"
     };
-    let servers: Vec<_> = descendants(server.process.id()).into_iter().filter(is_redis).collect();
-    assert_eq!(servers.len(), 2, "one and its replica");
+    let mut servers = Vec::new();
+    // A child of Redis that writes a file ends soon.
+    let only_two_run = || {
+        servers = descendants(server.process.id()).into_iter().filter(is_redis).collect();
+        Ok(servers.len() == 2)
+    };
+    until(Duration::from_secs(5), only_two_run).await.expect("one and its replica");
     let signal = |signal| {
         for server in &servers {
             kill_process(Pid::from_raw(server.cast_signed()).unwrap(), signal).unwrap();
@@ -246,22 +252,60 @@ async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
 #[tokio::test]
 async fn lease_in_etcd_expires_while_its_client_is_paused() {
     let server = Server::start();
-    let settings = json!({"locks": "etcd", "ttl_ms": 2_000});
-    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
+    let sandbox = Sandbox::open(&server, &with_short_leases("etcd")).await;
     sandbox.refuses("lock service: jump the clock", "can't jump").await;
+    check_expiry(sandbox).await;
+}
+
+#[tokio::test]
+async fn session_in_zookeeper_expires_while_its_client_is_paused() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &with_short_leases("zookeeper")).await;
+    sandbox.refuses("lock service: cut off the replica", "no replica").await;
+    check_expiry(sandbox).await;
+}
+
+#[tokio::test]
+async fn lease_in_a_table_expires_while_its_client_is_paused() {
+    let server = Server::start();
+    check_expiry(Sandbox::open(&server, &with_short_leases("postgres")).await).await;
+}
+
+fn with_short_leases(locks: &str) -> Value {
+    opening_with("a", &json!({"locks": locks, "ttl_ms": 2_000}))
+}
+
+/// Lets a lease expire during a pause, and rejects the write that comes too late.
+async fn check_expiry(sandbox: Sandbox<'_>) {
     sandbox.act(&["client 1: acquire", "client 1: read", "client 1: pause"]).await;
     sandbox.act(&["client 1: wait until its lease is over", "client 2: acquire"]).await;
     sandbox.act(&["client 2: read", "client 1: resume", "client 1: write"]).await;
+    sandbox.act(&["lock service: stop", "lock service: restart"]).await;
     sandbox.act(&["lock service: stop", "lock service: restart empty"]).await;
     let (record, said) = sandbox.end().await;
+    let events = record["events"].as_array().unwrap();
     let at = |event: &str| {
-        let events = record["events"].as_array().unwrap();
         events.iter().position(|other| other["event"] == event && other["actor"] != "client2")
     };
     assert!(at("lease-expired") > at("paused") && at("resumed") > at("lease-expired"));
+    let restarts: Vec<_> = events.iter().filter(|event| event["event"] == "restarted").collect();
+    assert!(restarts[0]["keys"].as_u64() > Some(0), "{restarts:?}");
+    assert_eq!((restarts.len(), &restarts[1]["keys"]), (2, &json!(0)));
     assert_eq!(fact(&record, "stale_writes_refused"), 1);
     assert_eq!(fact(&record, "holders_at_once"), 1, "{record}");
     assert!(said.ends_with("tasks: reject\n"), "{said}");
+}
+
+#[tokio::test]
+async fn clock_of_the_database_that_jumps_makes_two_holders() {
+    let server = Server::start();
+    let settings = json!({"locks": "postgres", "store": "postgres"});
+    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: jump the clock"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
+    let (record, said) = sandbox.end().await;
+    assert_eq!(fact(&record, "stale_writes_refused"), 1, "{record}");
+    assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
 }
 
 /// What a line of the page prints in a shell.

@@ -39,15 +39,6 @@ impl EtcdLock {
         LockSetup::Etcd(self.server.url())
     }
 
-    /// The etcd, to kill or restart it.
-    pub(crate) fn etcd_mut(&mut self) -> &mut Etcd {
-        &mut self.server
-    }
-
-    pub(crate) fn etcd(&self) -> &Etcd {
-        &self.server
-    }
-
     /// Waits until the present owner's lease has expired.
     pub(crate) async fn expires(&self, whose: Actor) -> anyhow::Result<()> {
         let owner = self.owner().await?.context("nobody holds the lock")?;
@@ -70,8 +61,7 @@ impl EtcdLock {
         Ok(())
     }
 
-    /// The present owner of the lock.
-    pub(crate) async fn owner(&self) -> anyhow::Result<Option<Holder>> {
+    async fn owner(&self) -> anyhow::Result<Option<Holder>> {
         let status = self.locks.status(&self.resource).await?;
         Ok(status.held.map(|held| held.ownership.holder))
     }
