@@ -64,9 +64,11 @@ impl LeaseLock {
         match answer {
             Ok(lease) => {
                 let fence = lease.fence()?;
+                // A lease that is renewed has no end that is known now.
+                let is_limited = terms.renewal == Renewal::Off;
                 let acquired = EventKind::Acquired {
-                    ttl_ms: Some(terms.ttl_ms),
-                    remaining_ms: Some(millis(lease.remaining())),
+                    ttl_ms: is_limited.then_some(terms.ttl_ms),
+                    remaining_ms: is_limited.then(|| millis(lease.remaining())),
                     resource: Some(self.resource.to_string()),
                     holder: Some(fence.holder.redacted()),
                     beside: None,

@@ -1,9 +1,8 @@
 //! A tap on a client's connections: it carries every byte, and notes what was said.
 //!
 //! It listens on a port of its own for each server, in the client's process. So it is paused and killed with
-//! the client, and delays nothing else. A connection through it ends when either end does. What it notes is read
-//! from these bytes, and is nobody's account of them: of `http`, of `redis` and of `postgres`. Of passwords
-//! it notes nothing.
+//! the client, and delays nothing else. A connection through it ends when either end does. It parses the bytes
+//! of HTTP, Redis and PostgreSQL. It never records passwords.
 
 mod address;
 mod http;
@@ -71,29 +70,29 @@ impl Taps {
     /// The same setup, with a tap before each server. A server that no tap understands stays as it is.
     pub(super) async fn tapped(&self, setup: &Setup) -> anyhow::Result<Setup> {
         let lock = match &setup.lock {
-            LockSetup::Redis(url) => LockSetup::Redis(self.before(url).await?),
-            LockSetup::Etcd(url) => LockSetup::Etcd(self.before(url).await?),
+            LockSetup::Redis(url) => LockSetup::Redis(self.tap_url(url).await?),
+            LockSetup::Etcd(url) => LockSetup::Etcd(self.tap_url(url).await?),
             LockSetup::Row { url, expiry } => {
-                LockSetup::Row { url: self.before(url).await?, expiry: *expiry }
+                LockSetup::Row { url: self.tap_url(url).await?, expiry: *expiry }
             }
-            LockSetup::Advisory(url) => LockSetup::Advisory(self.before(url).await?),
-            LockSetup::Postgres(url) => LockSetup::Postgres(self.before(url).await?),
-            LockSetup::Key(url) => LockSetup::Key(self.before(url).await?),
-            LockSetup::Redlock(nodes) => LockSetup::Redlock(self.before_all(nodes).await?),
+            LockSetup::Advisory(url) => LockSetup::Advisory(self.tap_url(url).await?),
+            LockSetup::Postgres(url) => LockSetup::Postgres(self.tap_url(url).await?),
+            LockSetup::Key(url) => LockSetup::Key(self.tap_url(url).await?),
+            LockSetup::Redlock(nodes) => LockSetup::Redlock(self.tap_urls(nodes).await?),
             LockSetup::NaiveRedlock { nodes, kind } => {
-                LockSetup::NaiveRedlock { nodes: self.before_all(nodes).await?, kind: *kind }
+                LockSetup::NaiveRedlock { nodes: self.tap_urls(nodes).await?, kind: *kind }
             }
             LockSetup::ZooKeeper(_) | LockSetup::None => setup.lock.clone(),
         };
         let store = match &setup.store {
             StoreSetup::Server { url, offer } => {
-                StoreSetup::Server { url: self.before(url).await?, offer: *offer }
+                StoreSetup::Server { url: self.tap_url(url).await?, offer: *offer }
             }
             StoreSetup::Table { url, guard } => {
-                StoreSetup::Table { url: self.before(url).await?, guard: *guard }
+                StoreSetup::Table { url: self.tap_url(url).await?, guard: *guard }
             }
             StoreSetup::Sale { url, guard } => {
-                StoreSetup::Sale { url: self.before(url).await?, guard: *guard }
+                StoreSetup::Sale { url: self.tap_url(url).await?, guard: *guard }
             }
             StoreSetup::None => StoreSetup::None,
         };
@@ -110,7 +109,8 @@ impl Taps {
         conversations.retain(|one| Arc::strong_count(one) > 1);
         noted.sort_by_key(|noted| noted.number);
         let omitted = noted.len().saturating_sub(MOST_EXCHANGES);
-        noted.truncate(MOST_EXCHANGES);
+        // The last one has decided the event.
+        noted.drain(..omitted);
         let mut wire = Wire { omitted, ..Wire::default() };
         for noted in noted {
             wire.exchanges.push(noted.exchange);
@@ -119,16 +119,16 @@ impl Taps {
         wire
     }
 
-    async fn before_all(&self, urls: &[String]) -> io::Result<Vec<String>> {
+    async fn tap_urls(&self, urls: &[String]) -> io::Result<Vec<String>> {
         let mut tapped = Vec::new();
         for url in urls {
-            tapped.push(self.before(url).await?);
+            tapped.push(self.tap_url(url).await?);
         }
         Ok(tapped)
     }
 
     /// The URL of a tap before the server of this URL.
-    async fn before(&self, url: &str) -> io::Result<String> {
+    async fn tap_url(&self, url: &str) -> io::Result<String> {
         let Some(address) = Address::parse(url) else { return Ok(url.to_owned()) };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -207,7 +207,7 @@ async fn carry_both(
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), split(server));
-    // Bytes are noted before they are carried on: who has an answer finds it noted.
+    // Bytes are noted before they are carried on, so that a client that has its answer finds it recorded.
     let note_sent = |bytes: &[u8]| locked(conversation).note_sent(bytes);
     let note_received = |bytes: &[u8]| locked(conversation).note_received(bytes);
     select! {

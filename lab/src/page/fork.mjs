@@ -34,7 +34,7 @@ export function forkAt({ events }, number) {
     claims: (world.from ?? world.name).endsWith("claims-off") ? "off" : "on",
     locks: world.events.map(({ actor }) => LOCKS_OF[actor]).find(Boolean) ?? "redis",
     // Only the storage server counts versions.
-    store: world.events.some(({ event, version }) => event === "read" && version === undefined) ? "postgres" : "sqlite",
+    store: world.events.some(({ event, version }) => ["read", "written"].includes(event) && version === undefined) ? "postgres" : "sqlite",
     ttl_ms: isSandbox && ttl ? ttl : LEASE_MS,
   };
   const steps = world.events.filter(({ index }) => index <= last.index);

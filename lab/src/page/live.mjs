@@ -5,14 +5,17 @@ import { text } from "./words.mjs";
 
 export const TOKEN = "lab-token";
 /** The slowest actions take seconds. */
+const ORIGINAL_OF = "original ";
 const TIMEOUT_MS = 60_000;
 
 /** Starts runs and watches them. `shown` is called with each record that grows. */
 export class Live {
   starting = false;
+  run = undefined;
+  record = undefined;
 
-  constructor(find, address, scenarios, { shown, tell, claimed, setAddress }) {
-    Object.assign(this, { find, address, shown, tell, setAddress });
+  constructor(find, address, scenarios, { shown, left, tell, claimed, setAddress }) {
+    Object.assign(this, { find, address, shown, left, tell, setAddress });
     // The token leaves the address, so that nobody shares it by chance.
     if (address.has("token")) sessionStorage.setItem(TOKEN, address.get("token"));
     address.delete("token");
@@ -40,8 +43,7 @@ export class Live {
       if (!answer.ok) this.tell(await refusal(answer));
       else if (id !== this.run) {
         this.leave();
-        // It is there again after a reload.
-        if (original) sessionStorage.setItem(`original ${id}`, JSON.stringify(original));
+        keep(id, original);
         this.watch(id, scenario);
       }
     } catch {
@@ -52,12 +54,12 @@ export class Live {
 
   /** Watches a run. The browser connects again by itself, and goes on after the last event that it has. */
   watch(run, scenario) {
-    const original = JSON.parse(sessionStorage.getItem(`original ${run}`)) ?? { events: [] };
+    const original = JSON.parse(sessionStorage.getItem(ORIGINAL_OF + run)) ?? { events: [] };
     this.setAddress("run", run);
     this.setAddress("scenario", scenario);
     const record = { scenario, holds: true, events: [...original.events], outcome: {}, original: original.world };
     const source = new EventSource(`/runs/${run}/events`);
-    Object.assign(this, { source, run });
+    Object.assign(this, { source, run, record });
     this.tell(text("starting"), false);
     source.onopen = () => this.tell(record.events.length > original.events.length ? "" : text("starting"), false);
     source.addEventListener("age", ({ data }) => (this.lastAt = performance.now() - Number(data)));
@@ -98,8 +100,8 @@ export class Live {
     try {
       const answer = await request(`/runs/${this.run}/actions`, "POST", { action });
       return answer.ok ? "" : await refusal(answer);
-    } catch {
-      return text("unreachable-lab");
+    } catch ({ name }) {
+      return text(name === "TimeoutError" ? "no-answer-yet" : "unreachable-lab");
     }
   }
 
@@ -108,7 +110,23 @@ export class Live {
     this.source?.close();
     this.source = undefined;
     if (this.run) request(`/runs/${this.run}`, "DELETE").catch(() => {});
-    this.run = undefined;
+    this.run = this.record = undefined;
+    this.left();
+  }
+
+  /** Whether a record still grows. */
+  isLive(record) {
+    return this.run !== undefined && this.record === record;
+  }
+}
+
+/** Keeps what a run was forked from, so that it is there again after a reload. Others are no longer needed. */
+function keep(run, original) {
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith(ORIGINAL_OF)) sessionStorage.removeItem(name);
+  try {
+    if (original) sessionStorage.setItem(ORIGINAL_OF + run, JSON.stringify(original));
+  } catch {
+    // It is too large. The fork is shown alone then.
   }
 }
 

@@ -13,13 +13,10 @@ import { embedded, receive, save } from "./share.mjs";
 import { SANDBOX } from "./standing.mjs";
 import { story } from "./story.mjs";
 import { Table } from "./table.mjs";
-import { LANGUAGES } from "./texts.mjs";
+import { LANGUAGES, LEGEND } from "./texts.mjs";
 import { wire } from "./wire.mjs";
 import { actor, beats, choose, predicate, seconds, sentence, text, translated, verdict } from "./words.mjs";
 
-const LEGEND = [
-  "lease", "believes", "holds", "wrong", "pause", "fence", "plain", "accepted", "refused", "unknown", "harm", "read", "shield",
-];
 const TICK_MS = 200;
 const COLORS = 5;
 const EXPLAINED = "fenced-page-explained";
@@ -35,6 +32,7 @@ let drawnWidth = 0;
 let waiting = 0;
 let shownBefore = -1;
 let ticking = 0;
+let detailed = {};
 
 const player = new Player(find, {
   show,
@@ -57,15 +55,16 @@ find("fork").addEventListener("click", (event) => {
 });
 find("save").addEventListener("click", () => save(run.record, brought));
 receive(find("open"), (name, content) => {
+  let dropped;
   try {
-    const dropped = parsed(content);
-    tell("");
-    live?.leave();
-    address.delete("run");
-    open(dropped);
+    dropped = parsed(content);
   } catch {
-    tell(text("not-a-record", { file: name }));
+    return tell(text("not-a-record", { file: name }));
   }
+  tell("");
+  live?.leave();
+  address.delete("run");
+  open(dropped);
 });
 new ResizeObserver(() => run && find("worlds").clientWidth !== drawnWidth && draw()).observe(find("worlds"));
 addEventListener("hashchange", () => {
@@ -77,7 +76,9 @@ addEventListener("hashchange", () => {
 speak(address.get("lang") ?? navigator.language);
 if (record) open(record, Number(address.get("event") ?? 1) - 1);
 else tell(text(serves ? "start-one" : "no-record"), false);
-live = serves ? new Live(find, address, scenarios, { shown, tell, claimed, setAddress }) : undefined;
+live = serves ? new Live(find, address, scenarios, {
+  shown, left: () => run && (show(player.chosen), sandbox.refresh(run)), tell, claimed, setAddress,
+}) : undefined;
 if (serves) own = new Own(find);
 if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
@@ -136,6 +137,7 @@ function shown(growing) {
 
 /** Opens a record, at an event. */
 function open(opened, chosen = 0) {
+  const isOther = run?.record !== opened;
   run = described(opened, scenarios);
   run.stories = run.worlds.map((world) => story(world, run.lanes));
   run.events = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
@@ -149,7 +151,7 @@ function open(opened, chosen = 0) {
   find("claim").textContent = translated(run.claim, run.name);
   find("unshown").hidden = opened.holds !== false;
   draw(chosen);
-  player.open(run.events.length, chosen);
+  player.open(run.events.length, chosen, isOther);
   sandbox?.refresh(run);
 }
 
@@ -233,7 +235,9 @@ function show(number) {
     number: number + 1, count: run.events.length, time: seconds(event.at, 2),
   }));
   // At the end of the run, each world is at its own end: one may have lasted longer than the last.
-  const isEnd = number === run.events.length - 1 && !live?.run;
+  const isLast = number === run.events.length - 1;
+  const isLive = Boolean(live?.isLive(run.record));
+  const isEnd = isLast && !isLive;
   run.panels.forEach(({ picture, show: move, article }, panelNumber) => {
     const own = run.worlds[panelNumber];
     article.classList.toggle("chosen", own === world);
@@ -248,23 +252,23 @@ function show(number) {
   detail(event, world);
   table.show(run, number);
   clearInterval(ticking);
-  if (live?.run && number === run.events.length - 1) ticking = setInterval(() => tick(event, world), TICK_MS);
+  // While nothing happens, a lease is counted down.
+  const tick = () => run.panels[worldNumber - 1].show(event.at, event, true, live.age());
+  if (isLast && isLive) ticking = setInterval(tick, TICK_MS);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
   if (isEnd && shownBefore === number - 1 && explained() === null) explained("no");
   shownBefore = number;
   setAddress("event", number + 1);
 }
 
-/** Counts down what is left of a lease while nothing happens. */
-function tick(event, world) {
-  if (!live.run) return clearInterval(ticking);
-  run.panels[run.worlds.indexOf(world)].show(event.at, event, true, live.age());
-}
-
-/** What the record has of an event. Values are set as text. */
+/** What the record has of an event. Values are set as text. What is shown already stays, with its focus. */
 function detail(event, world) {
+  const source = run.record.events[event.index];
+  const { lang } = document.documentElement;
+  if (detailed.source === source && detailed.lang === lang) return;
+  detailed = { source, lang };
   find("event-words").textContent = `${seconds(event.at, 3)} s · ${actor(event.actor)} · ${predicate(event, world.checks)}`;
-  const own = Object.entries(run.record.events[event.index]).filter(([name]) => name !== "wire");
+  const own = Object.entries(source).filter(([name]) => name !== "wire");
   find("fields").replaceChildren(...own.flatMap(([name, value]) => [
     Object.assign(document.createElement("dt"), { textContent: name }),
     Object.assign(document.createElement("dd"), { textContent: typeof value === "string" ? value : JSON.stringify(value) }),
@@ -275,9 +279,8 @@ function detail(event, world) {
 /** Changes the address, so that it leads here again. */
 function setAddress(name, value) {
   address.set(name, value);
-  // Browsers limit how often the address may change.
-  clearTimeout(waiting);
-  waiting = setTimeout(() => history.replaceState(null, "", `#${address}`), 60);
+  // Browsers limit how often the address may change. Events that follow each other fast don't hold it up.
+  waiting ||= setTimeout(() => (waiting = history.replaceState(null, "", `#${address}`)), 60);
 }
 
 /** Remembers whether to explain each step, and returns that. A file from disk may have no storage for it. */

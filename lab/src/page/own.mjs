@@ -91,6 +91,7 @@ export class Own {
 
   /** Watches the decisions. The browser connects again by itself, and goes on after the last one. */
   watch() {
+    this.source?.close();
     const source = new EventSource(`/own/decisions?token=${sessionStorage.getItem(TOKEN)}`);
     this.source = source;
     const on = (name, act) => source.addEventListener(name, (event) => {

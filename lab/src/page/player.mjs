@@ -8,8 +8,8 @@ const LETTER_MS = 45;
 /** What has the focus keeps its own keys. The others are the player's. */
 const KEPT = [
   ["select, dialog, [type=file]", /./],
-  ["[type=range], .wide", /Arrow|Home|End/],
-  ["button, summary, [type=checkbox], .wide", / /],
+  ["[type=range], .wide, pre", /Arrow|Home|End/],
+  ["button, summary, [type=checkbox], .wide, pre", / /],
 ];
 
 /** Chooses events of a run. `show` is called with each choice. */
@@ -52,12 +52,11 @@ export class Player {
     });
   }
 
-  /** Another run, with this many events. */
-  open(count, chosen) {
-    this.stop();
+  /** A run with this many events: another, or the same that has grown. */
+  open(count, chosen, isOther) {
     this.count = count;
     this.find("time").max = count - 1;
-    this.choose(chosen, { stops: true });
+    this.choose(chosen, { stops: isOther });
   }
 
   step(by) {

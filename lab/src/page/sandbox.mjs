@@ -26,7 +26,9 @@ export class Sandbox {
       if (action && event.detail < 2) this.act(action);
     });
     // Nor does a key that is held.
-    document.addEventListener("keydown", (event) => event.repeat && event.target.type === "button" && event.preventDefault());
+    document.addEventListener("keydown", (event) => {
+      if (event.repeat && ["Enter", " "].includes(event.key) && event.target.type === "button") event.preventDefault();
+    });
     this.label();
   }
 
@@ -65,12 +67,12 @@ export class Sandbox {
     const isSandbox = record.scenario === SANDBOX;
     const { events, checks, name } = worlds.at(-1);
     const drove = this.now;
-    this.now = isSandbox && this.live.run && name !== ORIGINAL ? standing(events) : undefined;
+    this.now = isSandbox && this.live.isLive(record) && name !== ORIGINAL ? standing(events) : undefined;
     this.find("to-do").hidden = !isSandbox;
     // What the next one starts with makes room for what this one does.
     if (!drove !== !this.now) this.find("preparation").open = !this.now;
     document.body.classList.toggle("driving", Boolean(this.now));
-    if (isSandbox) for (const task of tasksDone(events, checks)) this.done.add(task);
+    if (isSandbox && record === this.live.record) for (const task of tasksDone(events, checks)) this.done.add(task);
     sessionStorage.setItem(DONE, JSON.stringify([...this.done]));
     this.label();
   }
@@ -84,7 +86,8 @@ export class Sandbox {
       button.textContent = text(`do.${action.split(": ")[1]}`);
       button.setAttribute("aria-label", actionName(action));
       button.disabled = !this.now || !isPossible(action, this.now);
-      button.hidden = /^client/.test(action) && action.endsWith(": start") === hasStarted(action, this.now);
+      const hasStarted = Boolean(this.now?.clients.has(action.split(": ")[0].replace(" ", "")));
+      button.hidden = /^client/.test(action) && action.endsWith(": start") === hasStarted;
     }
     for (const legend of this.find("actors").querySelectorAll("legend")) legend.textContent = whoName(legend.dataset.who);
     // Who uses the keyboard stays where something can be done.
@@ -101,10 +104,6 @@ export class Sandbox {
       return item;
     }));
   }
-}
-
-function hasStarted(action, now) {
-  return Boolean(now?.clients.has(action.split(": ")[0].replace(" ", "")));
 }
 
 /** An action in words: `client 1: acquire`. */

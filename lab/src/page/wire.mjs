@@ -8,7 +8,7 @@ export function wire({ events }, index) {
   const { exchanges = [], omitted } = (events[index].wire ?? (decides && events[index - 1]?.wire)) || {};
   const script = (hash) => events.find((event) => event.wire?.scripts?.[hash])?.wire.scripts[hash] ?? hash;
   const shown = exchanges.flatMap((exchange) => {
-    const [request, ...line] = FORMS[exchange.protocol](exchange, script);
+    const [request, ...line] = FORMS[exchange.protocol]?.(exchange, script) ?? [exchange.protocol];
     return [part("pre", request, "request"), part("pre", exchange.answer ?? text("wire.unanswered")), ...line.flatMap(copied)];
   });
   const sql = exchanges.filter(({ protocol }) => protocol === "sql");
@@ -21,7 +21,7 @@ export function wire({ events }, index) {
 const FORMS = {
   http: ({ method, url, headers, body }) => [
     [`${method} ${url}`, ...headers, "", body].join("\n").trimEnd(),
-    ["curl", "-gi", "-X", method, ...headers.flatMap((header) => ["-H", header]), ...(body && ["--data-raw", body]), url],
+    ["curl", "-gi", "-X", method, ...headers.filter(isWhole).flatMap((header) => ["-H", header]), ...(body && ["--data-raw", body]), url],
   ],
   redis: ({ server, command }, script) => {
     const words = command.map((word) => (word.script ? script(word.script) : word));
@@ -40,8 +40,14 @@ function part(name, words, className = "") {
   return Object.assign(document.createElement(name), { textContent: words, className, ...(name === "pre" && { tabIndex: 0 }) });
 }
 
-/** A line of these words, and a button that copies it. */
+/** Whether a word is as it was sent. What is too long, secret or no text is not recorded as it was. */
+function isWhole(word) {
+  return !/…(?=$|')|\ufffd|\(not recorded\)$/.test(word);
+}
+
+/** A line of these words, and a button that copies it. A part of a request would do something else. */
 function copied(words) {
+  if (!words.every(isWhole)) return [];
   const line = words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
   return [part("pre", line, "line"), Object.assign(part("button", text("copy")), { type: "button", onclick: () => navigator.clipboard.writeText(line) })];
 }

@@ -78,14 +78,14 @@ function variant(event, checks) {
 
 /** What each event means, for those who see it for the first time. What is explained once is not explained again. */
 export function beats(events) {
-  const told = new Set([""]);
+  const explained = new Set([""]);
   let before;
   return events.map(({ event, world }) => {
     const isNext = before && before !== world;
     before = world;
     const words = beat(event, world);
-    const isNew = !told.has(words);
-    told.add(words);
+    const isNew = !explained.has(words);
+    explained.add(words);
     return [isNext ? text("beat.world") : "", isNew ? words : ""].filter(Boolean).join(" ");
   });
 }
@@ -93,15 +93,21 @@ export function beats(events) {
 /** What an event means, for those who see it for the first time, if it has such words. */
 export function beat(event, world) {
   const isAfter = (kind) => world.events.some((other) => other.event === kind && other.index < event.index);
-  const end = {
-    acquired: isAfter("acquired") ? "next" : "first", "accepted-claim": world.checks === "tokens" && "checks",
+  const earlier = world.events.findLast((other) => other.event === "acquired" && other.index < event.index);
+  const isTrue = {
+    acquired: event.token != null && !event.beside && !(event.token <= earlier?.token),
+    "accepted-stale-write": world.checks !== "tokens",
+    "lease-expired": !/^client/.test(event.actor) && !world.events.some(
+      (other) => other.event === "killed" && other.index < event.index && other.actor === String(event.whose).replace(" ", "")),
+    refused: event.actor === "storage" && event.reason === "stale-token",
   }[event.event];
-  if (event.event === "refused" && (event.actor !== "storage" || event.reason !== "stale-token")) return "";
+  if (isTrue === false) return "";
+  const end = { acquired: earlier ? "next" : "first", "accepted-claim": world.checks === "tokens" && "checks" }[event.event];
   const key = ["beat", event.event, end].filter(Boolean).join(".");
   const unchecked = `${key}.unchecked`;
-  const told = TEXTS[unchecked] && !isAfter("lease-checked") ? unchecked : key;
+  const chosen = TEXTS[unchecked] && !isAfter("lease-checked") ? unchecked : key;
   const values = { ...event, token: short(event.token), highest_token: short(event.highest_token) };
-  return TEXTS[told] ? text(told, values) : "";
+  return TEXTS[chosen] ? text(chosen, values) : "";
 }
 
 /** How a world ended, in a few words, and whether that is good. Before its end, both are empty. */
@@ -126,7 +132,7 @@ export function state(lane, { index, at }, checks) {
   if (!lease && lane.actor === "database") return [text("state.database"), ""];
   if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
   const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));
-  const key = Number.isNaN(left) ? "state.held-on" : "state.held";
+  const key = left > 0 ? "state.held" : "state.held-on";
   return [text(key, { who: actor(lease.whose), seconds: seconds(left) }), ""];
 }
 

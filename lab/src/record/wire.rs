@@ -24,7 +24,7 @@ pub struct Wire {
 pub enum Exchange {
     /// A request of HTTP. The answer is its status, its headers, an empty line and its body.
     Http { url: String, method: String, headers: Vec<String>, body: String, answer: Option<String> },
-    /// A command of Redis at this socket or port. The answer is as `redis-cli` prints it.
+    /// A command of Redis at this socket or port. The answer is much as `redis-cli` prints it.
     Redis { server: String, command: Vec<Word>, answer: Option<String> },
     /// A statement of SQL, with its arguments. The answer is its rows and its tag, or its error.
     Sql {

@@ -61,7 +61,7 @@ pub(crate) struct Refusal {
     pub(crate) detail: String,
 }
 
-/// Starts a sandbox, takes these steps, and carries out what is requested until it ends.
+/// Starts a sandbox, takes these steps and says so, and carries out what is requested until it ends.
 ///
 /// # Errors
 /// If a server or a client fails by itself, or one of the steps can't be taken.
@@ -72,6 +72,7 @@ pub(crate) async fn play(
     settings: Settings,
     steps: &[Action],
     recorder: Recorder,
+    ready: impl FnOnce(),
     mut requests: UnboundedReceiver<Request>,
 ) -> anyhow::Result<RunRecord> {
     let mut sandbox = Sandbox::start(settings, recorder).await?;
@@ -81,6 +82,7 @@ pub(crate) async fn play(
         }
         sandbox.carry_out(*step).await?;
     }
+    ready();
     let mut checks = interval(CHECK_EVERY);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -35,7 +35,7 @@ pub(super) trait Server: Sized {
     /// What a client needs that reaches it through a proxy.
     fn setup(&self, way: &Proxy) -> LockSetup;
 
-    /// Its locks, to look at them.
+    /// Clients of its locks.
     fn locks(&self) -> anyhow::Result<Locks>;
 
     async fn kill(&mut self) -> anyhow::Result<()>;
@@ -55,12 +55,16 @@ pub(super) trait Server: Sized {
 /// A lock service that is one server.
 pub(super) struct SingleServer<S> {
     server: S,
+    /// They only look at the lock.
+    locks: Locks,
     is_up: bool,
 }
 
 impl<S: Server> SingleServer<S> {
     pub(super) async fn start() -> anyhow::Result<Self> {
-        Ok(Self { server: S::start().await?, is_up: true })
+        let server = S::start().await?;
+        let locks = server.locks()?;
+        Ok(Self { server, locks, is_up: true })
     }
 
     async fn kill(&mut self) -> anyhow::Result<()> {
@@ -91,7 +95,7 @@ impl<S: Server> LockService for SingleServer<S> {
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {
-        let status = self.server.locks()?.status(&RESOURCE.parse()?).await;
+        let status = self.locks.status(&RESOURCE.parse()?).await;
         let held = status.context("can't ask for the owner")?.held;
         Ok(held.map(|held| held.ownership.holder.redacted()))
     }

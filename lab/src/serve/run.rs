@@ -15,7 +15,7 @@ use tokio::{
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
         oneshot, watch,
     },
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -29,6 +29,8 @@ const UNWATCHED: Duration = Duration::from_secs(60);
 /// How long a run goes on that nobody looks at, after a page has left it. Another page may be
 /// connecting again. One that still watches by then has not left.
 const LEFT: Duration = Duration::from_secs(2);
+/// How long an action waits for what is done first.
+const STEPS: Duration = Duration::from_secs(30);
 /// How often that is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// More events than anybody causes by hand.
@@ -69,6 +71,8 @@ pub(super) struct Progress {
     pub(super) events: Vec<Event>,
     /// When the last of them happened.
     pub(super) last: Option<Instant>,
+    /// Whether what is done first in a sandbox is done.
+    pub(super) is_ready: bool,
     pub(super) end: Option<End>,
 }
 
@@ -115,7 +119,8 @@ impl Start {
             match play {
                 Play::Scenario(scenario) => scenario.replay(recorder, ttl_factor).await,
                 Play::Sandbox(settings, steps) => {
-                    sandbox::play(settings, &steps, recorder, requests).await
+                    let ready = || run.progress.send_modify(|progress| progress.is_ready = true);
+                    sandbox::play(settings, &steps, recorder, ready, requests).await
                 }
             }
         });
@@ -162,6 +167,13 @@ impl Run {
         if action != Action::End && self.progress.borrow().events.len() >= MOST_EVENTS {
             return refused("too-much", "too much has happened in this sandbox: start another");
         }
+        // Nobody has yet seen the state in which that would be done.
+        let mut progress = self.progress.subscribe();
+        let ready = progress.wait_for(|progress| progress.is_ready || progress.end.is_some());
+        if timeout(STEPS, ready).await.is_err() {
+            return refused("not-now", "its first steps are not done yet");
+        }
+        drop(progress);
         let (answer, answered) = oneshot::channel();
         let has_ended = || refused("ended", "the sandbox has ended");
         if requests.send(Request { action, answer }).is_err() {

@@ -102,7 +102,7 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
         assert_eq!(browser.value("document.getElementById('play').ariaLabel").await, label);
     }
     browser.press(&[ENTER]).await;
-    browser.chosen_after("summary", &[ENTER]).await;
+    browser.chosen_after("#table summary", &[ENTER]).await;
     browser.wait_until(IS_TABLE_FILLED).await;
 
     // 3. A reload leads to the event again.
@@ -111,7 +111,7 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     assert!(browser.text("words").await.contains("rejects 33: it has seen 34"));
 
     // 4. All is within reach, nothing moves by itself, and no rule of axe-core is broken.
-    browser.chosen_after("summary", &[ENTER]).await;
+    browser.chosen_after("#table summary", &[ENTER]).await;
     browser.wait_until(IS_TABLE_FILLED).await;
     browser.assert_all_is_reached_by_keyboard().await;
     browser.assert_fits().await;

@@ -5,7 +5,7 @@ import { decisive, described, parsed } from "../../src/page/record.mjs";
 import { SANDBOX, answerTo, standing, tasksDone } from "../../src/page/standing.mjs";
 import { story } from "../../src/page/story.mjs";
 import { CHINESE, LANGUAGES, TEXTS } from "../../src/page/texts.mjs";
-import { beat, choose, sentence, state, verdict } from "../../src/page/words.mjs";
+import { beat, beats, choose, sentence, state, verdict } from "../../src/page/words.mjs";
 
 const problems = new Set();
 const expect = (is, problem) => is || problems.add(problem);
@@ -28,6 +28,9 @@ for (const language of LANGUAGES) {
     expect(TEXTS[`verdict.${world.danger}`] && verdict(world)[0], `${world.name}: how it ended`);
     for (const event of world.events) {
       const words = `${sentence(event, world.checks)} ${beat(event, world)}`;
+      const isAgain = world.events.some((other) =>
+        [other, event].every(({ event }) => event === "acquired") && other.index < event.index && other.token >= event.token);
+      expect(!isAgain || !words.includes("higher"), `${event.event}: ${words}`);
       expect(TEXTS[`actor.${event.actor}`], `${event.actor}: a name`);
       expect(known.has(event.event) && !/undefined|NaN|null|\{/.test(words), `${event.event}: ${words}`);
       expect(!/[:：] *$|“”|  /.test(words.trim()), `${event.event}: a value is missing: ${words}`);
@@ -38,6 +41,16 @@ for (const language of LANGUAGES) {
     }
   }
 }
+// What was explained once is not explained again. Another world is announced.
+choose("en");
+const told = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
+const explained = beats(told).flatMap((words, number) => {
+  const isNext = number > 0 && told[number].world !== told[number - 1].world;
+  const announcement = TEXTS["beat.world"][0];
+  expect(words.startsWith(announcement) === isNext, `${number}: ${words}`);
+  return words.replace(announcement, "").trim() || [];
+});
+expect(new Set(explained).size === explained.length, `explained twice: ${explained.join("\n")}`);
 for (const text of [run.name, ...run.worlds.map((world) => world.title)]) {
   expect(!run.claim || CHINESE[text], `${text}: Chinese words`);
 }

@@ -63,7 +63,7 @@ async fn page_tells_what_is_believed_and_what_is_stored_when_33_arrives() {
         "by client 1\n",
     ];
     let refused = [&write[..], &["\n412 ", "stale-token", "curl -gi -X PUT -H"]].concat();
-    let nothing = ["Nothing that was recorded."];
+    let nothing = ["Nothing was recorded for this event."];
     let expected: [(&str, &str, &[&str]); 6] = [
         ("client1", "acquired", &script),
         ("client1", "lease-checked", &nothing),

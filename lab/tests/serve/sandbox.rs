@@ -201,13 +201,9 @@ async fn sandbox_goes_on_while_its_lock_service_is_silent() {
         let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         name.trim() == "redis-server"
     };
-    let mut servers = Vec::new();
-    // A child of Redis that writes a file ends soon.
-    let only_two_run = || {
-        servers = descendants(server.process.id()).into_iter().filter(is_redis).collect();
-        Ok(servers.len() == 2)
-    };
-    until(Duration::from_secs(5), only_two_run).await.expect("one and its replica");
+    let started = processes(server.process.id(), 5).await;
+    let servers: Vec<_> = started.into_iter().filter(is_redis).collect();
+    assert_eq!(servers.len(), 2, "one and its replica");
     let signal = |signal| {
         for server in &servers {
             kill_process(Pid::from_raw(server.cast_signed()).unwrap(), signal).unwrap();
@@ -280,6 +276,8 @@ async fn check_expiry(sandbox: Sandbox<'_>) {
     sandbox.act(&["client 1: acquire", "client 1: read", "client 1: pause"]).await;
     sandbox.act(&["client 1: wait until its lease is over", "client 2: acquire"]).await;
     sandbox.act(&["client 2: read", "client 1: resume", "client 1: write"]).await;
+    // etcd keeps nothing of a lock that is over.
+    sandbox.act(&["client 2: release", "client 2: acquire"]).await;
     sandbox.act(&["lock service: stop", "lock service: restart"]).await;
     sandbox.act(&["lock service: stop", "lock service: restart empty"]).await;
     let (record, said) = sandbox.end().await;
@@ -306,6 +304,19 @@ async fn clock_of_the_database_that_jumps_makes_two_holders() {
     let (record, said) = sandbox.end().await;
     assert_eq!(fact(&record, "stale_writes_refused"), 1, "{record}");
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
+}
+
+/// The processes that a lab has started, once they are this many. A child of Redis that writes a file ends
+/// soon.
+pub(super) async fn processes(lab: u32, count: usize) -> Vec<u32> {
+    let mut started = Vec::new();
+    let waiting = until(Duration::from_secs(5), || {
+        started = descendants(lab);
+        Ok(started.len() == count)
+    });
+    let waited = waiting.await;
+    waited.unwrap_or_else(|_| panic!("{started:?} are not {count} processes"));
+    started
 }
 
 /// What a line of the page prints in a shell.
@@ -400,8 +411,8 @@ async fn sandbox_that_is_asked_for_twice_starts_once_and_ends_when_it_is_left() 
     let (sandbox, same) = tokio::join!(open(), open());
     assert_eq!(sandbox.id, same.id);
     sandbox.act(&["client 1: acquire"]).await;
-    let started = descendants(server.process.id());
-    assert_eq!(started.len(), 5, "two of Redis, a storage server and two clients: {started:?}");
+    // Two of Redis, a storage server and two clients.
+    let started = processes(server.process.id(), 5).await;
     server.leave(&sandbox.id).await;
     server.wait_until_idle(&started).await;
     let (_, end) = parsed(&server.events(&sandbox.id).send().await.unwrap().text().await.unwrap());

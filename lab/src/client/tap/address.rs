@@ -53,7 +53,10 @@ impl Address {
 
     fn parse_postgres(url: &str, rest: &str) -> Option<Self> {
         let user = rest.split_once('@')?.0;
-        if user.contains(':') || rest.contains([',', '%']) {
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
+        // Others are lost on the way, such as a password or a mode of TLS.
+        let is_lost = |pair: &str| !pair.is_empty() && !pair.starts_with("host=");
+        if user.contains(':') || rest.contains([',', '%']) || query.split('&').any(is_lost) {
             return None;
         }
         let options = PgConnectOptions::from_str(url).ok()?;
@@ -99,6 +102,8 @@ mod tests {
             "etcd://127.0.0.1:1,127.0.0.1:2",
             "postgres://me:secret@127.0.0.1:5432/a",
             "postgres://me@127.0.0.1:1,127.0.0.1:2/a",
+            "postgres://me@127.0.0.1:5432/a?password=secret",
+            "postgres://me@127.0.0.1:5432/a?host=/tmp/b&sslmode=require",
             "zookeeper://127.0.0.1:2181",
             "https://127.0.0.1:8034",
         ] {

@@ -1,5 +1,7 @@
 //! Redis' protocol (<https://redis.io/docs/latest/develop/reference/protocol-spec>).
 
+use std::collections::VecDeque;
+
 use redis::Script;
 
 use super::ledger::{Ledger, SECRET, text};
@@ -13,6 +15,10 @@ pub(super) struct Conversation {
     /// What is the beginning of a command, or of an answer.
     sent: Vec<u8>,
     received: Vec<u8>,
+    /// For each command without an answer, how many replies follow its first.
+    surplus: VecDeque<usize>,
+    /// How many of them follow the last answer.
+    unread: usize,
 }
 
 /// A value of the protocol.
@@ -26,7 +32,8 @@ enum Value {
 
 impl Conversation {
     pub(super) fn new(server: String, ledger: Ledger) -> Self {
-        Self { server, ledger, sent: Vec::new(), received: Vec::new() }
+        let (sent, received, surplus) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { server, ledger, sent, received, surplus, unread: 0 }
     }
 
     pub(super) fn note_sent(&mut self, bytes: &[u8]) {
@@ -34,10 +41,12 @@ impl Conversation {
         while let Some((value, rest)) = Value::parse(&self.sent) {
             self.sent = rest.to_vec();
             if let Value::List(_, Some(words)) = value {
-                let words = words.into_iter().map(Value::into_bytes).collect();
+                let words: Vec<_> = words.into_iter().map(Value::into_bytes).collect();
+                let replies = replies(&words);
                 let (command, script) = command(words);
                 let server = self.server.clone();
                 self.ledger.ask(Exchange::Redis { server, command, answer: None }, script);
+                self.surplus.push_back(replies.saturating_sub(1));
             }
         }
     }
@@ -46,12 +55,25 @@ impl Conversation {
         self.received.extend(bytes);
         while let Some((value, rest)) = Value::parse(&self.received) {
             self.received = rest.to_vec();
-            // A push answers nothing.
-            if !matches!(value, Value::List(b'>', _)) {
-                self.ledger.answer(&value.shown(""));
+            if value.is_push() {
+                continue;
             }
+            if self.unread > 0 {
+                self.unread -= 1;
+                continue;
+            }
+            self.ledger.answer(&value.shown(""));
+            self.unread = self.surplus.pop_front().unwrap_or(0);
         }
     }
+}
+
+/// How many replies a command has: one for each channel of a subscription.
+fn replies(words: &[Vec<u8>]) -> usize {
+    let subscribes = words.first().is_some_and(|name| {
+        name.eq_ignore_ascii_case(b"SUBSCRIBE") || name.eq_ignore_ascii_case(b"UNSUBSCRIBE")
+    });
+    if subscribes { words.len() - 1 } else { 1 }
 }
 
 /// The words of a command. A script is named by its SHA-1, and what follows a password's command is left out.
@@ -86,19 +108,20 @@ impl Value {
     /// Reads the first value, and returns the rest. Returns `None` if the value's end is missing.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let end = bytes.windows(2).position(|end| end == b"\r\n")?;
-        let (kind, line, mut rest) = (*bytes.first()?, text(&bytes[1..end]), &bytes[end + 2..]);
+        let line = text(bytes.get(1..end).unwrap_or_default());
+        let (kind, mut rest) = (*bytes.first()?, &bytes[end + 2..]);
         let count = line.parse::<usize>().ok();
         let is_map = matches!(kind, b'%' | b'|');
         match kind {
             b'$' | b'!' | b'=' => {
                 let Some(length) = count else { return Some((Self::Bulk(None), rest)) };
                 let bulk = rest.get(..length)?.to_vec();
-                Some((Self::Bulk(Some(bulk)), rest.get(length + 2..)?))
+                Some((Self::Bulk(Some(bulk)), rest.get(length.checked_add(2)?..)?))
             }
             b'*' | b'~' | b'>' | b'%' | b'|' => {
                 let Some(count) = count else { return Some((Self::List(kind, None), rest)) };
                 let mut values = Vec::new();
-                for _ in 0..if is_map { 2 * count } else { count } {
+                for _ in 0..if is_map { count.checked_mul(2)? } else { count } {
                     let (value, after) = Self::parse(rest)?;
                     values.push(value);
                     rest = after;
@@ -106,6 +129,18 @@ impl Value {
                 Some((Self::List(kind, Some(values)), rest))
             }
             _ => Some((Self::Line(kind, line), rest)),
+        }
+    }
+
+    /// Whether it is a message to a subscriber, which answers no command.
+    fn is_push(&self) -> bool {
+        match self {
+            Self::List(b'>', _) => true,
+            // As older clients get it.
+            Self::List(_, Some(values)) => {
+                values.len() == 3 && matches!(&values[0], Self::Bulk(Some(kind)) if kind == b"message")
+            }
+            _ => false,
         }
     }
 
@@ -174,6 +209,40 @@ mod tests {
                 exchange(["INCR", "\r\nb"], "1) (integer) 1\n2) 1) (nil)\n   2) OK"),
             ]
         );
+    }
+
+    #[test]
+    fn message_to_a_subscriber_answers_no_command_and_each_channel_has_a_reply() {
+        let mut one = conversation();
+        let sent = "*3\r\n$11\r\nUNSUBSCRIBE\r\n$1\r\na\r\n$1\r\nb\r\n*1\r\n$4\r\nPING\r\n";
+        one.note_sent(sent.as_bytes());
+        let list = |words: [&str; 3]| {
+            let words = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+            format!("*3\r\n{}", words.concat())
+        };
+        let received = [
+            list(["message", "a", "freed"]),
+            list(["unsubscribe", "a", "1"]),
+            list(["message", "b", "freed"]),
+            list(["unsubscribe", "b", "0"]),
+            "+PONG\r\n".to_owned(),
+        ];
+        one.note_received(received.concat().as_bytes());
+        let answers: Vec<_> = one
+            .ledger
+            .take()
+            .into_iter()
+            .map(|mut noted| noted.exchange.answer_mut().take().unwrap())
+            .collect();
+        assert_eq!(answers, ["1) \"unsubscribe\"\n2) \"a\"\n3) \"1\"", "PONG"]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_protocol_end_nothing() {
+        let mut one = conversation();
+        one.note_received(b"\r\n$18446744073709551615\r\n");
+        one.note_sent(b"\r\n%18446744073709551615\r\n");
+        assert!(one.ledger.take().is_empty());
     }
 
     #[test]
