@@ -25,6 +25,7 @@ export class Live {
     find("scenario").append(...names.map((name) => new Option(name)));
     const scenario = address.get("scenario") ?? names[0];
     if (names.includes(scenario)) find("scenario").value = scenario;
+    claimed();
     find("scenario").addEventListener("change", claimed);
     find("start").addEventListener("click", () => {
       const chosen = find("scenario").value;

@@ -28,10 +28,7 @@ const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
 let run, own, sandbox, live;
-let drawnWidth = 0;
-let waiting = 0;
-let shownBefore = -1;
-let ticking = 0;
+let [drawnWidth, waiting, ticking, shownBefore] = [0, 0, 0, -1];
 let detailed = {};
 
 const player = new Player(find, {

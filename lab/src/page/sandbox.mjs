@@ -5,6 +5,8 @@ import { DEEDS, FAULTS, SANDBOX, TASKS, isPossible, standing, tasksDone } from "
 import { actor, text } from "./words.mjs";
 
 const DONE = "lab-tasks";
+/** What a client can seldom do. Such a control is there when it can be used. */
+const RARE = ["start", "resume", "connect again"];
 const WHO = ["client 1", "client 2", "client 3", "client 4", "lock service", "sandbox"];
 
 /** Starts sandboxes, and requests actions of the one that is watched. */
@@ -83,11 +85,12 @@ export class Sandbox {
     this.find("actors").hidden = !this.now;
     for (const button of this.buttons) {
       const { action } = button.dataset;
-      button.textContent = text(`do.${action.split(": ")[1]}`);
+      const [who, does] = action.split(": ");
+      button.textContent = text(`do.${does}`);
       button.setAttribute("aria-label", actionName(action));
       button.disabled = !this.now || !isPossible(action, this.now);
-      const hasStarted = Boolean(this.now?.clients.has(action.split(": ")[0].replace(" ", "")));
-      button.hidden = /^client/.test(action) && action.endsWith(": start") === hasStarted;
+      const hasStarted = this.now?.clients.has(who.replace(" ", ""));
+      button.hidden = who.startsWith("client") && (RARE.includes(does) ? button.disabled : !hasStarted);
     }
     for (const legend of this.find("actors").querySelectorAll("legend")) legend.textContent = whoName(legend.dataset.who);
     // Who uses the keyboard stays where something can be done.
