@@ -119,8 +119,7 @@ terraform:
 # A cluster fails over by itself if it gets no processor for some seconds, as beside other tests.
 FAILOVERS := patroni
 failovers: patroni redis-server node
-	cargo test --package testbed --package storage-server --test main --test server $(FAILOVERS)
-	cargo test --package lab --test main $(FAILOVERS) -- --test-threads 1
+	cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --test-threads 1
 
 # What takes minutes has these words in its name.
 AT_LENGTH := at_length
@@ -128,7 +127,7 @@ at-length: object-storage failovers
 	cargo test --package redlock-model $(AT_LENGTH)
 
 object-storage: seaweedfs s3s-fs
-	cargo test --package lab --test main object_storage_$(AT_LENGTH)
+	cargo test $(SERVICES) --test main object_storage_$(AT_LENGTH)
 
 slow-clients: slowhttptest curl
 	cargo build --workspace

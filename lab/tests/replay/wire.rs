@@ -75,7 +75,10 @@ async fn record_without_the_wire_says_that_nothing_was_recorded() {
     let read: RunRecord = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), record);
     for shown in shown(&record).await {
-        assert_eq!((&*shown.text, shown.lines.len()), ("Nothing was recorded for this event.\n", 0));
+        assert_eq!(
+            (&*shown.text, shown.lines.len()),
+            ("Nothing was recorded for this event.\n", 0)
+        );
     }
 }
 

@@ -260,8 +260,8 @@ async fn run_is_forked_before_the_pause_and_the_first_difference_is_marked() {
     browser.wait_for("worlds", "first difference").await;
     let worlds = browser.run("return document.getElementById('worlds').textContent").await;
     let worlds = worlds.as_str().unwrap();
-    let [original, fork] =
-        ["As it was: WITHOUT the fence", "Your fork: FENCE OFF"].map(|title| worlds.find(title).unwrap());
+    let [original, fork] = ["As it was: WITHOUT the fence", "Your fork: FENCE OFF"]
+        .map(|title| worlds.find(title).unwrap());
     assert!(original < fork, "{worlds}");
     assert_eq!(worlds.matches("first difference").count(), 2, "in each of the two: {worlds}");
     browser.wait_until("document.querySelectorAll('#worlds .panel').length === 2").await;

@@ -138,7 +138,8 @@ impl Value {
             Self::List(b'>', _) => true,
             // As older clients get it.
             Self::List(_, Some(values)) => {
-                values.len() == 3 && matches!(&values[0], Self::Bulk(Some(kind)) if kind == b"message")
+                values.len() == 3
+                    && matches!(&values[0], Self::Bulk(Some(kind)) if kind == b"message")
             }
             _ => false,
         }

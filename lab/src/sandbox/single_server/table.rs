@@ -39,7 +39,10 @@ impl Server for LockTable {
     }
 
     fn setup(&self, way: &Proxy) -> LockSetup {
-        LockSetup::Postgres(format!("{}/postgres", way.url("postgres").replace("://", "://postgres@")))
+        LockSetup::Postgres(format!(
+            "{}/postgres",
+            way.url("postgres").replace("://", "://postgres@")
+        ))
     }
 
     fn locks(&self) -> anyhow::Result<Locks> {
