@@ -113,7 +113,7 @@ function speak(name) {
 /** Says what the scenario that could be run would show. */
 function claimed() {
   const chosen = scenarios.find(({ name }) => name === find("scenario").value);
-  find("scenario-claim").textContent = chosen ? translated(chosen.claim, chosen.name) : "";
+  find("scenario-claim").textContent = chosen && chosen.name !== run?.name ? translated(chosen.claim, chosen.name) : "";
 }
 
 /** The chosen event of a record, which may have grown. A reader who is at its last event goes on to the next. */
@@ -146,6 +146,7 @@ function open(opened, chosen = 0) {
   find("name").textContent = run.name;
   document.title = run.name;
   find("claim").textContent = translated(run.claim, run.name);
+  claimed();
   find("unshown").hidden = opened.holds !== false;
   draw(chosen);
   player.open(run.events.length, chosen, isOther);
@@ -168,7 +169,7 @@ function draw(chosen = player.chosen) {
   run.panels = run.stories.map((tale, number) => {
     const drawn = panel(tale, common, width, color);
     articles[number].append(drawn.picture);
-    scrub(drawn.picture, tale.world, common);
+    scrub(drawn, tale.world, common);
     return { ...drawn, article: articles[number] };
   });
   if (run.record.original && run.worlds.length > 1) {
@@ -188,7 +189,7 @@ function head(world) {
   const [words, kind] = verdict(world, run.record.holds);
   const ending = part("strong", words, `verdict ${kind}`);
   article.append(part("h2", title(world), ""), ending);
-  article.append(part("p", text("in-the-end", { facts: facts.join("; ") }), "muted facts"));
+  article.append(part("p", text(live?.isLive(run.record) ? "so-far" : "in-the-end", { facts: facts.join("; ") }), "muted facts"));
   return article;
 }
 
@@ -200,10 +201,12 @@ function title(world) {
 }
 
 /** Drags through a world's time, and names the event under the pointer. */
-function scrub(picture, world, common) {
+function scrub({ picture, actorAt }, world, common) {
   const go = (event) => {
-    const at = common.time(event.clientX - picture.getBoundingClientRect().left);
-    const nearest = world.events.reduce((best, other) => (Math.abs(other.at - at) < Math.abs(best.at - at) ? other : best));
+    const { left, top } = picture.getBoundingClientRect();
+    const [at, actor] = [common.time(event.clientX - left), actorAt(event.clientY - top)];
+    const own = world.events.filter((other) => other.actor === actor);
+    const nearest = (own.length ? own : world.events).reduce((best, other) => (Math.abs(other.at - at) < Math.abs(best.at - at) ? other : best));
     picture.title = sentence(nearest, world.checks);
     if (event.buttons && nearest.index !== player.chosen) player.choose(nearest.index);
   };

@@ -118,7 +118,9 @@ export function panel(story, scale, width, color) {
     drawn.append(element("path", { d: `M${left} 0V${top}`, class: "differs" }));
     drawn.append(element("text", { x: left + shift, y: top - 2, "text-anchor": end, class: "small differs" }, words));
   };
-  return { picture, show, mark };
+  /** Who has the lane at this height. */
+  const actorAt = (y) => lanes.find(({ track }) => y < track + TRACK / 2)?.lane.actor;
+  return { picture, show, mark, actorAt };
 }
 
 function bar(drawing, { lane, span, bars, scale, x, color }) {
@@ -156,7 +158,7 @@ function bar(drawing, { lane, span, bars, scale, x, color }) {
       write(fits ? words : `≥ ${token}`, BAR + 11, `small on ${own}`);
     },
   };
-  draws[span.what]();
+  draws[span.what]?.();
 }
 
 function box(x, y, width, height) {

@@ -181,7 +181,9 @@ const MEANINGS = {
   // A lock there is lost with its database.
   "standby-promoted": (draft, event) => draft.service === event.actor && draft.forgetAll(),
   started: (draft, event) => draft.serve(event.actor),
-  promoted: (draft, event) => draft.serve(event.actor),
+  "in-step": (draft, event) => draft.start(event.actor, "follows"),
+  "cut-off": (draft, event) => draft.end(event.actor, "follows"),
+  promoted: (draft, event) => (draft.end(event.actor, "follows"), draft.serve(event.actor)),
   reissued: (draft, event) => {
     draft.giveBack(event.actor);
     draft.grant(event.actor, event.token);

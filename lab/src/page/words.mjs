@@ -69,6 +69,7 @@ function variant(event, checks) {
     acquired: event.beside ? "beside" : event.token == null && "untold",
     written: event.overwrites_unseen > 0 && "unseen",
     refused: event.actor === "storage" ? event.reason : "client",
+    read: event.value == null && "nothing",
     "accepted-claim": checks === "tokens" && "checks",
     "accepted-write": event.token == null && "untold",
     "standby-promoted": event.token == null && "untold",
@@ -130,6 +131,7 @@ export function state(lane, { index, at }, checks) {
   const lease = find("lease");
   if (find("killed")) return [text("state.killed"), "odd"];
   if (!lease && lane.actor === "database") return [text("state.database"), ""];
+  if (find("follows")) return [text("state.follows"), ""];
   if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
   const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));
   const key = left > 0 ? "state.held" : "state.held-on";
