@@ -29,6 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a member may take to answer. One that is paused never does.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a primary may need until its standbys are in step, unless it sees an old state of etcd.
+const STALE_AFTER: Duration = Duration::from_secs(20);
 /// How often other ports are tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
 
@@ -172,13 +174,28 @@ impl Patroni {
     /// If fewer do within two minutes.
     pub async fn in_step(&self, standbys: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
+        let mut connected = begun;
         while begun.elapsed() < TIMEOUT {
             if self.are_in_step(standbys).await.unwrap_or(false) {
                 return Ok(());
             }
+            if connected.elapsed() > STALE_AFTER {
+                self.connect_the_primary_to_etcd_again().await?;
+                connected = Instant::now();
+            }
             sleep(POLL_INTERVAL).await;
         }
         bail!("fewer than {standbys} standbys came into step\n{}", self.logs())
+    }
+
+    /// Lets the primary's Patroni read all of etcd again. One before version 3.1 that had no processor for a
+    /// while may watch a dead connection for ever, and fail to name its standbys (patroni#2779).
+    async fn connect_the_primary_to_etcd_again(&self) -> anyhow::Result<()> {
+        if let Some(primary) = self.leader().await? {
+            self.cut(primary, Link::Etcd);
+            self.mend(primary, Link::Etcd);
+        }
+        Ok(())
     }
 
     async fn are_in_step(&self, standbys: usize) -> anyhow::Result<bool> {
