@@ -56,15 +56,30 @@ async fn run_that_a_page_leaves_ends_soon_unless_another_watches_it() {
     assert_ends_after(&run, UNWATCHED).await;
 }
 
-#[tokio::test]
-async fn sandbox_in_which_too_much_has_happened_can_only_be_ended() {
+/// A sandbox that is about to start.
+fn sandbox() -> Start {
     let settings = json!({
         "fence": "on", "claims": "on", "locks": "redis", "store": "sqlite", "ttl_ms": 5_000,
     });
-    let settings = serde_json::from_value(settings).unwrap();
-    let Start { run, mut requests, .. } = Start::new("a", Play::Sandbox(settings, Vec::new()));
+    Start::new("a", Play::Sandbox(serde_json::from_value(settings).unwrap(), Vec::new()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn action_is_refused_while_the_first_steps_are_done() {
+    let Start { run, mut requests, .. } = sandbox();
+    let Answer::Refused(refusal) = run.act("client 1: read").await else { panic!("not refused") };
+    assert!(refusal.detail.contains("first steps"), "{refusal:?}");
+    assert!(requests.try_recv().is_err(), "nothing was requested");
+}
+
+#[tokio::test]
+async fn sandbox_in_which_too_much_has_happened_can_only_be_ended() {
+    let Start { run, mut requests, .. } = sandbox();
     let event = Recorder::start(|_| {}).record(Actor::Client1, None, EventKind::Started);
-    run.progress.send_modify(|progress| progress.events = vec![event; MOST_EVENTS]);
+    run.progress.send_modify(|progress| {
+        progress.events = vec![event; MOST_EVENTS];
+        progress.is_ready = true;
+    });
     assert!(matches!(run.act("client 1: read").await, Answer::Refused(_)));
     assert!(requests.try_recv().is_err(), "nothing was requested");
     let ending = async {
