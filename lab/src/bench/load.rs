@@ -1,11 +1,13 @@
-//! Load generators: wrk over HTTP, and pgbench straight into PostgreSQL.
+//! Load generators: wrk over HTTP, and pgbench straight into PostgreSQL. Proxies in this process carry bytes
+//! while they run.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, time::Duration};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 use tempfile::TempDir;
 use testbed::{Postgres, installed, postgres};
+use tokio::process::Command;
 
 /// The number of HTTP connections of wrk, and of clients of the pgbench next to it.
 pub(super) const CONNECTIONS: u32 = 64;
@@ -48,8 +50,8 @@ pub(super) struct Writes<'a> {
 }
 
 /// Sends fenced writes for some seconds.
-pub(super) fn wrk(writes: Writes<'_>, seconds: u32) -> anyhow::Result<Load> {
-    let done = run_wrk(writes, 0, seconds)?;
+pub(super) async fn wrk(writes: Writes<'_>, seconds: u32) -> anyhow::Result<Load> {
+    let done = run_wrk(writes, 0, seconds).await?;
     let written = f64::from(done.requests) * f64::from(writes.in_transaction.unwrap_or(1));
     Ok(Load {
         per_second: written * 1e6 / f64::from(done.duration_us),
@@ -59,17 +61,17 @@ pub(super) fn wrk(writes: Writes<'_>, seconds: u32) -> anyhow::Result<Load> {
 }
 
 /// Writes each of these resources once or more, over HTTP.
-pub(super) fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
+pub(super) async fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
     let writes = Writes { url, bearer: None, resources, in_transaction: None };
     let mut written = 0;
     while written < resources {
-        written += run_wrk(writes, written, FILLING_SECONDS)?.requests;
+        written += run_wrk(writes, written, FILLING_SECONDS).await?.requests;
     }
     Ok(())
 }
 
 /// Runs wrk, which begins after the first `skipped` writes.
-fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
+async fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
     let Writes { url, bearer, resources, in_transaction } = writes;
     let folder = TempDir::with_prefix("fenced-")?;
     let script = folder.path().join("put.lua");
@@ -82,7 +84,9 @@ fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Result<Don
         .args([url, "--", &resources.to_string(), &skipped.to_string()])
         .arg(in_transaction.unwrap_or(0).to_string())
         .args(bearer)
-        .output()?;
+        .kill_on_drop(true)
+        .output()
+        .await?;
     let stdout = String::from_utf8(output.stdout)?;
     let done = stdout.lines().find(|line| line.starts_with('{'));
     let done: Done = serde_json::from_str(done.context("wrk printed no result")?)?;
@@ -99,7 +103,7 @@ pub(super) enum Length {
 }
 
 /// Runs a script with pgbench, and returns its transactions per second.
-pub(super) fn pgbench(
+pub(super) async fn pgbench(
     database: &Postgres,
     script: &str,
     clients: u32,
@@ -111,7 +115,7 @@ pub(super) fn pgbench(
         Length::Transactions(transactions) => format!("--transactions={transactions}"),
     };
     let options = ["--jobs=2".to_owned(), format!("--client={clients}"), length];
-    let stdout = run_pgbench(database, script, &options, &folder)?;
+    let stdout = run_pgbench(database, script, &options, &folder).await?;
     let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
     let tps = tps.and_then(|tps| tps.split(' ').next());
     Ok(tps.context("pgbench completed no transaction: measure for longer")?.parse()?)
@@ -121,7 +125,7 @@ pub(super) fn pgbench(
 const WARM_UP_RUNS: usize = 10;
 
 /// Runs a script with one client of pgbench, and returns how long each run took.
-pub(super) fn pgbench_times(
+pub(super) async fn pgbench_times(
     database: &Postgres,
     script: &str,
     count: usize,
@@ -133,7 +137,7 @@ pub(super) fn pgbench_times(
         format!("--log-prefix={}", prefix.display()),
         format!("--transactions={}", WARM_UP_RUNS + count),
     ];
-    run_pgbench(database, script, &options, &folder)?;
+    run_pgbench(database, script, &options, &folder).await?;
     let logs: Vec<_> = fs::read_dir(&folder)?.collect::<Result<_, _>>()?;
     let log = logs.iter().find(|file| file.file_name().to_string_lossy().starts_with("log."));
     let log = fs::read_to_string(log.context("pgbench wrote no log")?.path())?;
@@ -151,7 +155,7 @@ fn end_of_run(line: &str) -> anyhow::Result<Duration> {
 }
 
 /// Runs a script with pgbench, and returns what it prints.
-fn run_pgbench(
+async fn run_pgbench(
     database: &Postgres,
     script: &str,
     options: &[String],
@@ -167,19 +171,23 @@ fn run_pgbench(
         .arg("--file")
         .arg(&file)
         .arg("postgres")
-        .output()?;
+        .kill_on_drop(true)
+        .output()
+        .await?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "pgbench failed: {stderr}");
     Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Runs SQL with psql.
-pub(super) fn psql(database: &Postgres, commands: &str) -> anyhow::Result<()> {
+pub(super) async fn psql(database: &Postgres, commands: &str) -> anyhow::Result<()> {
     let output = Command::new(postgres::program("psql")?)
         .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--username=postgres", "--host"])
         .arg(database.socket_folder())
         .args(["--command", commands])
-        .output()?;
+        .kill_on_drop(true)
+        .output()
+        .await?;
     ensure!(output.status.success(), "psql failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::{fmt, num::NonZeroU32, path::Path};
 
 use anyhow::ensure;
 use clap::Args;
+use futures_util::{FutureExt, future::LocalBoxFuture};
 use serde::Serialize;
 use tempfile::TempDir;
 use testbed::{Authority, Postgres, Program, StorageServer};
@@ -66,14 +67,17 @@ struct Figure {
 /// What is measured.
 struct Subject<'a> {
     name: &'static str,
-    run: Box<dyn Fn(u32) -> anyhow::Result<Load> + 'a>,
+    run: Box<dyn Fn(u32) -> LocalBoxFuture<'a, anyhow::Result<Load>> + 'a>,
     /// One in each round.
     loads: Vec<Load>,
 }
 
 impl<'a> Subject<'a> {
-    fn new(name: &'static str, run: impl Fn(u32) -> anyhow::Result<Load> + 'a) -> Self {
-        Self { name, run: Box::new(run), loads: Vec::new() }
+    fn new<F: Future<Output = anyhow::Result<Load>> + 'a>(
+        name: &'static str,
+        run: impl Fn(u32) -> F + 'a,
+    ) -> Self {
+        Self { name, run: Box::new(move |seconds| run(seconds).boxed_local()), loads: Vec::new() }
     }
 
     /// Fenced writes over HTTP, spread over resources.
@@ -143,13 +147,13 @@ impl StorageBench {
         let postgres = StorageServer::start_on(&program, &database.url(), &[]).await?;
         let large_postgres = StorageServer::start_on(&program, &large_database.url(), &[]).await?;
         for large in [&large_sqlite, &large_postgres] {
-            write_all(large.url(), MANY_RESOURCES)?;
+            write_all(large.url(), MANY_RESOURCES).await?;
         }
         let one_standby = Replicated::start(&program, 1).await?;
         let two_standbys = Replicated::start(&program, 2).await?;
         let objects = OverObjectStorage::start(&program).await?;
         for database in [&database, &one_standby.primary, &two_standbys.primary] {
-            psql(database, UNFENCED_TABLE)?;
+            psql(database, UNFENCED_TABLE).await?;
         }
 
         let mut subjects = [
@@ -217,11 +221,11 @@ impl StorageBench {
             }),
         ];
         for subject in &subjects {
-            (subject.run)(WARM_UP_SECONDS)?;
+            (subject.run)(WARM_UP_SECONDS).await?;
         }
         for _ in 0..ROUNDS {
             for subject in &mut subjects {
-                subject.loads.push((subject.run)(seconds_of_round)?);
+                subject.loads.push((subject.run)(seconds_of_round).await?);
             }
         }
 
@@ -304,13 +308,13 @@ fn new_identity(program: &Program, auth_file: &Path) -> anyhow::Result<String> {
 }
 
 /// Measures single upserts straight into the database.
-fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
+async fn unfenced_upserts(database: &Postgres, seconds: u32) -> anyhow::Result<Load> {
     let upsert = format!(
         "\\set n random(0, {RESOURCES} - 1)\n\
          insert into unfenced values ('bench/' || :n, 'hello') \
          on conflict (resource) do update set value = excluded.value;\n"
     );
-    let per_second = pgbench(database, &upsert, CONNECTIONS, Length::Seconds(seconds))?;
+    let per_second = pgbench(database, &upsert, CONNECTIONS, Length::Seconds(seconds)).await?;
     Ok(Load { per_second, p50_ms: None, p99_ms: None })
 }
 

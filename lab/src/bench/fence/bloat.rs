@@ -32,7 +32,7 @@ impl Bloat {
         let empty = "set fence.remove = 'on'; truncate fence.fence";
         sqlx::raw_sql(empty).execute(&mut connection).await?;
         let script = postgres::script(Workload::ClaimAndUpsert, RESOURCES);
-        pgbench(database, &script, CLIENTS, Length::Transactions(WRITES / CLIENTS))?;
+        pgbench(database, &script, CLIENTS, Length::Transactions(WRITES / CLIENTS)).await?;
         let pages =
             "select pg_relation_size('fence.fence') / current_setting('block_size')::bigint";
         let pages: i64 = sqlx::query_scalar(pages).fetch_one(&mut connection).await?;

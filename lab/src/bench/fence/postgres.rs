@@ -69,7 +69,7 @@ pub(super) async fn start(settings: &[&str]) -> anyhow::Result<Postgres> {
     let database = Postgres::start_with(settings).await?;
     let mut connection = PgConnection::connect(&database.url()).await?;
     postgres::install(&mut connection).await?;
-    psql(&database, TABLES)?;
+    psql(&database, TABLES).await?;
     sqlx::query("insert into second select 'bench/' || n, 1 from generate_series(0, $1) as n")
         .bind(i64::from(RESOURCES) - 1)
         .execute(&mut connection)
@@ -79,7 +79,7 @@ pub(super) async fn start(settings: &[&str]) -> anyhow::Result<Postgres> {
 
 pub(super) async fn measure_rates(database: &Postgres, seconds: u32) -> anyhow::Result<Rates> {
     Rates::measure(&WORKLOADS, seconds, async |workload, seconds| {
-        pgbench(database, &script(workload, RESOURCES), CLIENTS, Length::Seconds(seconds))
+        pgbench(database, &script(workload, RESOURCES), CLIENTS, Length::Seconds(seconds)).await
     })
     .await
 }

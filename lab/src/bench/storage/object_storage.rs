@@ -11,7 +11,6 @@ use object_store::{
     ObjectStore, PutMode, PutOptions, UpdateVersion, aws::AmazonS3Builder, path::Path,
 };
 use testbed::{ObjectStorage, Program, Proxy, StorageServer};
-use tokio::{runtime::Handle, task::block_in_place};
 
 use crate::{
     bench::load::{CONNECTIONS, Load},
@@ -48,26 +47,21 @@ impl OverObjectStorage {
 
     /// Measures unfenced conditional writes straight into the store: each client replaces an object of
     /// its own.
-    pub(super) fn conditional_writes(&self, seconds: u32) -> anyhow::Result<Load> {
-        let writes = async {
-            let begun = Instant::now();
-            let end = begun + Duration::from_secs(seconds.into());
-            let clients = (0..CONNECTIONS).map(|client| self.replace_until(end, client));
-            let mut durations: Vec<_> =
-                try_join_all(clients).await?.into_iter().flatten().collect();
-            let elapsed = begun.elapsed();
-            durations.sort_unstable();
-            ensure!(!durations.is_empty(), "nothing was written");
-            let percentile = |percent: usize| {
-                durations[(durations.len() - 1) * percent / 100].as_secs_f64() * 1e3
-            };
-            Ok(Load {
-                per_second: durations.len() as f64 / elapsed.as_secs_f64(),
-                p50_ms: Some(percentile(50)),
-                p99_ms: Some(percentile(99)),
-            })
-        };
-        block_in_place(|| Handle::current().block_on(writes))
+    pub(super) async fn conditional_writes(&self, seconds: u32) -> anyhow::Result<Load> {
+        let begun = Instant::now();
+        let end = begun + Duration::from_secs(seconds.into());
+        let clients = (0..CONNECTIONS).map(|client| self.replace_until(end, client));
+        let mut durations: Vec<_> = try_join_all(clients).await?.into_iter().flatten().collect();
+        let elapsed = begun.elapsed();
+        durations.sort_unstable();
+        ensure!(!durations.is_empty(), "nothing was written");
+        let percentile =
+            |percent: usize| durations[(durations.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+        Ok(Load {
+            per_second: durations.len() as f64 / elapsed.as_secs_f64(),
+            p50_ms: Some(percentile(50)),
+            p99_ms: Some(percentile(99)),
+        })
     }
 
     async fn replace_until(&self, end: Instant, client: u32) -> anyhow::Result<Vec<Duration>> {

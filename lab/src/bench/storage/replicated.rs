@@ -18,8 +18,9 @@ impl Replicated {
         for _ in 0..standbys {
             replicas.push(primary.start_replica().await?);
         }
-        psql(&primary, &format!("alter system set synchronous_standby_names = '{standbys} (*)'"))?;
-        psql(&primary, "select pg_reload_conf()")?;
+        psql(&primary, &format!("alter system set synchronous_standby_names = '{standbys} (*)'"))
+            .await?;
+        psql(&primary, "select pg_reload_conf()").await?;
         let server = StorageServer::start_on(program, &primary.url(), &[]).await?;
         Ok(Self { server, primary, _standbys: replicas })
     }

@@ -72,7 +72,7 @@ impl Server for Postgres {
     }
 
     async fn least(&self, count: usize) -> anyhow::Result<Vec<Duration>> {
-        load::pgbench_times(&self.postgres, &format!("{UPSERT};\n{UPSERT};\n"), count)
+        load::pgbench_times(&self.postgres, &format!("{UPSERT};\n{UPSERT};\n"), count).await
     }
 
     fn round_trip_subject(&self) -> &'static str {
