@@ -42,7 +42,7 @@ page: redis-server
 # `make test` leaves this out, because it changes files of the project.
 SCREENSHOTS := screenshots
 screenshots: redis-server node chromium
-	cargo test --package lab --test main $(SCREENSHOTS)
+	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
 # Tests mostly wait. So six run at once on each core: two of locks, two of the two programs, and two of all
