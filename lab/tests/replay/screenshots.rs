@@ -10,7 +10,7 @@ use super::{
 use crate::browser::Browser;
 
 const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
-const SIZE: (u32, u32) = (1200, 722);
+const SIZE: (u32, u32) = (1200, 800);
 const MOST_BYTES: u64 = 150_000;
 
 #[tokio::test]
