@@ -93,17 +93,17 @@ export function beats(events) {
 
 /** What an event means, for those who see it for the first time, if it has such words. */
 export function beat(event, world) {
-  const isAfter = (kind) => world.events.some((other) => other.event === kind && other.index < event.index);
-  const earlier = world.events.findLast((other) => other.event === "acquired" && other.index < event.index);
+  const isAfter = (kind, own = () => true) => world.events.some((other) => other.index < event.index && other.event === kind && own(other));
   const isTrue = {
-    acquired: event.token != null && !event.beside && !(event.token <= earlier?.token),
-    "accepted-stale-write": world.checks !== "tokens",
-    "lease-expired": !/^client/.test(event.actor) && !world.events.some(
-      (other) => other.event === "killed" && other.index < event.index && other.actor === String(event.whose).replace(" ", "")),
-    refused: event.actor === "storage" && event.reason === "stale-token",
+    acquired: () => event.token != null && !event.beside && !isAfter("acquired", ({ token }) => token >= event.token),
+    "accepted-stale-write": () => world.checks !== "tokens",
+    "lease-expired": () => !/^client/.test(event.actor) && !isAfter("killed", ({ actor: killed }) => killed === String(event.whose).replace(" ", "")),
+    refused: () => event.actor === "storage" && event.reason === "stale-token",
   }[event.event];
-  if (isTrue === false) return "";
-  const end = { acquired: earlier ? "next" : "first", "accepted-claim": world.checks === "tokens" && "checks" }[event.event];
+  if (isTrue?.() === false) return "";
+  const end = {
+    acquired: () => (isAfter("acquired") ? "next" : "first"), "accepted-claim": () => world.checks === "tokens" && "checks",
+  }[event.event]?.();
   const key = ["beat", event.event, end].filter(Boolean).join(".");
   const unchecked = `${key}.unchecked`;
   const chosen = TEXTS[unchecked] && !isAfter("lease-checked") ? unchecked : key;
