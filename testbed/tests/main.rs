@@ -7,6 +7,7 @@ mod etcd;
 #[cfg(target_os = "linux")]
 mod object_storage;
 mod patroni;
+mod postgres;
 mod proxy;
 mod servers;
 mod zookeeper;

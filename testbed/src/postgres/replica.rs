@@ -28,8 +28,11 @@ impl Postgres {
         let server = Self::prepare(Vec::new(), PORT)?;
         let mut copy = Command::new(program("pg_basebackup")?);
         copy.args(["--username=postgres", "--host=127.0.0.1", "--checkpoint=fast", "--no-sync"]);
-        // It writes into the copy where the primary is.
-        copy.arg(format!("--port={}", proxy.address().port())).arg("--write-recovery-conf");
+        // It writes into the copy where the primary is, and by which slot the primary keeps what this
+        // replica lacks.
+        let port = proxy.address().port();
+        copy.args(["--write-recovery-conf", "--create-slot"]).arg(format!("--slot=replica_{port}"));
+        copy.arg(format!("--port={port}"));
         copy.arg("--pgdata").arg(server.data());
         // The proxy runs meanwhile.
         let copied = tokio::task::spawn_blocking(move || server.run(copy).map(|()| server));
