@@ -219,7 +219,8 @@ pub(super) fn if_none_match(about: &str) -> Parameter {
 
 pub(super) fn if_version_at_least(about: &str) -> Parameter {
     let version = "The version that the value must have at least. A replica may answer then.";
-    in_head("If-Version-At-Least", self::version(), &format!("{version} {about}"))
+    let schema = self::version().maximum(Some(u64::MAX));
+    in_head("If-Version-At-Least", schema, &format!("{version} {about}"))
 }
 
 pub(super) fn last_event_id() -> Parameter {
