@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -22,8 +22,25 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct KeptPool<DB: Database> {
     pool: Mutex<Pool<DB>>,
     options: PoolOptions<DB>,
-    kept: Mutex<Option<(PoolConnection<DB>, Instant)>>,
+    kept: Mutex<Kept<DB>>,
     replaced_at: ReplacedAt,
+}
+
+#[derive(Debug)]
+struct Kept<DB: Database> {
+    /// The kept connection, and when it was last used.
+    connection: Option<(PoolConnection<DB>, Instant)>,
+    /// How many calls of [`KeptPool::take`] are going on. None is kept from them: they may wait for this one.
+    taking: usize,
+}
+
+/// A call of [`KeptPool::take`].
+struct Taking<'a, DB: Database>(&'a KeptPool<DB>);
+
+impl<DB: Database> Drop for Taking<'_, DB> {
+    fn drop(&mut self) {
+        self.0.kept().taking -= 1;
+    }
 }
 
 impl<DB: Database> KeptPool<DB> {
@@ -38,7 +55,8 @@ impl<DB: Database> KeptPool<DB> {
             Box::pin(async move { Ok(!is_older) })
         });
         let pool = Mutex::new(pool_options.clone().connect_lazy_with(options));
-        Self { pool, options: pool_options, kept: Mutex::new(None), replaced_at }
+        let kept = Mutex::new(Kept { connection: None, taking: 0 });
+        Self { pool, options: pool_options, kept, replaced_at }
     }
 
     /// Replaces all connections by others, to another server. Those that are in use are closed when
@@ -49,7 +67,7 @@ impl<DB: Database> KeptPool<DB> {
         let old = mem::replace(&mut *self.pool.lock().expect("no panic while it is held"), new);
         // It is closed from the call on. Nobody waits for its connections.
         drop(old.close());
-        if let Some((mut kept, _)) = self.kept.lock().expect("no panic while it is held").take() {
+        if let Some((mut kept, _)) = self.kept().connection.take() {
             kept.close_on_drop();
         }
     }
@@ -57,7 +75,11 @@ impl<DB: Database> KeptPool<DB> {
     /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
     /// sent over a dead one would have an unknown outcome.
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
-        let kept = self.kept.lock().expect("no panic while it is held").take();
+        let (kept, _taking) = {
+            let mut kept = self.kept();
+            kept.taking += 1;
+            (kept.connection.take(), Taking(self))
+        };
         // One that must be replaced goes back to the pool, which closes it.
         let kept = kept.filter(|(_, used)| !self.replaced_at.is_after(*used));
         if let Some((mut connection, used)) = kept {
@@ -77,11 +99,15 @@ impl<DB: Database> KeptPool<DB> {
     /// connections were replaced since then, the pool closes it instead.
     pub(super) fn keep(&self, connection: PoolConnection<DB>, taken_after: Instant) {
         // While this is locked, `connect_to` has either replaced them already, or will find this one.
-        let mut kept = self.kept.lock().expect("no panic while it is held");
-        if self.replaced_at.is_after(taken_after) {
+        let mut kept = self.kept();
+        if kept.taking > 0 || self.replaced_at.is_after(taken_after) {
             return;
         }
-        kept.get_or_insert((connection, Instant::now()));
+        kept.connection.get_or_insert((connection, Instant::now()));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<DB>> {
+        self.kept.lock().expect("no panic while it is held")
     }
 }
 
@@ -104,5 +130,37 @@ impl ReplacedAt {
         let replaced_at = *self.0.lock().expect("no panic while it is held");
         // A moment was measured shortly before the other.
         replaced_at.is_some_and(|at| at.elapsed() <= age + Duration::from_millis(100))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{
+        Sqlite,
+        sqlite::{SqliteConnectOptions, SqlitePoolOptions},
+    };
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Otherwise it would time out beside a connection that nobody uses.
+    #[tokio::test]
+    async fn connection_goes_to_the_one_that_waits_for_it() {
+        let one = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PING_TIMEOUT);
+        let pool = KeptPool::<Sqlite>::new(
+            one,
+            SqliteConnectOptions::new().in_memory(true),
+            ReplacedAt::default(),
+        );
+        let first = pool.take().await.unwrap();
+        let keep = async {
+            yield_now().await;
+            pool.keep(first, Instant::now());
+        };
+        let (second, ()) = tokio::join!(pool.take(), keep);
+        pool.keep(second.unwrap(), Instant::now());
+        // The control: without one that waits, it is kept.
+        assert!(pool.kept().connection.is_some());
+        assert_eq!(pool.kept().taking, 0);
     }
 }
