@@ -113,19 +113,20 @@ pub struct Wanted<'a> {
 pub enum WantedValue {
     /// The value.
     Whole,
-    /// The value if it has at most so many bytes, otherwise whether there is one.
+    /// The value if it has at most so many bytes. Otherwise whether there is one, and perhaps no answers
+    /// to its writes: such a row is for reads only.
     AtMost(usize),
     /// Only whether there is a value.
     Presence,
 }
 
 impl WantedValue {
-    /// The largest value that is loaded, in bytes; negative if none is.
-    fn most_bytes(self) -> i64 {
+    /// The largest value that is loaded, in bytes; `None` if none is.
+    fn most_bytes(self) -> Option<i64> {
         match self {
-            Self::Whole => i64::MAX,
-            Self::AtMost(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
-            Self::Presence => -1,
+            Self::Whole => Some(i64::MAX),
+            Self::AtMost(bytes) => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
+            Self::Presence => None,
         }
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod maintenance;
 mod statements;
 mod writer;
 
-use std::{str::FromStr, time::Duration};
+use std::{num::NonZero, str::FromStr, thread::available_parallelism, time::Duration};
 
 use async_trait::async_trait;
 use fence::ResourceName;
@@ -55,7 +55,8 @@ const PAGE_SIZE: u32 = 1024;
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
 const LOADING: u32 = 2;
-/// The connections of all other reads.
+/// The connections of all other reads, at most, and one for each two processors. Each has a thread, which large
+/// values keep busy: with more of them, writes would wait for a processor.
 const READING: u32 = 4;
 /// How long a read waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -115,7 +116,9 @@ impl SqliteStore {
                 .acquire_timeout(CONNECT_TIMEOUT);
             KeptPool::new(pool, for_readers.clone(), ReplacedAt::default())
         };
-        let (loading, reading) = (pool(LOADING), pool(READING));
+        let processors = available_parallelism().map_or(1, NonZero::get) / 2;
+        let reading = u32::try_from(processors).unwrap_or(READING).clamp(1, READING);
+        let (loading, reading) = (pool(LOADING), pool(reading));
         let writer = Mutex::new(Writer::new(writer, options));
         Ok(Self { url: url.to_owned(), file, writer, loading, reading })
     }

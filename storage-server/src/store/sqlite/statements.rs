@@ -54,6 +54,10 @@ impl Serialize for PlacedRow<'_> {
 }
 
 /// Loads rows, all as of one moment.
+///
+/// SQLite keeps a large value in a chain of pages, between the columns before and those after it. A value that
+/// is too large costs little here only because nothing needs the chain: `is not null` would load the
+/// value, and what comes after it is left out.
 pub(super) async fn load_rows(
     connection: &mut SqliteConnection,
     wanted: &[Wanted<'_>],
@@ -66,10 +70,12 @@ pub(super) async fn load_rows(
             select key as ordinal, value ->> 0 as resource, value ->> 1 as most_bytes
             from jsonb_each(?)
         )
-        select r.token, r.holder, r.version, r.bytes is not null as has_value,
+        select r.token, r.holder, r.version, typeof(r.bytes) <> 'null' as has_value,
             iif(length(r.bytes) <= w.most_bytes, r.content_type, null) as content_type,
             iif(length(r.bytes) <= w.most_bytes, r.bytes, null) as bytes,
-            r.value_token, r.value_holder, r.answers,
+            iif(length(r.bytes) > w.most_bytes, null, r.value_token) as value_token,
+            iif(length(r.bytes) > w.most_bytes, null, r.value_holder) as value_holder,
+            iif(length(r.bytes) > w.most_bytes, null, r.answers) as answers,
             (select token from storage_floor where id = 1) as floor
         from wanted w
         left join storage_resource r on r.resource = w.resource
