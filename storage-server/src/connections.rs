@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     client_address::client_address,
-    serving::{Endless, UnfinishedBody},
+    serving::{Endless, NoRoom, UnfinishedBody},
 };
 use self::{
     open_connections::OpenConnections,

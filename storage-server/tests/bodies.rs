@@ -234,6 +234,40 @@ async fn bodies_beside_one_that_takes_all_room() -> bool {
     is_steady
 }
 
+/// They would be refused as well, and a client that reads nothing may have sent many.
+#[tokio::test]
+async fn requests_behind_one_without_room_do_not_begin() {
+    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+    let url = server.url();
+    let headers = [("Fencing-Token", "1")];
+    let value = vec![b'x'; VALUE_BYTES];
+    assert_eq!(wire::request(url, "PUT", "/v1/resources/r", &headers, &value).await.status, 201);
+    let request = b"GET /v1/resources/r HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // Each takes the room for some time, once the system's buffers are full.
+    let mut unread = Vec::new();
+    let closes_the_connection = async || {
+        let mut connection = sending(url, &request.repeat(2)).await;
+        let (status, problem) = read_answer(&mut connection).await;
+        if status == 200 {
+            return Ok(false);
+        }
+        let problem = String::from_utf8(problem).unwrap();
+        assert_eq!(
+            read_to_end(&mut connection).await.0,
+            0,
+            "the second one was answered {problem}"
+        );
+        Ok(true)
+    };
+    for _ in 0..10 {
+        unread.push(sending(url, &request.repeat(32)).await);
+        if until_async(Duration::from_secs(5), closes_the_connection).await.is_ok() {
+            return;
+        }
+    }
+    panic!("there always was room");
+}
+
 #[tokio::test]
 async fn unread_answer_makes_room_for_others() {
     let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();

@@ -58,6 +58,11 @@ pub(super) fn http() -> auto::Builder<TokioExecutor> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnfinishedBody;
 
+/// In the extensions of an answer: too many bytes are in flight. An HTTP/1 connection ends with it: requests
+/// that its client has already sent would only be refused as well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoRoom;
+
 /// In the extensions of an answer: it goes on until the server stops. The drain does not wait for its client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endless;
@@ -140,7 +145,8 @@ pub(super) async fn serve_connection(
             if response.extensions_mut().remove::<Endless>().is_some() {
                 in_flight.note_endless();
             }
-            if is_draining.is_cancelled() && version < Version::HTTP_2 {
+            let has_no_room = response.extensions_mut().remove::<NoRoom>().is_some();
+            if (has_no_room || is_draining.is_cancelled()) && version < Version::HTTP_2 {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }

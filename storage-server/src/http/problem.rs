@@ -25,6 +25,7 @@ use self::kind::{
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
+    connections::NoRoom,
     room::with_room,
     sequence::Sequence,
 };
@@ -46,6 +47,8 @@ pub(super) struct Problem {
     members: Map<String, Value>,
     /// Room for the document, if that may be large.
     room: Option<OwnedSemaphorePermit>,
+    /// Whether too many bytes are in flight.
+    has_no_room: bool,
     /// Why there is no decision, if that may say more of the server than all clients may know.
     internal: Option<Unavailable>,
 }
@@ -283,7 +286,8 @@ impl Problem {
     }
 
     pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
-        Self::no_decision(outcome, "too many bytes are in flight")
+        let problem = Self::no_decision(outcome, "too many bytes are in flight");
+        Self { has_no_room: true, ..problem }
     }
 
     fn no_decision(outcome: UnavailableOutcome, reason: impl ToString) -> Self {
@@ -309,7 +313,14 @@ impl Problem {
     }
 
     fn new(kind: &'static Kind, detail: impl ToString) -> Self {
-        Self { kind, detail: detail.to_string(), members: Map::new(), room: None, internal: None }
+        Self {
+            kind,
+            detail: detail.to_string(),
+            members: Map::new(),
+            room: None,
+            has_no_room: false,
+            internal: None,
+        }
     }
 
     /// Adds a member to the document.
@@ -349,7 +360,7 @@ struct Document {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { kind, detail, members, room, internal } = self;
+        let Self { kind, detail, members, room, has_no_room, internal } = self;
         let document = Document {
             r#type: format!("/problems/{}", kind.slug),
             title: kind.title,
@@ -364,6 +375,9 @@ impl IntoResponse for Problem {
         };
         let mut response = (kind.status, document).into_response();
         response.extensions_mut().insert(Slug(kind.slug));
+        if has_no_room {
+            response.extensions_mut().insert(NoRoom);
+        }
         if let Some(unavailable) = internal {
             response.extensions_mut().insert(Internal(unavailable));
         }
