@@ -56,7 +56,7 @@ pub struct Config {
     pub terraform_ttl: Duration,
 
     /// How many connections clients may have, if the limit on open files allows as many. Beyond,
-    /// the connection that has been idle the longest is closed for a new one.
+    /// an idle connection is closed for a new one.
     #[arg(
         long,
         env = "FENCED_MAX_CONNECTIONS",

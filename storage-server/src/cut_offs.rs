@@ -58,7 +58,7 @@ impl CutOff {
         match self {
             Self::Silent => "closed connections that sent no whole request",
             Self::UnreadAnswer => "closed connections that did not read their answers",
-            Self::Displaced => "closed the longest idle connections, to accept others",
+            Self::Displaced => "closed idle connections, to accept others",
             Self::HeadTooLarge => "refused requests whose headers are too many or too large",
             Self::FailedHandshake => "closed connections whose TLS handshake failed",
             Self::NotAccepted => "could not accept connections: too many files are open",

@@ -49,6 +49,13 @@ enum Stage {
     Silent,
 }
 
+/// A connection without a request in flight.
+pub(super) struct Idle {
+    pub(super) since: Instant,
+    /// Whether it has had a request.
+    pub(super) has_served: bool,
+}
+
 /// Why the server closes a connection whose client keeps it waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
@@ -93,9 +100,10 @@ impl Activity {
     }
 
     /// Since when there is no request in flight; `None` if there is one.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    pub(super) fn idle(&self) -> Option<Idle> {
         let state = self.state();
-        state.requests.is_empty().then_some(state.idle_since)
+        let idle = Idle { since: state.idle_since, has_served: state.has_served };
+        state.requests.is_empty().then_some(idle)
     }
 
     /// Lets no further request begin if the connection has been idle since this moment. Returns
@@ -294,13 +302,13 @@ mod tests {
     #[test]
     fn no_request_begins_on_a_connection_that_is_being_closed() {
         let activity = Activity::new(Instant::now());
-        let since = activity.idle_since().unwrap();
+        let since = activity.idle().unwrap().since;
         let request = activity.begin().unwrap();
         assert!(!activity.close_if_idle(since));
         drop(request);
         assert!(!activity.close_if_idle(since));
         assert!(activity.begin().is_some());
-        assert!(activity.close_if_idle(activity.idle_since().unwrap()));
+        assert!(activity.close_if_idle(activity.idle().unwrap().since));
         assert!(activity.begin().is_none());
     }
 }

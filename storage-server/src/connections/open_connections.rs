@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    activity::{Activity, Overdue},
+    activity::{Activity, Idle, Overdue},
     client_address::ClientAddress,
     serving::serve_connection,
 };
@@ -40,8 +40,8 @@ const UNREAD_TIMEOUT_WHILE_SHORT: Duration = Duration::from_secs(2);
 pub(super) struct OpenConnections {
     pub(super) serving: JoinSet<()>,
     pub(super) open: HashMap<Id, Connection>,
-    /// Idle connections, the longest idle last, with the moment since which they are. A connection
-    /// that became idle after this list was made is not in it, and is idle for less long.
+    /// The connections that make room next, the first of them last, with the moment since which each is
+    /// idle.
     pub(super) longest_idle: Vec<(Instant, Id)>,
     /// How many there are, for the metrics.
     pub(super) gauge: Gauge,
@@ -60,8 +60,8 @@ pub(super) struct Connection {
 }
 
 impl OpenConnections {
-    /// Whether there is room for another connection. If not, closes the longest idle one, which
-    /// needs a moment to end.
+    /// Whether there is room for another connection. If not, closes an idle one, which needs a moment
+    /// to end.
     pub(super) fn make_room(&mut self) -> bool {
         let has_room = self.serving.len() < self.max;
         let one_is_ending = self.open.len() < self.serving.len();
@@ -118,20 +118,30 @@ impl OpenConnections {
         }
     }
 
-    /// Closes the connection that has been idle the longest. Returns whether there was one.
+    /// Closes one of the connections that have been idle the longest. Returns whether there was one.
+    ///
+    /// Those that never had a request and those that have had one are two groups, of which the larger one
+    /// makes room. So a flood of silent connections closes none of clients that pause between requests, and
+    /// such clients keep nobody out.
     pub(super) fn close_longest_idle(&mut self) -> bool {
         if self.close_listed() {
             return true;
         }
-        let idle = |(&id, connection): (&Id, &Connection)| {
-            connection.activity.idle_since().map(|since| (since, id))
-        };
-        self.longest_idle = self.open.iter().filter_map(idle).collect();
-        self.longest_idle.sort_unstable_by_key(|&(since, _)| Reverse(since));
+        let (mut silent, mut served) = (Vec::new(), Vec::new());
+        for (&id, Connection { activity, .. }) in &self.open {
+            if let Some(Idle { since, has_served }) = activity.idle() {
+                if has_served { &mut served } else { &mut silent }.push((since, id));
+            }
+        }
+        let mut group = if silent.len() >= served.len() { silent } else { served };
+        group.sort_unstable_by_key(|&(since, _)| Reverse(since));
+        // Meanwhile the other group may become the larger one.
+        group.drain(..group.len() / 2);
+        self.longest_idle = group;
         self.close_listed()
     }
 
-    /// Closes the longest idle one of the listed connections that still is idle.
+    /// Closes the first of the listed connections that still is idle.
     fn close_listed(&mut self) -> bool {
         while let Some((since, id)) = self.longest_idle.pop() {
             let connection = self.open.get(&id);
