@@ -11,6 +11,7 @@ mod action;
 mod lock_service;
 mod playing;
 mod redis;
+mod redlock;
 mod seat;
 mod settings;
 mod single_server;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use fence::{Fence, ResourceName, Token};
+use fence::{Fence, ResourceName};
 use lock_client::{
     AcquireError, Lease, LockServiceError, Locks, Released, Ttl,
     backend::{Backend, BackendError},
@@ -11,7 +11,7 @@ use lock_client::{
 
 use super::{
     command::{Order, Renewal, Terms, millis},
-    report::Reports,
+    report::{Report, Reports},
 };
 use crate::record::EventKind;
 
@@ -91,11 +91,13 @@ impl LeaseLock {
         Ok(())
     }
 
-    /// Checks the lease, and returns its token and how long it is valid.
-    pub(super) fn check(&mut self) -> anyhow::Result<(Option<Token>, u64)> {
+    /// Checks the lease, and returns how long it is valid, unless it is over.
+    pub(super) fn check(&mut self) -> anyhow::Result<Report> {
         let held = self.held.as_mut().context("there is no lease")?;
-        held.fence = held.lease.fence()?;
-        Ok((Some(held.fence.token), millis(held.lease.remaining())))
+        let Ok(fence) = held.lease.fence() else { return Ok(EventKind::LeaseLost.into()) };
+        held.fence = fence;
+        let remaining_ms = millis(held.lease.remaining());
+        Ok((held.fence.token, EventKind::LeaseChecked { remaining_ms }).into())
     }
 
     pub(super) async fn release(&mut self) -> anyhow::Result<EventKind> {

@@ -78,16 +78,17 @@ impl Lock {
         }
     }
 
-    /// Checks that the client still holds the lock, as far as it knows.
+    /// Checks whether the client still holds the lock, as far as it knows.
     pub(super) fn check(&mut self) -> anyhow::Result<Report> {
-        let (token, remaining_ms) = match self {
-            Self::Lease(lock) => lock.check()?,
-            Self::NaiveRedlock(lock) => (None, lock.remaining_ms()?),
+        match self {
+            Self::Lease(lock) => lock.check(),
+            Self::NaiveRedlock(lock) => {
+                Ok(EventKind::LeaseChecked { remaining_ms: lock.remaining_ms()? }.into())
+            }
             Self::Key(_) | Self::Advisory(_) | Self::Row(_) | Self::None => {
                 bail!("there is no lease to check")
             }
-        };
-        Ok((token, EventKind::LeaseChecked { remaining_ms }).into())
+        }
     }
 
     pub(super) async fn release(&mut self) -> anyhow::Result<EventKind> {

@@ -5,37 +5,39 @@ import { SANDBOX } from "./standing.mjs";
 /** Scenarios whose steps can be done in a sandbox, too. */
 const FORKABLE = [SANDBOX, "token-33-34", "never-saw-34"];
 const LEASE_MS = 10_000;
-const LOCKS_OF = { etcd: "etcd", zookeeper: "zookeeper", "lock-table": "postgres" };
+const LOCKS_OF = { etcd: "etcd", zookeeper: "zookeeper", "lock-table": "postgres", nodes: "redlock" };
 /** The name of the world that a fork began in. */
 export const ORIGINAL = "original";
 
 const DEED_OF = {
   acquired: "acquire", "gave-up": "acquire", read: "read", "claim-refused": "read", written: "write", refused: "write",
-  released: "release", "lease-lost": "release", paused: "pause", resumed: "resume", killed: "kill",
+  released: "release", "lease-lost": "release", "lease-checked": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
 };
 const FAULT_OF = {
   killed: "stop", "clock-jumped": "jump the clock", "cut-off": "cut off the replica", promoted: "promote the replica",
 };
 /** Events that say how a world was set up, or that only look. */
-const SILENT = new Set(["started", "in-step", "counter-preset", "counter-from-the-clock", "lease-checked", "lock-kept"]);
+const SILENT = new Set(["started", "store-is", "in-step", "counter-preset", "counter-from-the-clock", "lease-expired", "lock-kept"]);
 
 /** Whether the lab can do the steps of a run again. */
 export function isForkable({ record }) {
   return FORKABLE.includes(record.scenario);
 }
 
+/** How long a lease lasts in a fork of a world. A hand is slower than a scenario. */
+export function leaseAt({ name, from = name, events }) {
+  return (from.startsWith("fence-") && events.find(({ event }) => event === "acquired")?.ttl_ms) || LEASE_MS;
+}
+
 /** What opens a sandbox that has come to the same moment of a run that can be forked. */
 export function forkAt({ events }, number) {
   const { event: last, world } = events[number];
-  const isSandbox = (world.from ?? world.name).startsWith("fence-");
-  const ttl = world.events.find((event) => event.event === "acquired")?.ttl_ms;
   const settings = {
     fence: world.checks === "tokens" ? "on" : "off",
     claims: (world.from ?? world.name).endsWith("claims-off") ? "off" : "on",
     locks: world.events.map(({ actor }) => LOCKS_OF[actor]).find(Boolean) ?? "redis",
-    // Only the storage server counts versions.
-    store: world.events.some(({ event, version }) => ["read", "written"].includes(event) && version === undefined) ? "postgres" : "sqlite",
-    ttl_ms: isSandbox && ttl ? ttl : LEASE_MS,
+    store: world.events.find(({ event }) => event === "store-is")?.store ?? "sqlite",
+    ttl_ms: leaseAt(world),
   };
   const steps = world.events.filter(({ index }) => index <= last.index);
   const holders = new Set();

@@ -1,7 +1,7 @@
 // The page: one run, one chosen event, and all that shows them.
 
 import { answers } from "./answers.mjs";
-import { ORIGINAL, difference, forkAt, isForkable, original } from "./fork.mjs";
+import { ORIGINAL, difference, forkAt, isForkable, leaseAt, original } from "./fork.mjs";
 import { Live } from "./live.mjs";
 import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
@@ -249,6 +249,7 @@ function show(number) {
   const moments = run.moments.length;
   find("decisive").textContent = text(moments > 1 ? "decisive.of" : "decisive", { number: nextMoment() + 1, count: moments });
   find("fork").disabled = !isForkable(run);
+  find("fork").textContent = text("fork", { seconds: leaseAt(world) / 1000 });
   detail(event, world);
   table.show(run, number);
   clearInterval(ticking);

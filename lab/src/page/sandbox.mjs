@@ -36,14 +36,8 @@ export class Sandbox {
 
   open() {
     const onOff = (name) => (this.find(name).checked ? "on" : "off");
-    const settings = {
-      fence: onOff("fence"),
-      claims: onOff("claims"),
-      locks: this.find("locks").value,
-      store: this.find("store").value,
-      ttl_ms: Number(this.find("ttl").value),
-    };
-    return this.begin({ settings });
+    const [locks, store, ttl] = ["locks", "store", "ttl"].map((name) => this.find(name).value);
+    return this.begin({ settings: { fence: onOff("fence"), claims: onOff("claims"), locks, store, ttl_ms: Number(ttl) } });
   }
 
   /** Starts a sandbox. One that is a fork of a run first does the same. */

@@ -3,7 +3,7 @@
 /** The name of a sandbox's record, in the place of a scenario's. */
 export const SANDBOX = "sandbox";
 export const DEEDS = [
-  "start", "acquire", "read", "write", "release", "pause", "resume", "kill", "cut off", "connect again",
+  "start", "acquire", "read", "check the lease", "write", "release", "pause", "resume", "kill", "cut off", "connect again",
 ];
 export const FAULTS = [
   "stop", "restart", "restart empty", "jump the clock", "cut off the replica", "promote the replica",
@@ -78,7 +78,7 @@ function canSuffer({ service, isUp, replica }) {
     stop: isUp,
     restart: true,
     "restart empty": true,
-    "jump the clock": isUp && ["redis", "lock-table"].includes(service),
+    "jump the clock": isUp && ["redis", "lock-table", "nodes"].includes(service),
     "cut off the replica": replica === "in step",
     "promote the replica": replica === "in step" || replica === "cut off",
   };
@@ -91,9 +91,7 @@ function canDo({ clients }, number) {
   const runs = !isKilled && !isPaused;
   return {
     acquire: runs && !hasLease,
-    read: runs && hasLease,
-    write: runs && hasLease,
-    release: runs && hasLease,
+    ...Object.fromEntries(["read", "check the lease", "write", "release"].map((does) => [does, runs && hasLease])),
     pause: runs,
     resume: !isKilled && isPaused,
     kill: !isKilled,

@@ -175,7 +175,7 @@ const MEANINGS = {
   "lock-kept": (draft, event) => event.actor === draft.service && draft.keep(named(event.whose)),
   restarted: (draft, event) => {
     draft.end(event.actor, "killed");
-    if (event.keys === 0) draft.forgetAll();
+    if (event.keys === 0 && event.actor === draft.service) draft.forgetAll();
   },
   "snapshot-restored": (draft) => draft.forgetAll(),
   // A lock there is lost with its database.

@@ -47,7 +47,7 @@ export function predicate(event, checks) {
     client: participants(event.client),
     beside: participants(event.beside),
     nodes: participants(event.nodes),
-    remaining: seconds(event.remaining_ms ?? 0),
+    remaining: seconds(event.remaining_ms ?? 0), store: event.store && text(`store.${event.store}`),
   });
 }
 

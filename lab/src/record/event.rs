@@ -34,6 +34,9 @@ pub struct Event {
 pub enum EventKind {
     /// A server or a client was started.
     Started,
+    /// The storage is a table, or a server on this database: `sqlite`, `postgres`, `object-storage` or
+    /// `postgres-table`.
+    StoreIs { store: String },
 
     // The lock service, before and between its grants.
     /// The counter of tokens was set to this event's token, or to 0 without one.

@@ -21,6 +21,8 @@ pub(crate) enum Deed {
     Start,
     Acquire,
     Read,
+    /// The client checks whether its lease is over by its own clock.
+    Check,
     Write,
     Release,
     Pause,
@@ -43,10 +45,11 @@ pub(crate) enum Fault {
     PromoteTheReplica,
 }
 
-const DEEDS: [(&str, Deed); 11] = [
+const DEEDS: [(&str, Deed); 12] = [
     ("start", Deed::Start),
     ("acquire", Deed::Acquire),
     ("read", Deed::Read),
+    ("check the lease", Deed::Check),
     ("write", Deed::Write),
     ("release", Deed::Release),
     ("pause", Deed::Pause),

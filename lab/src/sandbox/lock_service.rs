@@ -8,7 +8,8 @@ use testbed::{Etcd, Proxy, ZooKeeper, proxy::Upstream};
 use super::{
     action::Fault,
     redis::RedisService,
-    settings::Locks,
+    redlock::RedlockService,
+    settings::{Locks, Settings},
     single_server::{LockTable, SingleServer},
 };
 use crate::{
@@ -26,7 +27,7 @@ pub(super) const JUMP: Duration = Duration::from_secs(300);
 /// The lock, and the resource that it guards.
 pub(super) const RESOURCE: &str = "invoice-7";
 
-/// A lock service in a sandbox. Each client reaches it through a proxy of its own.
+/// A lock service in a sandbox. Each client reaches it through proxies of its own.
 #[async_trait(?Send)]
 pub(super) trait LockService {
     /// Who takes part: the server that serves clients now.
@@ -35,11 +36,11 @@ pub(super) trait LockService {
     /// Whether that server runs.
     fn is_up(&self) -> bool;
 
-    /// Where a proxy finds that server.
-    fn upstream(&self) -> Upstream;
+    /// Where proxies find that server, or its nodes.
+    fn upstreams(&self) -> Vec<Upstream>;
 
-    /// What a client needs that reaches it through a proxy.
-    fn setup(&self, way: &Proxy) -> LockSetup;
+    /// What a client needs that reaches it through these proxies.
+    fn setup(&self, ways: &[Proxy]) -> LockSetup;
 
     /// The owner of the lock, as a client reports it. The server must be up.
     async fn owner(&self) -> anyhow::Result<Option<String>>;
@@ -49,15 +50,22 @@ pub(super) trait LockService {
 
     /// Lets something happen to it, to which it has no objection, and records that.
     async fn suffer(&mut self, fault: Fault, scene: &Scene) -> anyhow::Result<()>;
+
+    /// Records what has happened by itself.
+    fn note(&mut self, _scene: &Scene) {}
 }
 
 /// Starts a lock service.
-pub(super) async fn start(locks: Locks, scene: &Scene) -> anyhow::Result<Box<dyn LockService>> {
-    let service: Box<dyn LockService> = match locks {
+pub(super) async fn start(
+    settings: Settings,
+    scene: &Scene,
+) -> anyhow::Result<Box<dyn LockService>> {
+    let service: Box<dyn LockService> = match settings.locks {
         Locks::Redis => Box::new(RedisService::start(scene).await?),
         Locks::Etcd => Box::new(SingleServer::<Etcd>::start().await?),
         Locks::ZooKeeper => Box::new(SingleServer::<ZooKeeper>::start().await?),
         Locks::Postgres => Box::new(SingleServer::<LockTable>::start().await?),
+        Locks::Redlock => Box::new(RedlockService::start(settings, scene).await?),
     };
     scene.record(service.actor(), None, EventKind::Started);
     Ok(service)

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use futures_util::future::try_join_all;
 use testbed::Proxy;
 use tokio::{
     select,
@@ -102,7 +103,10 @@ pub(crate) async fn play(
                     break;
                 }
             }
-            _ = checks.tick() => sandbox.check_leases(Cause::Time).await?,
+            _ = checks.tick() => {
+                sandbox.service.note(&sandbox.scene);
+                sandbox.check_leases(Cause::Time).await?;
+            }
         }
     }
     Ok(sandbox.finish())
@@ -132,7 +136,7 @@ impl Sandbox {
         let world = settings.world();
         let mut scene = Scene::new(world, recorder, 1);
         scene.enter(world);
-        let service = lock_service::start(settings.locks, &scene).await?;
+        let service = lock_service::start(settings, &scene).await?;
         let store = Store::start(settings.store, &mut scene).await?;
         let (seats, writes) = (Vec::new(), 0);
         let mut sandbox = Self { scene, settings, service, store, seats, writes };
@@ -165,10 +169,10 @@ impl Sandbox {
 
     async fn start_client(&mut self) -> anyhow::Result<()> {
         let actor = Actor::CLIENTS[self.seats.len()];
-        let way = Proxy::start(self.service.upstream()).await?;
-        let (lock, store) = (self.service.setup(&way), self.store.setup(self.settings));
+        let ways = try_join_all(self.service.upstreams().into_iter().map(Proxy::start)).await?;
+        let (lock, store) = (self.service.setup(&ways), self.store.setup(self.settings));
         let client = self.scene.client(actor, RESOURCE, lock, store)?;
-        self.seats.push(Seat::new(client, way));
+        self.seats.push(Seat::new(client, ways));
         self.scene.record(actor, None, EventKind::Started);
         Ok(())
     }
@@ -180,6 +184,7 @@ impl Sandbox {
             Deed::Expire => return self.expire(number).await,
             Deed::Acquire => Command::Acquire(Terms::new(self.settings.ttl())),
             Deed::Read => Command::Read,
+            Deed::Check => Command::CheckLease,
             Deed::Write => {
                 self.writes += 1;
                 write(&format!("{}: {}", self.writes, self.seats[number].actor().title()))
@@ -220,12 +225,12 @@ impl Sandbox {
                 seat.state = State::Killed;
             }
             Deed::CutOff => {
-                seat.way.cut();
+                seat.ways.iter().for_each(Proxy::cut);
                 seat.is_cut_off = true;
                 self.scene.record(service, None, EventKind::ClientCutOff { client });
             }
             _ => {
-                seat.way.mend();
+                seat.ways.iter().for_each(Proxy::mend);
                 seat.is_cut_off = false;
                 self.scene.record(service, None, EventKind::ClientConnected { client });
             }
@@ -246,7 +251,9 @@ impl Sandbox {
     async fn break_down(&mut self, fault: Fault) -> anyhow::Result<()> {
         self.service.suffer(fault, &self.scene).await?;
         for seat in &self.seats {
-            seat.way.switch_to(self.service.upstream());
+            for (way, upstream) in seat.ways.iter().zip(self.service.upstreams()) {
+                way.switch_to(upstream);
+            }
         }
         match fault {
             Fault::CutOffTheReplica => Ok(()),

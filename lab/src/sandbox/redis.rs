@@ -107,12 +107,12 @@ impl LockService for RedisService {
         self.is_up
     }
 
-    fn upstream(&self) -> Upstream {
-        self.redis().socket().into()
+    fn upstreams(&self) -> Vec<Upstream> {
+        vec![self.redis().socket().into()]
     }
 
-    fn setup(&self, way: &Proxy) -> LockSetup {
-        LockSetup::Redis(way.url("redis"))
+    fn setup(&self, ways: &[Proxy]) -> LockSetup {
+        LockSetup::Redis(ways[0].url("redis"))
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {

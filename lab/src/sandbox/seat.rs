@@ -11,10 +11,10 @@ use crate::{
     scenario::stage::client::Client,
 };
 
-/// A client, its way to the lock service, and what is known of its lease.
+/// A client, its ways to the lock service, and what is known of its lease.
 pub(super) struct Seat {
     pub(super) client: Client,
-    pub(super) way: Proxy,
+    pub(super) ways: Vec<Proxy>,
     pub(super) state: State,
     pub(super) is_cut_off: bool,
     /// Whether the client has a lease, as far as it knows.
@@ -44,9 +44,9 @@ pub(super) struct Lease {
 }
 
 impl Seat {
-    pub(super) fn new(client: Client, way: Proxy) -> Self {
+    pub(super) fn new(client: Client, ways: Vec<Proxy>) -> Self {
         let (state, is_cut_off, has_lease) = (State::Running, false, false);
-        Self { client, way, state, is_cut_off, has_lease, lease: None }
+        Self { client, ways, state, is_cut_off, has_lease, lease: None }
     }
 
     pub(super) fn actor(&self) -> Actor {
@@ -66,7 +66,7 @@ impl Seat {
             Deed::Resume | Deed::Kill | Deed::CutOff | Deed::Connect => return None,
             _ if is_paused => "is paused: resume it first",
             Deed::Acquire if self.has_lease => "has a lease: release the lock first",
-            Deed::Read | Deed::Write | Deed::Release if !self.has_lease => {
+            Deed::Read | Deed::Check | Deed::Write | Deed::Release if !self.has_lease => {
                 "has no lease: acquire the lock first"
             }
             _ => return None,

@@ -38,14 +38,29 @@ pub(crate) enum Locks {
     ZooKeeper,
     /// A table.
     Postgres,
+    Redlock,
 }
 
-/// What clients read and write: a storage server on SQLite, or a table of PostgreSQL.
+/// What clients read and write: a storage server on one of these databases, or a table of PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StoreKind {
     Sqlite,
     Postgres,
+    ObjectStorage,
+    PostgresTable,
+}
+
+impl StoreKind {
+    /// Its name in the settings and in the record.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::ObjectStorage => "object-storage",
+            Self::PostgresTable => "postgres-table",
+        }
+    }
 }
 
 /// The ttl of a lease: long enough for a hand, and short enough to wait for.
@@ -102,7 +117,7 @@ impl Settings {
         let number = match (self.fence, self.claims) {
             (Switch::Off, Switch::Off) => 0,
             // Without a fence, a table has nothing to claim.
-            (Switch::Off, Switch::On) if self.store == StoreKind::Postgres => 0,
+            (Switch::Off, Switch::On) if self.store == StoreKind::PostgresTable => 0,
             (Switch::Off, Switch::On) => 1,
             (Switch::On, Switch::Off) => 2,
             (Switch::On, Switch::On) => 3,

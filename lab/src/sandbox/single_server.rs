@@ -86,12 +86,12 @@ impl<S: Server> LockService for SingleServer<S> {
         self.is_up
     }
 
-    fn upstream(&self) -> Upstream {
-        self.server.upstream()
+    fn upstreams(&self) -> Vec<Upstream> {
+        vec![self.server.upstream()]
     }
 
-    fn setup(&self, way: &Proxy) -> LockSetup {
-        self.server.setup(way)
+    fn setup(&self, ways: &[Proxy]) -> LockSetup {
+        self.server.setup(&ways[0])
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {

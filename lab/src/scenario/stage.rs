@@ -13,7 +13,7 @@ pub(crate) mod etcd_lock;
 pub(crate) mod findings;
 pub(super) mod issued_twice;
 pub(super) mod late_release;
-pub(super) mod nodes;
+pub(crate) mod nodes;
 pub(super) mod pooled_lock;
 mod process;
 pub(crate) mod redis_lock;

@@ -23,6 +23,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
     let token = event.token.map_or_else(String::new, |token| token.to_string());
     match &event.kind {
         EventKind::Started => plain("starts"),
+        EventKind::StoreIs { store } => plain(format!("its store is {store}")),
 
         // The lock service.
         EventKind::CounterPreset if token.is_empty() => plain("its counter starts at 0"),

@@ -1,10 +1,10 @@
 //! Sandboxes: that each action really happens, is recorded, and is refused if it can't be carried out.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-    time::Duration,
-};
+mod lines;
+mod lock_services;
+mod stores;
+
+use std::{fs, time::Duration};
 
 use lab::record::RunRecord;
 use reqwest::StatusCode;
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use testbed::wait::until;
 
 use super::{Server, parsed};
-use crate::replay::{descendants, explained, wire};
+use crate::replay::{descendants, explained};
+pub(super) use lines::printed;
 
 /// All texts of the page.
 const TEXTS: &str = include_str!("../../src/page/texts.mjs");
@@ -85,6 +86,16 @@ impl<'a> Sandbox<'a> {
             text += &String::from_utf8_lossy(&chunk);
         }
         json!({"events": parsed(&text).0})
+    }
+
+    /// Waits until an event of this kind has happened.
+    async fn until_recorded(&self, event: &str) {
+        let mut watching = self.server.events(&self.id).send().await.unwrap();
+        let (mut text, name) = (String::new(), format!(r#""event":"{event}""#));
+        while !text.contains(&name) {
+            let chunk = watching.chunk().await.unwrap().expect("the run goes on");
+            text += &String::from_utf8_lossy(&chunk);
+        }
     }
 
     /// Ends the sandbox. Returns its record, and what the page says of it. The page must have known
@@ -178,17 +189,20 @@ async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_
     assert_eq!(fact(&record, "stale_writes_refused"), 1);
 }
 
+/// A client that is paused after its check writes too late. One that is paused before it notices.
 #[tokio::test]
-async fn table_of_postgres_rejects_a_claim_and_a_write_with_an_old_token() {
+async fn check_of_the_lease_helps_only_a_client_that_was_paused_before_it() {
     let server = Server::start();
-    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"store": "postgres"}))).await;
-    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: restart empty"]).await;
-    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
-    sandbox.act(&["client 1: read", "client 2: write"]).await;
-    let (record, said) = sandbox.end().await;
-    assert_eq!(["refused", "claim-refused"].map(|event| count(&record, event)), [3, 1]);
-    assert_eq!(fact(&record, "value"), "2: client 2");
-    assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"ttl_ms": 1_000}))).await;
+    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: check the lease"]).await;
+    sandbox.act(&["client 1: pause", "client 1: wait until its lease is over"]).await;
+    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: resume"]).await;
+    sandbox.act(&["client 1: write", "client 1: check the lease"]).await;
+    sandbox.refuses("client 1: write", "has no lease").await;
+    let (record, _) = sandbox.end().await;
+    let named = |event: &str| count(&record, event);
+    assert_eq!(["lease-checked", "lease-lost"].map(named), [1, 1], "{record}");
+    assert_eq!(fact(&record, "stale_writes_refused"), 1);
 }
 
 /// Whether the lease is over, the lab asks the lock service. An answer that is late ends nothing.
@@ -245,67 +259,6 @@ async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
     assert_eq!(count(&record, "written"), 1);
 }
 
-#[tokio::test]
-async fn lease_in_etcd_expires_while_its_client_is_paused() {
-    let server = Server::start();
-    let sandbox = Sandbox::open(&server, &with_short_leases("etcd")).await;
-    sandbox.refuses("lock service: jump the clock", "can't jump").await;
-    check_expiry(sandbox).await;
-}
-
-#[tokio::test]
-async fn session_in_zookeeper_expires_while_its_client_is_paused() {
-    let server = Server::start();
-    let sandbox = Sandbox::open(&server, &with_short_leases("zookeeper")).await;
-    sandbox.refuses("lock service: cut off the replica", "no replica").await;
-    check_expiry(sandbox).await;
-}
-
-#[tokio::test]
-async fn lease_in_a_table_expires_while_its_client_is_paused() {
-    let server = Server::start();
-    check_expiry(Sandbox::open(&server, &with_short_leases("postgres")).await).await;
-}
-
-fn with_short_leases(locks: &str) -> Value {
-    opening_with("a", &json!({"locks": locks, "ttl_ms": 2_000}))
-}
-
-/// Lets a lease expire during a pause, and rejects the write that comes too late.
-async fn check_expiry(sandbox: Sandbox<'_>) {
-    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: pause"]).await;
-    sandbox.act(&["client 1: wait until its lease is over", "client 2: acquire"]).await;
-    sandbox.act(&["client 2: read", "client 1: resume", "client 1: write"]).await;
-    // etcd keeps nothing of a lock that is over.
-    sandbox.act(&["client 2: release", "client 2: acquire"]).await;
-    sandbox.act(&["lock service: stop", "lock service: restart"]).await;
-    sandbox.act(&["lock service: stop", "lock service: restart empty"]).await;
-    let (record, said) = sandbox.end().await;
-    let events = record["events"].as_array().unwrap();
-    let at = |event: &str| {
-        events.iter().position(|other| other["event"] == event && other["actor"] != "client2")
-    };
-    assert!(at("lease-expired") > at("paused") && at("resumed") > at("lease-expired"));
-    let restarts: Vec<_> = events.iter().filter(|event| event["event"] == "restarted").collect();
-    assert!(restarts[0]["keys"].as_u64() > Some(0), "{restarts:?}");
-    assert_eq!((restarts.len(), &restarts[1]["keys"]), (2, &json!(0)));
-    assert_eq!(fact(&record, "stale_writes_refused"), 1);
-    assert_eq!(fact(&record, "holders_at_once"), 1, "{record}");
-    assert!(said.ends_with("tasks: reject\n"), "{said}");
-}
-
-#[tokio::test]
-async fn clock_of_the_database_that_jumps_makes_two_holders() {
-    let server = Server::start();
-    let settings = json!({"locks": "postgres", "store": "postgres"});
-    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
-    sandbox.act(&["client 1: acquire", "client 1: read", "lock service: jump the clock"]).await;
-    sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
-    let (record, said) = sandbox.end().await;
-    assert_eq!(fact(&record, "stale_writes_refused"), 1, "{record}");
-    assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
-}
-
 /// The processes that a lab has started, once they are this many. A child of Redis that writes a file ends
 /// soon.
 pub(super) async fn processes(lab: u32, count: usize) -> Vec<u32> {
@@ -317,90 +270,6 @@ pub(super) async fn processes(lab: u32, count: usize) -> Vec<u32> {
     let waited = waiting.await;
     waited.unwrap_or_else(|_| panic!("{started:?} are not {count} processes"));
     started
-}
-
-/// What a line of the page prints in a shell.
-pub(super) async fn printed(line: &str) -> String {
-    let mut shell = Command::new("sh");
-    // Without the address of another server.
-    shell.args(["-c", line]).env_remove("PGHOST").stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap();
-    // curl reports its progress there.
-    let errors = String::from_utf8_lossy(&output.stderr);
-    format!("{errors}{}", String::from_utf8_lossy(&output.stdout))
-}
-
-/// The lines of the page do what the client has done, on the same servers: they have its token and its
-/// holder.
-#[tokio::test]
-async fn lines_of_the_page_do_the_same_again() {
-    let server = Server::start();
-    let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
-    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: write"]).await;
-    sandbox.act(&["lock service: restart empty", "client 2: acquire", "client 2: read"]).await;
-    sandbox.act(&["client 1: write"]).await;
-    let record = sandbox.record().await;
-    let shown = wire::shown(&record).await;
-    let lines = |actor: &str, event: &str| {
-        &shown[wire::position(&record, "fence-on-claims-on", actor, event)].lines
-    };
-
-    let token = &record["events"]
-        [wire::position(&record, "fence-on-claims-on", "client2", "acquired")]["token"];
-    let again = printed(lines("client2", "acquired").last().unwrap()).await;
-    assert_eq!(again, format!("1\n{token}\n{token}\n"), "it is client 2's already, by this grant");
-    let [line] = &lines("client1", "refused")[..] else { panic!("one request") };
-    let rejected = printed(line).await;
-    assert!(rejected.contains(" 412 Precondition Failed\r\n"), "{line}: {rejected}");
-    assert!(rejected.contains("stale-token"), "{rejected}");
-    let [line] = &lines("client2", "read")[..] else { panic!("one request") };
-    let read = printed(line).await;
-    assert!(read.contains(" 200 OK\r\n") && read.ends_with("\r\n1: client 1"), "{line}: {read}");
-    // With the newer token, the same write is accepted.
-    let write = &lines("client1", "refused")[0];
-    let fence = |line: &str| {
-        line.split(" -H ")
-            .filter(|word| word.contains("fencing-"))
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let (old, new) = (fence(write), fence(line));
-    assert_eq!((old.len(), new.len()), (2, 2), "{write} {line}");
-    let write = old.iter().zip(&new).fold(write.clone(), |write, (old, new)| {
-        let value = |header: &str| header.split('\'').nth(1).unwrap().to_owned();
-        write.replace(&value(old), &value(new))
-    });
-    let written = printed(&write).await;
-    let is_second = written.contains(" 200 OK\r\n") && written.contains("\"version\":2");
-    assert!(is_second, "{write}: {written}");
-    let read = printed(line).await;
-    assert!(read.ends_with("\r\n2: client 1"), "{read}");
-}
-
-#[tokio::test]
-async fn lines_for_etcd_and_sql_do_the_same_again() {
-    let server = Server::start();
-    let settings = json!({"locks": "etcd", "store": "postgres"});
-    let sandbox = Sandbox::open(&server, &opening_with("a", &settings)).await;
-    sandbox.act(&["client 1: acquire", "client 1: read", "client 1: write"]).await;
-    sandbox.act(&["client 1: release", "client 2: acquire", "client 2: read"]).await;
-    let record = sandbox.record().await;
-    let shown = wire::shown(&record).await;
-    let lines = |actor: &str, event: &str| {
-        &shown[wire::position(&record, "fence-on-claims-on", actor, event)].lines
-    };
-
-    let [line] = &lines("client1", "written")[..] else { panic!("one line for a transaction") };
-    let rejected = printed(line).await;
-    assert!(rejected.contains("ERROR") && rejected.contains("stale"), "{line}: {rejected}");
-    let [line] = &lines("client2", "read")[..] else { panic!("one line for a transaction") };
-    let read = printed(line).await;
-    assert!(read.contains("1: client 1") && !read.contains("ERROR"), "{line}: {read}");
-
-    let acquire = lines("client2", "acquired");
-    let transaction = acquire.iter().find(|line| line.contains("/v3/kv/txn")).unwrap();
-    let answer = printed(transaction).await;
-    assert!(answer.contains(" 200 OK\r\n") && answer.contains("\"responses\""), "{answer}");
 }
 
 #[tokio::test]

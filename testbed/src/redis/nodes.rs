@@ -12,25 +12,30 @@ pub struct RedlockNodes {
     nodes: Vec<Redis>,
 }
 
+/// Answers come only when changes are on disk.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
 /// The way in which a node is started.
 #[derive(Clone, Copy, Debug)]
 pub enum NodeKind<'a> {
     /// With further arguments of `redis-server`, each word by itself.
     With(&'a [&'a str]),
-    /// With a wall clock of its own, which can [`jump`](Redis::jump).
-    OwnClock,
+    /// The same, with a wall clock of its own, which can [`jump`](Redis::jump).
+    OwnClock(&'a [&'a str]),
 }
 
 impl NodeKind<'_> {
     /// A node that keeps nothing on disk.
     pub const FORGETFUL: Self = Self::With(&[]);
     /// A node that answers only when its changes are on disk.
-    pub const DURABLE: Self = Self::With(&["--appendonly", "yes", "--appendfsync", "always"]);
+    pub const DURABLE: Self = Self::With(&DURABLE);
+    /// The same, with a clock of its own.
+    pub const OWN_CLOCK: Self = Self::OwnClock(&DURABLE);
 
     async fn start(self) -> anyhow::Result<Redis> {
         match self {
             Self::With(arguments) => Redis::start_with(arguments).await,
-            Self::OwnClock => Redis::start_with_own_clock(&[]).await,
+            Self::OwnClock(arguments) => Redis::start_with_own_clock(arguments).await,
         }
     }
 }

@@ -161,8 +161,13 @@ impl Nodes {
         Ok(taken)
     }
 
-    fn node(&self, node: usize) -> &Redis {
+    pub(crate) fn node(&self, node: usize) -> &Redis {
         &self.nodes.nodes()[node]
+    }
+
+    /// A node, to kill or restart it.
+    pub(crate) fn node_mut(&mut self, node: usize) -> &mut Redis {
+        &mut self.nodes.nodes_mut()[node]
     }
 
     fn operator(&self) -> anyhow::Result<Operator> {

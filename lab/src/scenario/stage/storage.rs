@@ -6,7 +6,7 @@ use anyhow::Context;
 use fence::{Fence, Holder, Token};
 use lock_client::storage;
 use testbed::{
-    Proxy, StorageServer,
+    ObjectStorage, Proxy, StorageServer,
     proxy::{HeldRequest, Hold},
     wait::until_async,
 };
@@ -34,14 +34,17 @@ pub(crate) struct Stored {
 }
 
 impl Storage {
-    /// Starts a server that checks what this world's storage checks.
+    /// Starts a server on SQLite that checks what this world's storage checks.
     pub(crate) async fn start(scene: &Scene) -> anyhow::Result<Self> {
-        let enforcement = match scene.world.checks {
-            Checks::Nothing => "off",
-            Checks::Tokens => "enforce",
-        };
-        let program = programs::storage_server()?;
-        let server = StorageServer::start(&program, &["--enforcement", enforcement]).await?;
+        let (program, checks) = (programs::storage_server()?, enforcement(scene));
+        Ok(Self { server: StorageServer::start(&program, &checks).await? })
+    }
+
+    /// Starts a server on another database that checks what this world's storage checks.
+    pub(crate) async fn start_over(database_url: &str, scene: &Scene) -> anyhow::Result<Self> {
+        // A database that is no object storage has no use for its keys.
+        let program = programs::storage_server()?.with_variables(ObjectStorage::VARIABLES);
+        let server = StorageServer::start_on(&program, database_url, &enforcement(scene)).await?;
         Ok(Self { server })
     }
 
@@ -77,6 +80,14 @@ impl Storage {
         let storage::Value { bytes, token, version, .. } = stored.context("nothing was written")?;
         Ok(Stored { value: String::from_utf8(bytes.into())?, token, version })
     }
+}
+
+fn enforcement(scene: &Scene) -> [&'static str; 2] {
+    let enforcement = match scene.world.checks {
+        Checks::Nothing => "off",
+        Checks::Tokens => "enforce",
+    };
+    ["--enforcement", enforcement]
 }
 
 /// A network that can hold back a write.
