@@ -4,7 +4,7 @@ use sqlx::{Connection, Executor, PgConnection};
 use testbed::Postgres;
 
 #[tokio::test]
-async fn replica_catches_up_with_what_its_primary_has_removed_meanwhile() {
+async fn replica_that_was_cut_off_catches_up_after_checkpoints_of_its_primary() {
     let primary = Postgres::start().await.unwrap();
     let replica = primary.start_replica().await.unwrap();
     replica.cut();

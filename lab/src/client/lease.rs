@@ -94,7 +94,7 @@ impl LeaseLock {
     /// Checks the lease, and returns how long it is valid, unless it is over.
     pub(super) fn check(&mut self) -> anyhow::Result<Report> {
         let held = self.held.as_mut().context("there is no lease")?;
-        let Ok(fence) = held.lease.fence() else { return Ok(EventKind::LeaseLost.into()) };
+        let Ok(fence) = held.lease.fence() else { return Ok(EventKind::LeaseOver.into()) };
         held.fence = fence;
         let remaining_ms = millis(held.lease.remaining());
         Ok((held.fence.token, EventKind::LeaseChecked { remaining_ms }).into())

@@ -11,12 +11,12 @@ export function answers(run, number) {
   const { lanes } = run.stories[run.worlds.indexOf(world)];
   return [...now.clients.values()].map((client) => {
     const lane = lanes.find((own) => own.actor === client.actor);
-    const [believes, mood] = state(lane, event, world.checks);
+    const [believes] = state(lane, event, world.checks);
     const answer = answerTo(client, now, world.checks);
     const words = text(answer ? "answer" : "no-answer", {
       who: actor(client.actor),
       state: client.isCutOff ? text("state.cut-off", { state: believes }) : believes,
-      answer: answer && text(answer === "accepted" && mood === "bad" ? "answer.late" : `answer.${answer}`),
+      answer: answer && text(answer === "accepted" && client.isOver ? "answer.late" : `answer.${answer}`),
     });
     const tone = { rejected: "good", lost: "bad" }[answer] ?? "";
     return Object.assign(document.createElement("li"), { textContent: words, className: tone });

@@ -11,13 +11,13 @@ export const ORIGINAL = "original";
 
 const DEED_OF = {
   acquired: "acquire", "gave-up": "acquire", read: "read", "claim-refused": "read", written: "write", refused: "write",
-  released: "release", "lease-lost": "release", "lease-checked": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
+  released: "release", "lease-lost": "release", "lease-checked": "check the lease", "lease-over": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
 };
 const FAULT_OF = {
   killed: "stop", "clock-jumped": "jump the clock", "cut-off": "cut off the replica", promoted: "promote the replica",
 };
 /** Events that say how a world was set up, or that only look. */
-const SILENT = new Set(["started", "store-is", "in-step", "counter-preset", "counter-from-the-clock", "lease-expired", "lock-kept"]);
+const SILENT = new Set(["started", "store-is", "in-step", "counter-preset", "counter-from-the-clock", "lease-expired", "lock-kept", "admitted"]);
 
 /** Whether the lab can do the steps of a run again. */
 export function isForkable({ record }) {
@@ -36,12 +36,17 @@ export function forkAt({ events }, number) {
     fence: world.checks === "tokens" ? "on" : "off",
     claims: (world.from ?? world.name).endsWith("claims-off") ? "off" : "on",
     locks: world.events.map(({ actor }) => LOCKS_OF[actor]).find(Boolean) ?? "redis",
-    store: world.events.find(({ event }) => event === "store-is")?.store ?? "sqlite",
+    store: world.events.find(({ event }) => event === "store-is")?.store ?? storeOf(world),
     ttl_ms: leaseAt(world),
   };
   const steps = world.events.filter(({ index }) => index <= last.index);
   const holders = new Set();
   return { settings, actions: steps.map((event) => step(event, holders)).filter(Boolean) };
+}
+
+/** The store of a record that doesn't name it. Only the storage server counts versions. */
+function storeOf({ events }) {
+  return events.some(({ event, version }) => ["read", "written"].includes(event) && version === undefined) ? "postgres-table" : "sqlite";
 }
 
 /** The action that an event comes from, if it is the first of that action. */

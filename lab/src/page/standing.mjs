@@ -40,10 +40,9 @@ const CHANGES = {
   resumed: (now, event, client) => (client.isPaused = false),
   "client-cut-off": (now, event) => (clientOf(now, event.client).isCutOff = true),
   "client-connected": (now, event) => (clientOf(now, event.client).isCutOff = false),
-  acquired: (now, { token }, client) => Object.assign(client, { hasLease: true, token, grant: (now.grants += 1) }),
-  released: endLease,
-  "lease-lost": endLease,
-  unanswered: endLease,
+  acquired: (now, { token }, client) => Object.assign(client, { hasLease: true, isOver: false, token, grant: (now.grants += 1) }),
+  "lease-expired": (now, { whose }) => (clientOf(now, whose).isOver = true),
+  released: endLease, "lease-lost": endLease, "lease-over": endLease, unanswered: endLease,
   read: (now, event, client) => {
     client.unseen = 0;
     ask(now, event, client);

@@ -188,9 +188,7 @@ const MEANINGS = {
     draft.giveBack(event.actor);
     draft.grant(event.actor, event.token);
   },
-  released: giveBack,
-  lost: giveBack,
-  "lease-lost": giveBack,
+  released: giveBack, lost: giveBack, "lease-lost": giveBack, "lease-over": giveBack,
   unanswered: (draft, event) => ["believes", "holds"].forEach((what) => draft.end(event.actor, what)),
   deleted: (draft, event) => event.keys > 0 && draft.giveBack(event.actor),
   paused: (draft, event) => draft.start(event.actor, "pause"),

@@ -186,6 +186,8 @@ pub enum EventKind {
     Released,
     /// The client found that it did not hold the lock any more.
     LeaseLost,
+    /// The client checked its lease, which was over.
+    LeaseOver,
 
     // Clients and their work.
     /// The client read.

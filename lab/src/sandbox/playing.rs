@@ -103,10 +103,7 @@ pub(crate) async fn play(
                     break;
                 }
             }
-            _ = checks.tick() => {
-                sandbox.service.note(&sandbox.scene);
-                sandbox.check_leases(Cause::Time).await?;
-            }
+            _ = checks.tick() => sandbox.check_leases(Cause::Time).await?,
         }
     }
     Ok(sandbox.finish())
@@ -160,6 +157,7 @@ impl Sandbox {
     }
 
     async fn carry_out(&mut self, action: Action) -> anyhow::Result<()> {
+        self.service.note(&self.scene);
         match action {
             Action::Client(number, deed) => self.drive(number, deed).await,
             Action::LockService(fault) => self.break_down(fault).await,
@@ -261,8 +259,10 @@ impl Sandbox {
         }
     }
 
-    /// Records which leases are over, and after a fault, which of them the lock service has kept.
+    /// Records what has happened by itself: which leases are over, and after a fault, which of them the lock
+    /// service has kept.
     async fn check_leases(&mut self, cause: Cause) -> anyhow::Result<()> {
+        self.service.note(&self.scene);
         let (now, service) = (Instant::now(), self.service.actor());
         let asks = self
             .seats

@@ -86,7 +86,7 @@ impl Seat {
                     is_forgotten: false,
                 });
             }
-            EventKind::Released | EventKind::LeaseLost => {
+            EventKind::Released | EventKind::LeaseLost | EventKind::LeaseOver => {
                 self.has_lease = false;
                 self.lease = None;
             }

@@ -141,6 +141,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::Deleted { .. } => plain("DEL"),
         EventKind::Released => plain("releases it"),
         EventKind::LeaseLost => odd("finds its lease over"),
+        EventKind::LeaseOver => odd("checks its lease: it is OVER"),
 
         // Clients and their work.
         EventKind::Read(content) => {

@@ -11,6 +11,7 @@ use reqwest::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testbed::wait::until;
+use tokio::time::timeout;
 
 use super::{Server, parsed};
 use crate::replay::{descendants, explained};
@@ -92,10 +93,13 @@ impl<'a> Sandbox<'a> {
     async fn until_recorded(&self, event: &str) {
         let mut watching = self.server.events(&self.id).send().await.unwrap();
         let (mut text, name) = (String::new(), format!(r#""event":"{event}""#));
-        while !text.contains(&name) {
-            let chunk = watching.chunk().await.unwrap().expect("the run goes on");
-            text += &String::from_utf8_lossy(&chunk);
-        }
+        let seen = async {
+            while !text.contains(&name) {
+                let chunk = watching.chunk().await.unwrap().expect("the run goes on");
+                text += &String::from_utf8_lossy(&chunk);
+            }
+        };
+        timeout(Duration::from_secs(120), seen).await.expect(event);
     }
 
     /// Ends the sandbox. Returns its record, and what the page says of it. The page must have known
@@ -193,7 +197,7 @@ async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_
 #[tokio::test]
 async fn check_of_the_lease_helps_only_a_client_that_was_paused_before_it() {
     let server = Server::start();
-    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"ttl_ms": 1_000}))).await;
+    let sandbox = Sandbox::open(&server, &opening_with("a", &json!({"ttl_ms": 4_000}))).await;
     sandbox.act(&["client 1: acquire", "client 1: read", "client 1: check the lease"]).await;
     sandbox.act(&["client 1: pause", "client 1: wait until its lease is over"]).await;
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: resume"]).await;
@@ -201,7 +205,7 @@ async fn check_of_the_lease_helps_only_a_client_that_was_paused_before_it() {
     sandbox.refuses("client 1: write", "has no lease").await;
     let (record, _) = sandbox.end().await;
     let named = |event: &str| count(&record, event);
-    assert_eq!(["lease-checked", "lease-lost"].map(named), [1, 1], "{record}");
+    assert_eq!(["lease-checked", "lease-over"].map(named), [1, 1], "{record}");
     assert_eq!(fact(&record, "stale_writes_refused"), 1);
 }
 

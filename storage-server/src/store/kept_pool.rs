@@ -1,6 +1,7 @@
 //! A pool that reuses its last connection without a check.
 
 use std::{
+    collections::VecDeque,
     mem,
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
@@ -10,7 +11,7 @@ use sqlx::{
     Connection, Database, Pool,
     pool::{PoolConnection, PoolOptions},
 };
-use tokio::time::timeout;
+use tokio::{select, sync::oneshot, time::timeout};
 
 /// A connection that was used less than this ago is assumed to be alive.
 const ASSUMED_ALIVE: Duration = Duration::from_millis(100);
@@ -30,18 +31,12 @@ pub(super) struct KeptPool<DB: Database> {
 struct Kept<DB: Database> {
     /// The kept connection, and when it was last used.
     connection: Option<(PoolConnection<DB>, Instant)>,
-    /// How many calls of [`KeptPool::take`] are going on. None is kept from them: they may wait for this one.
-    taking: usize,
+    /// Those that ask the pool for a connection, and also take the next one that would be kept: the pool
+    /// itself may have none for them.
+    waiting: VecDeque<oneshot::Sender<PoolConnection<DB>>>,
 }
 
-/// A call of [`KeptPool::take`].
-struct Taking<'a, DB: Database>(&'a KeptPool<DB>);
-
-impl<DB: Database> Drop for Taking<'_, DB> {
-    fn drop(&mut self) {
-        self.0.kept().taking -= 1;
-    }
-}
+type Next<DB> = oneshot::Receiver<PoolConnection<DB>>;
 
 impl<DB: Database> KeptPool<DB> {
     pub(super) fn new(
@@ -55,7 +50,7 @@ impl<DB: Database> KeptPool<DB> {
             Box::pin(async move { Ok(!is_older) })
         });
         let pool = Mutex::new(pool_options.clone().connect_lazy_with(options));
-        let kept = Mutex::new(Kept { connection: None, taking: 0 });
+        let kept = Mutex::new(Kept { connection: None, waiting: VecDeque::new() });
         Self { pool, options: pool_options, kept, replaced_at }
     }
 
@@ -75,14 +70,21 @@ impl<DB: Database> KeptPool<DB> {
     /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
     /// sent over a dead one would have an unknown outcome.
     pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
-        let (kept, _taking) = {
-            let mut kept = self.kept();
-            kept.taking += 1;
-            (kept.connection.take(), Taking(self))
-        };
-        // One that must be replaced goes back to the pool, which closes it.
-        let kept = kept.filter(|(_, used)| !self.replaced_at.is_after(*used));
-        if let Some((mut connection, used)) = kept {
+        loop {
+            let (mut connection, used) = match self.kept_or_next() {
+                Ok(kept) => kept,
+                Err(next) => {
+                    let pool = self.pool.lock().expect("no panic while it is held").clone();
+                    return select! {
+                        acquired = pool.acquire() => acquired,
+                        Ok(connection) = next => Ok(connection),
+                    };
+                }
+            };
+            if self.replaced_at.is_after(used) {
+                // It goes back to the pool, which closes it.
+                continue;
+            }
             if used.elapsed() < ASSUMED_ALIVE {
                 return Ok(connection);
             }
@@ -91,17 +93,32 @@ impl<DB: Database> KeptPool<DB> {
                 Ok(Err(_)) | Err(_) => connection.close_on_drop(),
             }
         }
-        let pool = self.pool.lock().expect("no panic while it is held").clone();
-        pool.acquire().await
     }
 
-    /// Keeps a connection on which no statement is running, and which was taken after a moment. If all
-    /// connections were replaced since then, the pool closes it instead.
-    pub(super) fn keep(&self, connection: PoolConnection<DB>, taken_after: Instant) {
+    /// The kept connection and when it was last used, or the next one that would be kept.
+    fn kept_or_next(&self) -> Result<(PoolConnection<DB>, Instant), Next<DB>> {
+        let mut kept = self.kept();
+        kept.connection.take().ok_or_else(|| {
+            let (waiting, next) = oneshot::channel();
+            kept.waiting.retain(|waiting| !waiting.is_closed());
+            kept.waiting.push_back(waiting);
+            next
+        })
+    }
+
+    /// Keeps a connection on which no statement is running, and which was taken after a moment, or gives it
+    /// to one that waits. If all connections were replaced since then, the pool closes it instead.
+    pub(super) fn keep(&self, mut connection: PoolConnection<DB>, taken_after: Instant) {
         // While this is locked, `connect_to` has either replaced them already, or will find this one.
         let mut kept = self.kept();
-        if kept.taking > 0 || self.replaced_at.is_after(taken_after) {
+        if self.replaced_at.is_after(taken_after) {
             return;
+        }
+        while let Some(waiting) = kept.waiting.pop_front() {
+            connection = match waiting.send(connection) {
+                Ok(()) => return,
+                Err(connection) => connection,
+            };
         }
         kept.connection.get_or_insert((connection, Instant::now()));
     }
@@ -161,6 +178,5 @@ mod tests {
         pool.keep(second.unwrap(), Instant::now());
         // The control: without one that waits, it is kept.
         assert!(pool.kept().connection.is_some());
-        assert_eq!(pool.kept().taking, 0);
     }
 }

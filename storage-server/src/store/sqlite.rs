@@ -55,9 +55,11 @@ const PAGE_SIZE: u32 = 1024;
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
 const LOADING: u32 = 2;
-/// The connections of all other reads, at most, and one for each two processors. Each has a thread, which large
-/// values keep busy: with more of them, writes would wait for a processor.
+/// The most connections of all other reads of rows. There is one for two processors: each has a thread, which
+/// large values keep busy, and with more of them writes would wait for a processor.
 const READING: u32 = 4;
+/// The connections that list. A list may take long, and no other read waits for it.
+const LISTING: u32 = 1;
 /// How long a read waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -71,6 +73,7 @@ pub(super) struct SqliteStore {
     writer: Mutex<Writer>,
     loading: KeptPool<Sqlite>,
     reading: KeptPool<Sqlite>,
+    listing: KeptPool<Sqlite>,
 }
 
 impl SqliteStore {
@@ -118,9 +121,9 @@ impl SqliteStore {
         };
         let processors = available_parallelism().map_or(1, NonZero::get) / 2;
         let reading = u32::try_from(processors).unwrap_or(READING).clamp(1, READING);
-        let (loading, reading) = (pool(LOADING), pool(reading));
+        let (loading, reading, listing) = (pool(LOADING), pool(reading), pool(LISTING));
         let writer = Mutex::new(Writer::new(writer, options));
-        Ok(Self { url: url.to_owned(), file, writer, loading, reading })
+        Ok(Self { url: url.to_owned(), file, writer, loading, reading, listing })
     }
 }
 
@@ -234,7 +237,7 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
-        let listed = self.ask(&self.reading, async |connection| list_rows(connection, page).await);
+        let listed = self.ask(&self.listing, async |connection| list_rows(connection, page).await);
         Ok(listed.await?.into())
     }
 

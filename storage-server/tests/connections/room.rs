@@ -8,9 +8,9 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
-use tokio::{io::AsyncWriteExt, sync::Barrier};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Barrier};
 
-use super::{PATIENCE, half_write, read_answer, read_to_end};
+use super::{LIVEZ, PATIENCE, half_write, read_answer, read_to_end};
 use crate::bodies::{VALUE_BYTES, is_refused, repeat_until_steady, send_in_parts, write};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
@@ -42,7 +42,7 @@ async fn silent_connections_make_room_for_others() {
         }
     }
     // The first of them was silent for the longest.
-    read_to_end(&mut silent[0]).await;
+    displaced(&mut silent[0]).await;
     in_flight.write_all(b"ab").await.unwrap();
     assert_eq!(read_answer(&mut in_flight).await.0, 201);
     process.signal(Signal::TERM).unwrap();
@@ -59,16 +59,46 @@ async fn connection_that_has_had_a_request_outlasts_silent_ones() {
     let arguments = ["--max-connections", "8"];
     let server = StorageServer::start(&storage_server(), &arguments).await.unwrap();
     let mut client = wire::connect(server.url()).await;
-    let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut silent = Vec::new();
     for _ in 0..4 {
-        client.write_all(request).await.unwrap();
+        client.write_all(LIVEZ).await.unwrap();
         assert_eq!(read_answer(&mut client).await.0, 200);
         for _ in 0..20 {
             silent.push(wire::connect(server.url()).await);
         }
     }
-    read_to_end(&mut silent[0]).await;
+    displaced(&mut silent[0]).await;
+}
+
+/// Half of the connections stay theirs, however many silent ones come.
+#[tokio::test]
+async fn silent_connections_take_at_most_half_from_clients_that_pause() {
+    let server =
+        StorageServer::start(&storage_server(), &["--max-connections", "8"]).await.unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..7 {
+        let mut client = wire::connect(server.url()).await;
+        client.write_all(LIVEZ).await.unwrap();
+        assert_eq!(read_answer(&mut client).await.0, 200);
+        clients.push(client);
+    }
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(wire::connect(server.url()).await);
+    }
+    // The longest idle ones made room.
+    displaced(&mut clients[0]).await;
+    displaced(&mut silent[0]).await;
+    for client in &mut clients[3..] {
+        client.write_all(LIVEZ).await.unwrap();
+        assert_eq!(read_answer(client).await.0, 200);
+    }
+}
+
+/// A connection was closed for another one. Silence alone would close it after 20 s.
+async fn displaced(connection: &mut TcpStream) {
+    let (_, open_for) = read_to_end(connection).await;
+    assert!(open_for < Duration::from_secs(10), "it was closed after {open_for:?}");
 }
 
 /// Otherwise clients that pause between requests would leave room for one other only.
@@ -76,20 +106,19 @@ async fn connection_that_has_had_a_request_outlasts_silent_ones() {
 async fn connections_that_have_had_a_request_make_room_for_new_ones() {
     let arguments = ["--max-connections", "8"];
     let server = StorageServer::start(&storage_server(), &arguments).await.unwrap();
-    let request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut served = Vec::new();
     for _ in 0..8 {
         let mut client = wire::connect(server.url()).await;
-        client.write_all(request).await.unwrap();
+        client.write_all(LIVEZ).await.unwrap();
         assert_eq!(read_answer(&mut client).await.0, 200);
         served.push(client);
     }
     let mut new = [wire::connect(server.url()).await, wire::connect(server.url()).await];
     for client in &mut new {
-        client.write_all(request).await.unwrap();
+        client.write_all(LIVEZ).await.unwrap();
         assert_eq!(read_answer(client).await.0, 200);
     }
-    read_to_end(&mut served[0]).await;
+    displaced(&mut served[0]).await;
 }
 
 const TWO_CONNECTIONS: [&str; 2] = ["--max-connections", "2"];

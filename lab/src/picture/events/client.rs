@@ -51,7 +51,7 @@ pub(super) fn lock_event(draft: &mut Draft, event: &Event) {
             draft.end_lease(actor);
             draft.flag(actor, "lease lost", Tone::Good);
         }
-        EventKind::LeaseLost => {
+        EventKind::LeaseLost | EventKind::LeaseOver => {
             draft.end_lease(actor);
             draft.optional_flag(actor, "finds its lease over", Tone::Plain);
         }

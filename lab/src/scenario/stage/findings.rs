@@ -16,6 +16,7 @@ pub(crate) fn lease_over(kind: &EventKind) -> bool {
         EventKind::Released
             | EventKind::Deleted { .. }
             | EventKind::LeaseLost
+            | EventKind::LeaseOver
             | EventKind::Lost
             | EventKind::LeaseExpired { .. }
             | EventKind::Unanswered
