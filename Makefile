@@ -29,7 +29,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page screenshots test test-locks test-programs test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs node chromium
+.PHONY: demo page screenshots test test-locks test-programs test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs azurite node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -126,7 +126,7 @@ AT_LENGTH := at_length
 at-length: object-storage failovers
 	cargo test --package redlock-model $(AT_LENGTH)
 
-object-storage: seaweedfs s3s-fs
+object-storage: seaweedfs s3s-fs azurite
 	cargo test $(SERVICES) --test main object_storage_$(AT_LENGTH)
 
 slow-clients: slowhttptest curl
@@ -307,6 +307,15 @@ s3s-fs:
 	@test -x target/s3s-fs/bin/s3s-fs || { \
 		echo "about to install s3s-fs into target/s3s-fs"; \
 		cargo install s3s-fs --version 0.14.1 --locked --features binary --debug --root target/s3s-fs; \
+	}
+
+# A server that speaks the protocol of Azure's object storage.
+azurite: node
+	@test -e target/azurite/installed || { \
+		echo "about to install azurite into target/azurite"; \
+		rm -rf target/azurite && mkdir -p target/azurite && \
+		npm install --prefix target/azurite --loglevel=error --no-audit --no-fund azurite@3 && \
+		touch target/azurite/installed; \
 	}
 
 # The tests open the page of a run in it, and use the page through its driver.

@@ -40,12 +40,13 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Args, Debug)]
 pub struct Hammer {
     /// The database: postgres://…, mariadb://…, sqlite:FILE, redis://… (6.2 or newer),
-    /// s3://BUCKET/PREFIX, or http://… of a storage server
+    /// s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, or http://… of a storage server
     ///
     /// URLs of several storage servers over one database are separated by commas.
     ///
     /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-    /// AWS_REGION and so on are taken from the environment.
+    /// AWS_REGION and so on are taken from the environment, for Azure AZURE_STORAGE_ACCOUNT_NAME and
+    /// AZURE_STORAGE_ACCOUNT_KEY.
     ///
     /// The fence of `migrations` must be installed in it; connect as the role that installed the
     /// fence.
@@ -112,11 +113,11 @@ impl Hammer {
     async fn open_database(&self, run: &str) -> anyhow::Result<Box<dyn Database>> {
         let (url, variant) = (&self.database, self.variant);
         match url.split([':', '+']).next() {
-            Some("s3") => {
+            Some("s3" | "az") => {
                 Ok(Box::new(object_storage::ObjectStorage::open(url, run, variant).await?))
             }
             _ if variant.is_some_and(Variant::is_for_object_storage) => {
-                bail!("this variant is for object storage: the database URL begins with s3:")
+                bail!("this variant is for object storage: the database URL begins with s3: or az:")
             }
             Some("http" | "https") => {
                 Ok(Box::new(storage_servers::StorageServers::new(url, variant)?))
@@ -127,7 +128,7 @@ impl Hammer {
             }
             _ => bail!(
                 "the URL begins with none of postgres:, mariadb:, mysql:, sqlite:, redis:, \
-                 redis+unix:, s3:, http: and https:"
+                 redis+unix:, s3:, az:, http: and https:"
             ),
         }
     }

@@ -6,14 +6,13 @@ use fence::{mariadb, postgres, sqlite};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use testbed::{MariaDb, ObjectStorage, Postgres, Redis};
+use testbed::{Azurite, MariaDb, ObjectStorage, Postgres, Redis};
 
 /// Returns the exit code, stdout and stderr.
 async fn run(url: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     command.args(["doctor", "store", "--database", url]).args(arguments);
-    command.env("AWS_ACCESS_KEY_ID", ObjectStorage::ACCESS_KEY_ID);
-    command.env("AWS_SECRET_ACCESS_KEY", ObjectStorage::SECRET_ACCESS_KEY);
+    command.envs(ObjectStorage::VARIABLES).envs(Azurite::VARIABLES);
     command.envs(variables.iter().copied());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let [stdout, stderr] =
@@ -75,6 +74,13 @@ async fn object_storage_at_length_is_certified_only_if_its_conditions_are_atomic
     let server = ObjectStorage::start_s3s_fs().await.unwrap();
     let wrong = wrong_with(&server.url("examined")).await;
     assert!(wrong.contains(&"atomic_replace".to_owned()), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn object_storage_at_length_of_azure_is_certified() {
+    let server = Azurite::start().await.unwrap();
+    let (wrong, undecided) = examine(&server.url("examined"), &[], &[]).await;
+    assert_eq!((wrong, undecided), (vec![], vec!["unseen".to_owned()]));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@
 //! - [`Redis`] is the server that most tests need. [`Replica`], [`Sentinels`], [`RedisCluster`] and
 //!   [`RedlockNodes`] are made of several.
 //! - [`Patroni`] is a cluster of PostgreSQL that fails over by itself.
-//! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`], [`ObjectStorage`] and [`StorageServer`] are the
+//! - [`Etcd`], [`ZooKeeper`], [`Postgres`], [`MariaDb`], [`ObjectStorage`], [`Azurite`] and [`StorageServer`] are the
 //!   other servers. [`Databases`] shares one PostgreSQL. [`PgBouncer`] stands before one.
 //! - [`Proxy`] stands before any of them, and does to messages what its rules say.
 //! - [`process::Process`] is started, read, paused, resumed and killed; all servers are made of it.
@@ -49,7 +49,7 @@ pub use self::{
     disk::{Disk, Unsynced},
     etcd::Etcd,
     mariadb::{MariaDb, MariaDbReplica},
-    object_storage::ObjectStorage,
+    object_storage::{ObjectStorage, azurite::Azurite},
     package::installed,
     patroni::Patroni,
     pgbouncer::PgBouncer,

@@ -1,5 +1,6 @@
-//! Private servers of object storage, which speak S3.
+//! Private servers of object storage, which speak S3 or the protocol of Azure.
 
+pub(crate) mod azurite;
 mod s3s_fs;
 mod seaweedfs;
 

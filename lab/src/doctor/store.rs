@@ -16,7 +16,7 @@ use crate::output::Output;
 /// Which store to examine, and how.
 #[derive(Args, Debug)]
 pub struct StoreDoctor {
-    /// The store: s3://BUCKET/FOLDER, postgres://…, mariadb://…, sqlite:FILE or redis://…
+    /// The store: s3://BUCKET/FOLDER, az://CONTAINER/FOLDER, postgres://…, mariadb://…, sqlite:FILE or redis://…
     ///
     /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_REGION and so on are taken from the environment. The fence must be installed in
@@ -46,7 +46,9 @@ impl StoreDoctor {
         let mut interrupted = pin!(interrupted);
         let seconds = Duration::from_secs(self.seconds);
         let report = match self.database.split([':', '+']).next() {
-            Some("s3") => object_storage::examine(&self.database, seconds, interrupted).await?,
+            Some("s3" | "az") => {
+                object_storage::examine(&self.database, seconds, interrupted).await?
+            }
             _ => tokio::select! {
                 biased;
                 interruption = &mut interrupted => return Err(interruption),
