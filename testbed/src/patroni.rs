@@ -172,28 +172,29 @@ impl Patroni {
     ///
     /// # Errors
     /// If fewer do within two minutes.
-    pub async fn in_step(&self, standbys: usize) -> anyhow::Result<()> {
+    pub async fn in_step(&mut self, standbys: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut connected = begun;
+        let mut restarted = begun;
         while begun.elapsed() < TIMEOUT {
             if self.are_in_step(standbys).await.unwrap_or(false) {
                 return Ok(());
             }
-            if connected.elapsed() > STALE_AFTER {
-                self.connect_the_primary_to_etcd_again().await?;
-                connected = Instant::now();
+            if restarted.elapsed() > STALE_AFTER {
+                self.restart_the_primarys_patroni().await?;
+                restarted = Instant::now();
             }
             sleep(POLL_INTERVAL).await;
         }
         bail!("fewer than {standbys} standbys came into step\n{}", self.logs())
     }
 
-    /// Lets the primary's Patroni read all of etcd again. One before version 3.1 that had no processor for a
-    /// while may watch a dead connection for ever, and fail to name its standbys (patroni#2779).
-    async fn connect_the_primary_to_etcd_again(&self) -> anyhow::Result<()> {
+    /// Starts the primary's Patroni again, beside its PostgreSQL, which goes on. One before version 3.1 that had
+    /// no processor for a while may keep an old state of etcd, and fail to name its standbys for ever
+    /// (patroni#2779). New connections to etcd don't help it.
+    async fn restart_the_primarys_patroni(&mut self) -> anyhow::Result<()> {
         if let Some(primary) = self.leader().await? {
-            self.cut(primary, Link::Etcd);
-            self.mend(primary, Link::Etcd);
+            self.members[primary].kill_agent();
+            self.members[primary].launch()?;
         }
         Ok(())
     }

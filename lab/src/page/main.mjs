@@ -248,8 +248,7 @@ function show(number) {
   find("answers").replaceChildren(...(isEnd ? [] : answers(run, number)));
   const moments = run.moments.length;
   find("decisive").textContent = text(moments > 1 ? "decisive.of" : "decisive", { number: nextMoment() + 1, count: moments });
-  find("fork").disabled = !isForkable(run);
-  find("fork").textContent = text("fork", { seconds: leaseAt(world) / 1000 });
+  Object.assign(find("fork"), { disabled: !isForkable(run), textContent: text("fork", { seconds: leaseAt(world) / 1000 }) });
   detail(event, world);
   table.show(run, number);
   clearInterval(ticking);

@@ -74,7 +74,7 @@ export const TEXTS = {
   "task.holders": ["Get two holders without pausing anybody", "不暂停任何客户端，让两个同时持有锁"], "task.legal": ["Make the fence let 33 through, legally", "让围栏合法地放行 33"],
   "hint.lose": ["Client 1 acquires, reads, checks its lease, and is paused past it. Client 2 acquires, reads and writes. Then client 1 goes on, and writes.", "客户端 1 获取锁、读、检查租约，然后暂停到租约过期。客户端 2 获取锁、读、写。之后客户端 1 继续，并写入。"],
   "hint.reject": ["The same steps. What does the storage answer?", "同样的步骤。存储会怎样回答？"],
-  "hint.holders": ["A lock service can forget, or misjudge the time.", "锁服务可能忘记，也可能弄错时间。"],
+  "hint.holders": ["A lock service can forget, or misjudge the time. Only a sandbox in which nobody was paused counts.", "锁服务可能忘记，也可能弄错时间。只有没有暂停过任何客户端的沙盒才算数。"],
   "hint.legal": ["The storage knows only the tokens that have reached it.", "存储只知道到达过它的令牌。"],
 
   // The legend.
@@ -109,7 +109,7 @@ export const TEXTS = {
 
   // Events, as a predicate after the name of their actor.
   comma: [", ", "、"], and: [" and ", "、"], nothing: ["nothing", "空"], quoted: ["“{value}”", "“{value}”"],
-  started: ["starts", "启动"], "store-is": ["is {store}", "是{store}"], "store.sqlite": ["a storage server on SQLite", "SQLite 上的存储服务器"], "store.postgres": ["a storage server on PostgreSQL", "PostgreSQL 上的存储服务器"],
+  started: ["starts", "启动"], "store-is": ["is {store}", "是{store}"], "locks.redlock": ["Redlock on three nodes, whose node C has the faults", "三个节点的 Redlock，故障发生在节点 C"], "store.sqlite": ["a storage server on SQLite", "SQLite 上的存储服务器"], "store.postgres": ["a storage server on PostgreSQL", "PostgreSQL 上的存储服务器"],
   "store.object-storage": ["a storage server on object storage", "对象存储上的存储服务器"], "store.postgres-table": ["a table of PostgreSQL", "PostgreSQL 的一张表"], "counter-preset": ["the last token was {token}", "上一个令牌是 {token}"], "counter-preset.zero": ["its counter starts at 0", "计数器从 0 开始"],
   "counter-from-the-clock": ["a missing counter will start at the clock", "缺失的计数器将从当前时间开始"],
   restarted: ["is killed, and restarts with {keys} keys", "被杀死，重启后有 {keys} 个键"], "snapshot-saved": ["a snapshot is saved", "保存了快照"],
@@ -117,7 +117,7 @@ export const TEXTS = {
   "cut-off": ["is cut off from its primary", "与主节点断开"], promoted: ["is promoted: it is the lock service now", "被提升为主节点：现在由它提供锁服务"],
   "lease-expired": ["the lease of {whose} expires", "{whose} 的租约过期"], "lock-remains": ["the lock expires in {remaining} s", "锁将在 {remaining} 秒后过期"],
   "lock-remains.ever": ["the lock never expires", "锁永不过期"], "lock-deleted": ["the lock of {whose} is deleted", "{whose} 的锁被删除"],
-  "lock-forgotten": ["has forgotten the lock of {whose}", "忘记了 {whose} 的锁"], "lock-kept": ["{whose} keeps the lock", "{whose} 仍持有锁"],
+  "lock-forgotten": ["no longer has the lock of {whose}", "不再有 {whose} 的锁"], "lock-kept": ["{whose} keeps the lock", "{whose} 仍持有锁"],
   "waited-for": ["{waiters} clients wait for the lock", "{waiters} 个客户端等待锁"],
   done: ["has run {scripts} scripts for them ({commands} commands)", "为它们运行了 {scripts} 个脚本（{commands} 条命令）"], stock: ["{left} items left, {sold} sold", "剩 {left} 件，已售 {sold} 件"],
   "request-held": ["holds back the write with token {token}", "扣住带令牌 {token} 的写入"], "request-delivered": ["delivers the write with token {token}", "送达带令牌 {token} 的写入"],
@@ -167,7 +167,7 @@ export const TEXTS = {
   "beat.resumed": ["The client goes on exactly where it stopped, after its check. For it, no time has passed. So it sends the write.", "客户端从暂停的地方继续，也就是检查之后。对它来说时间没有流逝，于是它发出写入。"],
   "beat.resumed.unchecked": ["The client goes on exactly where it stopped. For it, no time has passed.", "客户端从暂停的地方继续。对它来说时间没有流逝。"],
   "beat.accepted-claim.checks": ["The storage remembers the highest token that it has seen. This is the fence: whatever brings a lower one is rejected.", "存储记住见过的最大令牌。这就是围栏：凡是令牌更小的请求，一律被拒绝。"],
-  "beat.accepted-write": ["This is the newest value now. Remember it, and see what becomes of it.", "这是现在最新的值。请记住它，看看它会怎样。"],
+  "beat.accepted-write": ["This is the newest value now. Remember it, and see what becomes of it.", "这是现在最新的值。请记住它，看看它会怎样。"], "beat.accepted-write.late": ["A higher token was granted, but the storage has not seen it. So it can't know that this one is old. A claim before the read would have told it.", "已经发放过更大的令牌，但存储还没有见过它，所以不知道这个令牌已过时。如果读之前先认领，存储就会知道。"],
   "beat.accepted-stale-write": ["The storage looks at no token, so it accepts a write that is too late. The newer value is gone, and nobody gets an error. That the client had checked its lease didn't help, because the check came too early.", "存储不看令牌，所以接受了迟到的写入。较新的值没了，却没有人收到错误。客户端检查过租约也没有用，因为检查得太早。"],
   "beat.accepted-stale-write.unchecked": ["The storage looks at no token, so it accepts a write that is too late. The newer value is gone, and nobody gets an error.", "存储不看令牌，所以接受了迟到的写入。较新的值没了，却没有人收到错误。"],
   "beat.accepted-anothers-token": ["Two clients have the same token, so the number alone can't tell them apart. One overwrites what the other wrote.", "两个客户端有同一个令牌，单凭数字无法区分。一个覆盖了另一个写入的内容。"],

@@ -79,13 +79,14 @@ function variant(event, checks) {
 
 /** What each event means, for those who see it for the first time. What is explained once is not explained again. */
 export function beats(events) {
-  const explained = new Set([""]);
+  const explained = new Set();
   let before;
   return events.map(({ event, world }) => {
     const isNext = before && before !== world;
+    if (isNext && before.name === "original") explained.clear();
     before = world;
     const words = beat(event, world);
-    const isNew = !explained.has(words);
+    const isNew = words && !explained.has(words);
     explained.add(words);
     return [isNext ? text("beat.world") : "", isNew ? words : ""].filter(Boolean).join(" ");
   });
@@ -98,11 +99,12 @@ export function beat(event, world) {
     acquired: () => event.token != null && !event.beside && !isAfter("acquired", ({ token }) => token >= event.token),
     "accepted-stale-write": () => world.checks !== "tokens",
     "lease-expired": () => !/^client/.test(event.actor) && !isAfter("killed", ({ actor: killed }) => killed === String(event.whose).replace(" ", "")),
-    refused: () => event.actor === "storage" && event.reason === "stale-token",
+    refused: () => event.actor === "storage" && event.reason === "stale-token" && world.events.findLast(({ index }) => index < event.index)?.event !== "claim-refused",
   }[event.event];
   if (isTrue?.() === false) return "";
   const end = {
     acquired: () => (isAfter("acquired") ? "next" : "first"), "accepted-claim": () => world.checks === "tokens" && "checks",
+    "accepted-write": () => world.checks === "tokens" && isAfter("acquired", ({ token }) => token > event.token) && "late",
   }[event.event]?.();
   const key = ["beat", event.event, end].filter(Boolean).join(".");
   const unchecked = `${key}.unchecked`;
