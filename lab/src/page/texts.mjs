@@ -109,7 +109,7 @@ export const TEXTS = {
 
   // Events, as a predicate after the name of their actor.
   comma: [", ", "、"], and: [" and ", "、"], nothing: ["nothing", "空"], quoted: ["“{value}”", "“{value}”"],
-  started: ["starts", "启动"], "store-is": ["is {store}", "是{store}"], "locks.redlock": ["Redlock on three nodes, whose node C has the faults", "三个节点的 Redlock，故障发生在节点 C"], "store.sqlite": ["a storage server on SQLite", "SQLite 上的存储服务器"], "store.postgres": ["a storage server on PostgreSQL", "PostgreSQL 上的存储服务器"],
+  started: ["starts", "启动"], "store-is": ["is {store}", "是{store}"], "locks.redlock": ["Redlock: 3 nodes, C fails", "Redlock：3 个节点，C 出故障"], "store.sqlite": ["a storage server on SQLite", "SQLite 上的存储服务器"], "store.postgres": ["a storage server on PostgreSQL", "PostgreSQL 上的存储服务器"],
   "store.object-storage": ["a storage server on object storage", "对象存储上的存储服务器"], "store.postgres-table": ["a table of PostgreSQL", "PostgreSQL 的一张表"], "counter-preset": ["the last token was {token}", "上一个令牌是 {token}"], "counter-preset.zero": ["its counter starts at 0", "计数器从 0 开始"],
   "counter-from-the-clock": ["a missing counter will start at the clock", "缺失的计数器将从当前时间开始"],
   restarted: ["is killed, and restarts with {keys} keys", "被杀死，重启后有 {keys} 个键"], "snapshot-saved": ["a snapshot is saved", "保存了快照"],
