@@ -29,8 +29,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a member may take to answer. One that is paused never does.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a primary may need until its standbys are in step, unless it sees an old state of etcd.
-const STALE_AFTER: Duration = Duration::from_secs(20);
 /// How often other ports are tried if another process takes a free one first.
 const PORT_ATTEMPTS: usize = 20;
 
@@ -172,31 +170,15 @@ impl Patroni {
     ///
     /// # Errors
     /// If fewer do within two minutes.
-    pub async fn in_step(&mut self, standbys: usize) -> anyhow::Result<()> {
+    pub async fn in_step(&self, standbys: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut restarted = begun;
         while begun.elapsed() < TIMEOUT {
             if self.are_in_step(standbys).await.unwrap_or(false) {
                 return Ok(());
             }
-            if restarted.elapsed() > STALE_AFTER {
-                self.restart_the_primarys_patroni().await?;
-                restarted = Instant::now();
-            }
             sleep(POLL_INTERVAL).await;
         }
         bail!("fewer than {standbys} standbys came into step\n{}", self.logs())
-    }
-
-    /// Starts the primary's Patroni again, beside its PostgreSQL, which goes on. One before version 3.1 that had
-    /// no processor for a while may keep an old state of etcd, and fail to name its standbys for ever
-    /// (patroni#2779). New connections to etcd don't help it.
-    async fn restart_the_primarys_patroni(&mut self) -> anyhow::Result<()> {
-        if let Some(primary) = self.leader().await? {
-            self.members[primary].kill_agent();
-            self.members[primary].launch()?;
-        }
-        Ok(())
     }
 
     async fn are_in_step(&self, standbys: usize) -> anyhow::Result<bool> {
@@ -248,10 +230,12 @@ impl Patroni {
         self.members[number].pause().await
     }
 
-    /// Resumes a member.
+    /// Resumes the PostgreSQL of a member, and starts its Patroni again. One before version 3.0.3 that were resumed
+    /// might take the lock from another member (patroni#2689): its session has expired, and it puts its
+    /// name over the other's. Then no standby is ever named for it.
     ///
     /// # Errors
-    /// If it does not run.
+    /// If it does not run, or can't be started.
     pub fn resume(&mut self, number: usize) -> anyhow::Result<()> {
         self.members[number].resume()
     }

@@ -121,8 +121,9 @@ impl Member {
         for child in children(main)? {
             let _ = kill_process(child, Signal::CONT);
         }
+        self.kill_agent();
         kill_process(main, Signal::CONT)?;
-        self.agent()?.resume()
+        self.launch()
     }
 
     pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
