@@ -232,7 +232,7 @@ impl Patroni {
 
     /// Resumes the PostgreSQL of a member, and starts its Patroni again. One before version 3.0.3 that were resumed
     /// might take the lock from another member (patroni#2689): its session has expired, and it puts its
-    /// name over the other's. Then no standby is ever named for it.
+    /// name over the other's. What that one has acknowledged is lost then.
     ///
     /// # Errors
     /// If it does not run, or can't be started.
