@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use async_trait::async_trait;
 use testbed::{Etcd, Proxy, ZooKeeper, proxy::Upstream};
 
@@ -53,6 +54,12 @@ pub(super) trait LockService {
 
     /// Records what has happened by itself.
     fn note(&mut self, _scene: &Scene) {}
+}
+
+/// The owner of the lock, as a client reports it.
+pub(super) async fn owner_by(locks: &lock_client::Locks) -> anyhow::Result<Option<String>> {
+    let status = locks.status(&RESOURCE.parse()?).await.context("can't ask for the owner")?;
+    Ok(status.held.map(|held| held.ownership.holder.redacted()))
 }
 
 /// Starts a lock service.

@@ -1,13 +1,12 @@
 //! A Redis as the lock service, with a replica.
 
-use anyhow::Context;
 use async_trait::async_trait;
 use lock_client::{Locks, redis};
 use testbed::{Proxy, Redis, Replica, proxy::Upstream};
 
 use super::{
     action::Fault,
-    lock_service::{ANSWER_WITHIN, JUMP, LockService, RESOURCE},
+    lock_service::{ANSWER_WITHIN, JUMP, LockService, RESOURCE, owner_by},
 };
 use crate::{
     client::setup::LockSetup,
@@ -117,9 +116,7 @@ impl LockService for RedisService {
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {
         let redis = redis::Redis::open(&self.redis().url())?.answer_within(ANSWER_WITHIN);
-        let locks = Locks::new(redis);
-        let status = locks.status(&RESOURCE.parse()?).await.context("can't ask for the owner")?;
-        Ok(status.held.map(|held| held.ownership.holder.redacted()))
+        owner_by(&Locks::new(redis)).await
     }
 
     fn objection(&self, fault: Fault) -> Option<&'static str> {

@@ -1,7 +1,6 @@
 //! Redlock: three nodes, of which a majority grants the lock. What somebody does to this lock service
 //! happens to one of them.
 
-use anyhow::Context;
 use async_trait::async_trait;
 use lock_client::{
     Locks,
@@ -18,7 +17,7 @@ use tokio::{
 
 use super::{
     action::Fault,
-    lock_service::{ANSWER_WITHIN, JUMP, LockService, RESOURCE},
+    lock_service::{ANSWER_WITHIN, JUMP, LockService, RESOURCE, owner_by},
     settings::Settings,
 };
 use crate::{
@@ -92,9 +91,7 @@ impl LockService for RedlockService {
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {
-        let status = self.locks.status(&RESOURCE.parse()?).await;
-        let held = status.context("can't ask for the owner")?.held;
-        Ok(held.map(|held| held.ownership.holder.redacted()))
+        owner_by(&self.locks).await
     }
 
     fn objection(&self, fault: Fault) -> Option<&'static str> {

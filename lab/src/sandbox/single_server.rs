@@ -12,7 +12,7 @@ use testbed::{Clock, Proxy, proxy::Upstream};
 pub(super) use self::table::LockTable;
 use super::{
     action::Fault,
-    lock_service::{JUMP, LockService, RESOURCE},
+    lock_service::{JUMP, LockService, owner_by},
 };
 use crate::{
     client::setup::LockSetup,
@@ -95,9 +95,7 @@ impl<S: Server> LockService for SingleServer<S> {
     }
 
     async fn owner(&self) -> anyhow::Result<Option<String>> {
-        let status = self.locks.status(&RESOURCE.parse()?).await;
-        let held = status.context("can't ask for the owner")?.held;
-        Ok(held.map(|held| held.ownership.holder.redacted()))
+        owner_by(&self.locks).await
     }
 
     fn objection(&self, fault: Fault) -> Option<&'static str> {
