@@ -141,10 +141,14 @@ async fn commit_under_way_on_an_old_primary_is_not_accepted() {
     }
     // The control: the old primary has carried out both, and the new one neither.
     for (url, expected) in [(cluster.primary.url(), 34), (cluster.replica.url(), 33)] {
-        let mut connection = PgConnection::connect(&url).await.unwrap();
-        let tokens = "select token from storage.resource where resource in ('s', 't')";
-        let tokens: Vec<i64> = query_scalar(tokens).fetch_all(&mut connection).await.unwrap();
-        assert_eq!(tokens, [expected, expected]);
+        // The commits go on once their sessions have read the setting.
+        let has_expected = async || {
+            let mut connection = PgConnection::connect(&url).await?;
+            let tokens = "select token from storage.resource where resource in ('s', 't')";
+            let tokens: Vec<i64> = query_scalar(tokens).fetch_all(&mut connection).await?;
+            Ok(tokens == [expected, expected])
+        };
+        until_async(PATIENCE, has_expected).await.unwrap();
     }
 }
 
