@@ -39,7 +39,7 @@ impl Bucket {
         let mut endpoint = None;
         for (name, value) in url.query_pairs() {
             ensure!(name == "endpoint", "the database URL has the unknown parameter '{name}'");
-            settings = settings.at(&value);
+            settings = settings.with_endpoint(&value);
             endpoint = Some(value.into_owned());
         }
         Ok(Self { settings, folder: Path::from_url_path(url.path())?, endpoint })
@@ -81,7 +81,7 @@ impl Bucket {
 
 impl Settings {
     /// Names the server.
-    fn at(self, endpoint: &str) -> Self {
+    fn with_endpoint(self, endpoint: &str) -> Self {
         let is_plain = endpoint.starts_with("http://");
         match self {
             Self::S3(settings) => {

@@ -57,7 +57,7 @@ impl Serialize for PlacedRow<'_> {
 ///
 /// SQLite keeps a large value in a chain of pages, between the columns before and those after it. A value that
 /// is too large costs little here only because nothing needs the chain: `is not null` would load the
-/// value, and what comes after it is left out.
+/// value, and the columns after it are left out.
 pub(super) async fn load_rows(
     connection: &mut SqliteConnection,
     wanted: &[Wanted<'_>],
