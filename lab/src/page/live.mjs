@@ -4,8 +4,8 @@ import { SANDBOX } from "./standing.mjs";
 import { text } from "./words.mjs";
 
 export const TOKEN = "lab-token";
-/** The slowest actions take seconds. */
 const ORIGINAL_OF = "original ";
+/** The slowest actions take seconds. */
 const TIMEOUT_MS = 60_000;
 
 /** Starts runs and watches them. `shown` is called with each record that grows. */

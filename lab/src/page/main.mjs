@@ -229,8 +229,6 @@ function show(number) {
   const worldNumber = run.worlds.indexOf(world) + 1;
   find("world").textContent = count > 1 ? text("world", { number: worldNumber, count, title: title(world) }) : title(world);
   find("words").textContent = sentence(event, world.checks);
-  find("beat").textContent = find("explain").checked ? run.beats[number] : "";
-  find("beat").classList.toggle("empty", !find("beat").textContent);
   find("time").setAttribute("aria-valuetext", text("position", {
     number: number + 1, count: run.events.length, time: seconds(event.at, 2),
   }));
@@ -238,6 +236,9 @@ function show(number) {
   const isLast = number === run.events.length - 1;
   const isLive = Boolean(live?.isLive(run.record));
   const isEnd = isLast && !isLive;
+  const beat = [run.beats[number], isEnd ? text("beat.end") : ""].filter(Boolean).join(" ");
+  find("beat").textContent = find("explain").checked ? beat : "";
+  find("beat").classList.toggle("empty", !find("beat").textContent);
   run.panels.forEach(({ picture, show: move, article }, panelNumber) => {
     const own = run.worlds[panelNumber];
     article.classList.toggle("chosen", own === world);
@@ -280,7 +281,11 @@ function detail(event, world) {
 function setAddress(name, value) {
   address.set(name, value);
   // Browsers limit how often the address may change. Events that follow each other fast don't hold it up.
-  waiting ||= setTimeout(() => (waiting = history.replaceState(null, "", `#${address}`)), 60);
+  if (waiting) return;
+  waiting = setTimeout(() => {
+    history.replaceState(null, "", `#${address}`);
+    waiting = 0;
+  }, 60);
 }
 
 /** Remembers whether to explain each step, and returns that. A file from disk may have no storage for it. */

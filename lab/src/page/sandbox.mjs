@@ -92,12 +92,14 @@ export class Sandbox {
       const near = [...focused.closest("fieldset").elements, ...this.buttons, this.find("open-sandbox")];
       near.find((control) => !control.disabled).focus();
     }
+    const next = TASKS.find((task) => !this.done.has(task));
     this.find("tasks").replaceChildren(...TASKS.map((task) => {
       const isDone = this.done.has(task);
       const words = text("task", { task: text(`task.${task}`), state: text(isDone ? "task.done" : "task.open") });
       const item = document.createElement("li");
       item.append(Object.assign(document.createElement("strong"), { textContent: words, className: isDone ? "good" : "" }));
-      item.append(Object.assign(document.createElement("span"), { textContent: ` ${text(`hint.${task}`)}`, className: "muted" }));
+      const hint = { textContent: ` ${text(`hint.${task}`)}`, className: "muted", hidden: task !== next };
+      item.append(Object.assign(document.createElement("span"), hint));
       return item;
     }));
   }

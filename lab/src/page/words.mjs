@@ -95,6 +95,7 @@ export function beats(events) {
 /** What an event means, for those who see it for the first time, if it has such words. */
 export function beat(event, world) {
   const isAfter = (kind, own = () => true) => world.events.some((other) => other.index < event.index && other.event === kind && own(other));
+  const isOwn = ({ actor: earlier }) => earlier === event.actor;
   const isTrue = {
     acquired: () => event.token != null && !event.beside && !isAfter("acquired", ({ token }) => token >= event.token),
     "accepted-stale-write": () => world.checks !== "tokens",
@@ -103,12 +104,17 @@ export function beat(event, world) {
   }[event.event];
   if (isTrue?.() === false) return "";
   const end = {
-    acquired: () => (isAfter("acquired") ? "next" : "first"), "accepted-claim": () => world.checks === "tokens" && "checks",
+    acquired: () => {
+      if (isAfter("counter-from-the-clock")) return "clock";
+      return isAfter("acquired", (other) => !isOwn(other)) ? "next" : "first";
+    },
+    "accepted-claim": () => world.checks === "tokens" && "checks",
     "accepted-write": () => world.checks === "tokens" && isAfter("acquired", ({ token }) => token > event.token) && "late",
   }[event.event]?.();
   const key = ["beat", event.event, end].filter(Boolean).join(".");
   const unchecked = `${key}.unchecked`;
-  const chosen = TEXTS[unchecked] && !isAfter("lease-checked") ? unchecked : key;
+  const hasChecked = /^client/.test(event.actor) ? isAfter("lease-checked", isOwn) : isAfter("lease-checked") && isAfter("paused");
+  const chosen = TEXTS[unchecked] && !hasChecked ? unchecked : key;
   const values = { ...event, token: short(event.token), highest_token: short(event.highest_token) };
   return TEXTS[chosen] ? text(chosen, values) : "";
 }

@@ -31,6 +31,12 @@ for (const language of LANGUAGES) {
       const isAgain = world.events.some((other) =>
         [other, event].every(({ event }) => event === "acquired") && other.index < event.index && other.token >= event.token);
       expect(!isAgain || !words.includes("higher"), `${event.event}: ${words}`);
+      const isAfter = (kind, own = () => true) =>
+        world.events.some((other) => other.index < event.index && other.event === kind && own(other));
+      const isOthers = (other) => other.actor !== event.actor;
+      // What a hand does need not be what the scenarios do.
+      expect(isAfter("acquired", isOthers) || !words.includes("somebody else"), `${event.event}: nobody else had the lock: ${words}`);
+      expect(isAfter("paused") || !words.includes("too early"), `${event.event}: nobody was paused: ${words}`);
       expect(TEXTS[`actor.${event.actor}`], `${event.actor}: a name`);
       expect(known.has(event.event) && !/undefined|NaN|null|\{/.test(words), `${event.event}: ${words}`);
       expect(!/[:：] *$|“”|  /.test(words.trim()), `${event.event}: a value is missing: ${words}`);

@@ -174,6 +174,21 @@ async fn clock_that_jumps_lets_33_through_legally_and_without_claims_an_update_i
     assert!(said.ends_with("tasks: holders, legal, lose\n"), "{said}");
 }
 
+/// The page's words fit what a hand does, which no scenario does: the script that reads the record checks them.
+#[tokio::test]
+async fn client_that_acquires_twice_and_checks_its_lease_before_the_clock_jumps_is_explained() {
+    let server = Server::start();
+    let sandbox = Sandbox::open(&server, &opening("a", "off")).await;
+    sandbox.act(&["client 1: acquire", "client 1: release", "client 1: acquire"]).await;
+    sandbox
+        .act(&["client 1: read", "client 1: check the lease", "lock service: jump the clock"])
+        .await;
+    sandbox.act(&["client 2: acquire", "client 2: write", "client 1: write"]).await;
+    let (record, said) = sandbox.end().await;
+    assert_eq!(fact(&record, "stale_writes_accepted"), 1);
+    assert!(said.contains("The newer value is gone"), "{said}");
+}
+
 #[tokio::test]
 async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_rejected() {
     let server = Server::start();
