@@ -1,8 +1,8 @@
-//! A pool that reuses its last connection without a check.
+//! A pool that reuses its connections without a check.
 
 use std::{
-    collections::VecDeque,
     mem,
+    ops::{Deref, DerefMut},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
@@ -11,32 +11,72 @@ use sqlx::{
     Connection, Database, Pool,
     pool::{PoolConnection, PoolOptions},
 };
-use tokio::{select, sync::oneshot, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 /// A connection that was used less than this ago is assumed to be alive.
 const ASSUMED_ALIVE: Duration = Duration::from_millis(100);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A pool that keeps the last used connection, and reuses it without a check. The pool itself pings
-/// every connection that is returned to it, which would cost each batch one more round trip.
+/// A pool that keeps the connections that were used, and reuses them without a check. The pool itself
+/// pings every connection that is returned to it, which would cost each batch one more round trip.
 #[derive(Debug)]
 pub(super) struct KeptPool<DB: Database> {
-    pool: Mutex<Pool<DB>>,
+    pool: Mutex<LimitedPool<DB>>,
     options: PoolOptions<DB>,
-    kept: Mutex<Kept<DB>>,
+    /// Each with the moment when it was last used. The last one was used last.
+    kept: Mutex<Vec<(PoolConnection<DB>, Instant)>>,
     replaced_at: ReplacedAt,
 }
 
+/// A pool, and a permit for each connection that may be taken at once. Who waits, waits for a permit: the
+/// pool itself does not have the connections that are kept.
 #[derive(Debug)]
-struct Kept<DB: Database> {
-    /// The kept connection, and when it was last used.
-    connection: Option<(PoolConnection<DB>, Instant)>,
-    /// Those that ask the pool for a connection, and also take the next one that would be kept: the pool
-    /// itself may have none for them.
-    waiting: VecDeque<oneshot::Sender<PoolConnection<DB>>>,
+struct LimitedPool<DB: Database> {
+    connections: Pool<DB>,
+    permits: Arc<Semaphore>,
 }
 
-type Next<DB> = oneshot::Receiver<PoolConnection<DB>>;
+impl<DB: Database> LimitedPool<DB> {
+    fn new(
+        options: PoolOptions<DB>,
+        connect_options: <DB::Connection as Connection>::Options,
+    ) -> Self {
+        let most = usize::try_from(options.get_max_connections()).unwrap_or(Semaphore::MAX_PERMITS);
+        let connections = options.connect_lazy_with(connect_options);
+        Self { connections, permits: Arc::new(Semaphore::new(most)) }
+    }
+}
+
+/// A connection that was taken. If it is dropped, it goes back to the pool itself.
+#[derive(Debug)]
+pub(super) struct Taken<DB: Database> {
+    connection: PoolConnection<DB>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<DB: Database> Taken<DB> {
+    /// Closes the connection when it is dropped.
+    pub(super) fn close_on_drop(&mut self) {
+        self.connection.close_on_drop();
+    }
+}
+
+impl<DB: Database> Deref for Taken<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &Self::Target {
+        &self.connection
+    }
+}
+
+impl<DB: Database> DerefMut for Taken<DB> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.connection
+    }
+}
 
 impl<DB: Database> KeptPool<DB> {
     pub(super) fn new(
@@ -49,81 +89,66 @@ impl<DB: Database> KeptPool<DB> {
             let is_older = replaced.is_younger_than(connection.age);
             Box::pin(async move { Ok(!is_older) })
         });
-        let pool = Mutex::new(pool_options.clone().connect_lazy_with(options));
-        let kept = Mutex::new(Kept { connection: None, waiting: VecDeque::new() });
-        Self { pool, options: pool_options, kept, replaced_at }
+        let pool = Mutex::new(LimitedPool::new(pool_options.clone(), options));
+        Self { pool, options: pool_options, kept: Mutex::default(), replaced_at }
     }
 
     /// Replaces all connections by others, to another server. Those that are in use are closed when
     /// they are returned. They have no place in the new pool: their server may never answer.
     pub(super) fn connect_to(&self, options: <DB::Connection as Connection>::Options) {
         self.replaced_at.replace_all();
-        let new = self.options.clone().connect_lazy_with(options);
+        let new = LimitedPool::new(self.options.clone(), options);
         let old = mem::replace(&mut *self.pool.lock().expect("no panic while it is held"), new);
+        old.permits.close();
         // It is closed from the call on. Nobody waits for its connections.
-        drop(old.close());
-        if let Some((mut kept, _)) = self.kept().connection.take() {
+        drop(old.connections.close());
+        for (mut kept, _) in self.kept().drain(..) {
             kept.close_on_drop();
         }
     }
 
-    /// Takes a connection. A connection that was kept for a while is pinged first: a change that is
-    /// sent over a dead one would have an unknown outcome.
-    pub(super) async fn take(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
+    /// Takes a connection, as soon as fewer are taken than the pool may have. One that was kept for a while
+    /// is pinged first: a change that is sent over a dead one would have an unknown outcome.
+    pub(super) async fn take(&self) -> Result<Taken<DB>, sqlx::Error> {
+        let (pool, permit) = {
+            let pool = self.pool.lock().expect("no panic while it is held");
+            (pool.connections.clone(), pool.permits.clone().acquire_owned())
+        };
+        let permit = timeout(self.options.get_acquire_timeout(), permit).await;
+        let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
+        let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
+        let taken = |connection| Taken { connection, _permit: permit };
         loop {
-            let (mut connection, used) = match self.kept_or_next() {
-                Ok(kept) => kept,
-                Err(next) => {
-                    let pool = self.pool.lock().expect("no panic while it is held").clone();
-                    return select! {
-                        acquired = pool.acquire() => acquired,
-                        Ok(connection) = next => Ok(connection),
-                    };
-                }
+            let kept = self.kept().pop();
+            let Some((mut connection, used)) = kept else {
+                return pool.acquire().await.map(taken);
             };
             if self.replaced_at.is_after(used) {
                 // It goes back to the pool, which closes it.
                 continue;
             }
             if used.elapsed() < ASSUMED_ALIVE {
-                return Ok(connection);
+                return Ok(taken(connection));
             }
             match timeout(PING_TIMEOUT, connection.ping()).await {
-                Ok(Ok(())) => return Ok(connection),
+                Ok(Ok(())) => return Ok(taken(connection)),
                 Ok(Err(_)) | Err(_) => connection.close_on_drop(),
             }
         }
     }
 
-    /// The kept connection and when it was last used, or the next one that would be kept.
-    fn kept_or_next(&self) -> Result<(PoolConnection<DB>, Instant), Next<DB>> {
-        let mut kept = self.kept();
-        kept.connection.take().ok_or_else(|| {
-            let (waiting, next) = oneshot::channel();
-            kept.waiting.retain(|waiting| !waiting.is_closed());
-            kept.waiting.push_back(waiting);
-            next
-        })
-    }
-
-    /// Keeps a connection on which no statement is running, and which was taken after a moment, or gives it
-    /// to one that waits. If all connections were replaced since then, the pool closes it instead.
-    pub(super) fn keep(&self, mut connection: PoolConnection<DB>, taken_after: Instant) {
+    /// Keeps a connection on which no statement is running, and which was taken after a moment. If all
+    /// connections were replaced since then, the pool closes it instead.
+    pub(super) fn keep(&self, taken: Taken<DB>, taken_after: Instant) {
         // While this is locked, `connect_to` has either replaced them already, or will find this one.
         let mut kept = self.kept();
         if self.replaced_at.is_after(taken_after) {
             return;
         }
-        while let Some(waiting) = kept.waiting.pop_front() {
-            connection = match waiting.send(connection) {
-                Ok(()) => return,
-                Err(connection) => connection,
-            };
-        }
-        kept.connection.get_or_insert((connection, Instant::now()));
+        kept.push((taken.connection, Instant::now()));
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept<DB>> {
+    fn kept(&self) -> MutexGuard<'_, Vec<(PoolConnection<DB>, Instant)>> {
         self.kept.lock().expect("no panic while it is held")
     }
 }
@@ -152,23 +177,40 @@ impl ReplacedAt {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures_util::future::join_all;
     use sqlx::{
         Sqlite,
         sqlite::{SqliteConnectOptions, SqlitePoolOptions},
     };
-    use tokio::task::yield_now;
+    use tokio::{task::yield_now, time::sleep};
 
     use super::*;
 
+    /// A pool of so many connections, and how many were made.
+    fn pool(connections: u32) -> (KeptPool<Sqlite>, Arc<AtomicU64>) {
+        let made = Arc::new(AtomicU64::new(0));
+        let counted = made.clone();
+        let options = SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(PING_TIMEOUT)
+            .after_connect(move |_, _| {
+                let earlier = counted.fetch_add(1, Ordering::Relaxed);
+                // One that is made while others are in use takes longer than what they are used for.
+                Box::pin(async move {
+                    sleep(Duration::from_millis(5 * earlier.min(1))).await;
+                    Ok(())
+                })
+            });
+        let connect_options = SqliteConnectOptions::new().in_memory(true);
+        (KeptPool::new(options, connect_options, ReplacedAt::default()), made)
+    }
+
     /// Otherwise it would time out beside a connection that nobody uses.
     #[tokio::test]
-    async fn connection_goes_to_the_one_that_waits_for_it() {
-        let one = SqlitePoolOptions::new().max_connections(1).acquire_timeout(PING_TIMEOUT);
-        let pool = KeptPool::<Sqlite>::new(
-            one,
-            SqliteConnectOptions::new().in_memory(true),
-            ReplacedAt::default(),
-        );
+    async fn kept_connection_goes_to_the_one_that_waits() {
+        let (pool, _) = pool(1);
         let first = pool.take().await.unwrap();
         let keep = async {
             yield_now().await;
@@ -177,6 +219,21 @@ mod tests {
         let (second, ()) = tokio::join!(pool.take(), keep);
         pool.keep(second.unwrap(), Instant::now());
         // The control: without one that waits, it is kept.
-        assert!(pool.kept().connection.is_some());
+        assert_eq!(pool.kept().len(), 1);
+    }
+
+    /// Whoever gives up a connection that is being made has it made in vain.
+    #[tokio::test]
+    async fn many_that_take_and_keep_have_no_more_connections_made_than_there_may_be() {
+        let (pool, made) = pool(2);
+        let take_and_keep = || async {
+            for _ in 0..100 {
+                let taken = pool.take().await.unwrap();
+                yield_now().await;
+                pool.keep(taken, Instant::now());
+            }
+        };
+        join_all((0..8).map(|_| take_and_keep())).await;
+        assert_eq!(made.load(Ordering::Relaxed), 2);
     }
 }

@@ -21,9 +21,7 @@ use std::{
 
 use async_trait::async_trait;
 use fence::ResourceName;
-use sqlx::{
-    Connection, Executor, PgConnection, Postgres, pool::PoolConnection, postgres::PgPoolOptions,
-};
+use sqlx::{Connection, Executor, PgConnection, Postgres, postgres::PgPoolOptions};
 use tokio::time::{Instant, sleep_until, timeout};
 
 pub(crate) use self::session::PUBLIC_PARAMETERS;
@@ -45,7 +43,7 @@ use super::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         primary_replaced,
     },
-    kept_pool::{KeptPool, ReplacedAt},
+    kept_pool::{KeptPool, ReplacedAt, Taken},
     list::{Listing, Page},
     replication::Replication,
     schema::Migrations,
@@ -154,7 +152,7 @@ impl PostgresStore {
     async fn take(
         &self,
         connections: &KeptPool<Postgres>,
-    ) -> Result<(PoolConnection<Postgres>, Current), sqlx::Error> {
+    ) -> Result<(Taken<Postgres>, Current), sqlx::Error> {
         let primary = self.following.current();
         self.following.refusal()?;
         let mut connection = connections.take().await?;
@@ -207,7 +205,7 @@ impl PostgresStore {
     fn keep_or_close<T>(
         &self,
         connections: &KeptPool<Postgres>,
-        mut connection: PoolConnection<Postgres>,
+        mut connection: Taken<Postgres>,
         primary: &Current,
         answered: Result<Result<T, sqlx::Error>, NoAnswer>,
     ) -> Result<T, sqlx::Error> {
