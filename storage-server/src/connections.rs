@@ -88,7 +88,7 @@ pub(crate) async fn serve(
     let mut connections = OpenConnections {
         serving: JoinSet::new(),
         open: HashMap::new(),
-        longest_idle: Vec::new(),
+        next_to_close: Vec::new(),
         gauge: open_connections,
         max: max_connections,
         http: http(),
@@ -124,7 +124,7 @@ pub(crate) async fn serve(
                 Err(error) => {
                     tracing::debug!(%error, "a connection was not accepted");
                     connections.cut_offs.count(CutOff::NotAccepted);
-                    connections.close_longest_idle();
+                    connections.close_idle();
                     accept_after = Instant::now() + ACCEPT_PAUSE;
                 }
             },

@@ -113,8 +113,8 @@ pub struct Wanted<'a> {
 pub enum WantedValue {
     /// The value.
     Whole,
-    /// The value if it has at most so many bytes. Otherwise whether there is one, and perhaps no answers
-    /// to its writes: such a row is for reads only.
+    /// The value if it has at most so many bytes. Of a larger one, only whether it is there. Such a row may lack
+    /// the answers to writes, so nothing may be decided on it.
     AtMost(usize),
     /// Only whether there is a value.
     Presence,

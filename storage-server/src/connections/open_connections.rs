@@ -42,7 +42,7 @@ pub(super) struct OpenConnections {
     pub(super) open: HashMap<Id, Connection>,
     /// The connections that make room next, the first of them last, with the moment since which each is
     /// idle.
-    pub(super) longest_idle: Vec<(Instant, Id)>,
+    pub(super) next_to_close: Vec<(Instant, Id)>,
     /// How many there are, for the metrics.
     pub(super) gauge: Gauge,
     pub(super) max: usize,
@@ -65,7 +65,7 @@ impl OpenConnections {
     pub(super) fn make_room(&mut self) -> bool {
         let has_room = self.serving.len() < self.max;
         let one_is_ending = self.open.len() < self.serving.len();
-        let is_crowded = !has_room && !one_is_ending && !self.close_longest_idle();
+        let is_crowded = !has_room && !one_is_ending && !self.close_idle();
         self.room.set_crowded(is_crowded);
         has_room
     }
@@ -118,12 +118,12 @@ impl OpenConnections {
         }
     }
 
-    /// Closes one of the connections that have been idle the longest. Returns whether there was one.
+    /// Closes an idle connection. Returns whether there was one.
     ///
-    /// Those that never had a request and those that have had one are two groups, of which the larger one
-    /// makes room. So silent connections take only about half of all from clients that pause between
-    /// requests, and such clients keep nobody out.
-    pub(super) fn close_longest_idle(&mut self) -> bool {
+    /// Those that never had a request and those that have had one are two groups. The larger one makes room,
+    /// and in it the connection that has been idle the longest. So however many silent connections come, clients
+    /// that pause between requests keep about half of all connections. And such clients keep nobody out.
+    pub(super) fn close_idle(&mut self) -> bool {
         if self.close_listed() {
             return true;
         }
@@ -136,16 +136,16 @@ impl OpenConnections {
         let excess = silent.len().abs_diff(served.len());
         let mut group = if silent.len() >= served.len() { silent } else { served };
         group.sort_unstable_by_key(|&(since, _)| Reverse(since));
-        // So many, and the groups are equal. But if they are nearly equal, they are not compared for each
-        // connection.
+        // Once half of the excess is closed, the groups may be equal. But a sixteenth is closed at least before
+        // they are compared again: a comparison looks at all connections.
         let listed = (excess / 2).max(group.len() / 16).max(1);
-        self.longest_idle = group.split_off(group.len().saturating_sub(listed));
+        self.next_to_close = group.split_off(group.len().saturating_sub(listed));
         self.close_listed()
     }
 
     /// Closes the first of the listed connections that still is idle.
     fn close_listed(&mut self) -> bool {
-        while let Some((since, id)) = self.longest_idle.pop() {
+        while let Some((since, id)) = self.next_to_close.pop() {
             let connection = self.open.get(&id);
             if connection.is_some_and(|connection| connection.activity.close_if_idle(since)) {
                 let connection = self.open.remove(&id).expect("it was just there");

@@ -59,7 +59,7 @@ pub(super) fn http() -> auto::Builder<TokioExecutor> {
 pub(crate) struct UnfinishedBody;
 
 /// In the extensions of an answer: too many bytes are in flight. An HTTP/1 connection ends with it: requests
-/// that its client has already sent would only be refused as well.
+/// that its client has already sent would probably be refused as well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 

@@ -55,8 +55,8 @@ const PAGE_SIZE: u32 = 1024;
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
 const LOADING: u32 = 2;
-/// The most connections of all other reads of rows. There is one for two processors: each has a thread, which
-/// large values keep busy, and with more of them writes would wait for a processor.
+/// Other reads of rows use one connection for each two processors, and at most this many. Each has a thread,
+/// which large values keep busy, and with more of them writes would wait for a processor.
 const READING: u32 = 4;
 /// The connections that list. A list may take long, and no other read waits for it.
 const LISTING: u32 = 1;
