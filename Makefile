@@ -314,7 +314,7 @@ azurite: node
 	@test -e target/azurite/installed || { \
 		echo "about to install azurite into target/azurite"; \
 		rm -rf target/azurite && mkdir -p target/azurite && \
-		npm install --prefix target/azurite --loglevel=error --no-audit --no-fund azurite@3 && \
+		npm install --prefix target/azurite --loglevel=error --no-audit --no-fund azurite@3.35 && \
 		touch target/azurite/installed; \
 	}
 

@@ -44,7 +44,7 @@ pub struct Hammer {
     ///
     /// URLs of several storage servers over one database are separated by commas.
     ///
-    /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// Append ?endpoint=URL for a server that is neither Amazon's nor Azure's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_REGION and so on are taken from the environment, for Azure AZURE_STORAGE_ACCOUNT_NAME and
     /// AZURE_STORAGE_ACCOUNT_KEY.
     ///

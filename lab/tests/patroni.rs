@@ -116,8 +116,8 @@ async fn no_write_is_lost_while_primaries_are_killed_stopped_cut_off_and_restart
             world.cluster.resume(second).unwrap();
             world.cluster.in_step(2).await.unwrap();
 
-            // Cut off, while it has no Patroni that makes it a standby. One before version 3.0.3 that were
-            // paused would take the lock back: then acknowledged writes are lost (patroni#2689).
+            // Cut off, while it has no Patroni that makes it a standby. A Patroni before version 3.0.3 that is
+            // paused takes the lock back when it is resumed: then acknowledged writes are lost (patroni#2689).
             let third = world.primary().await;
             world.cluster.agent(third).unwrap().kill().unwrap();
             let links = [Link::Etcd, Link::Members, Link::Clients];

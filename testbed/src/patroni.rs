@@ -230,9 +230,9 @@ impl Patroni {
         self.members[number].pause().await
     }
 
-    /// Resumes the PostgreSQL of a member, and starts its Patroni again. One before version 3.0.3 that were resumed
-    /// might take the lock from another member (patroni#2689): its session has expired, and it puts its
-    /// name over the other's. What that one has acknowledged is lost then.
+    /// Resumes the PostgreSQL of a member, and starts its Patroni again. A Patroni before version 3.0.3 that is
+    /// resumed after its session has expired takes the lock from the new primary (patroni#2689). What the
+    /// new primary has acknowledged is lost then.
     ///
     /// # Errors
     /// If it does not run, or can't be started.

@@ -85,7 +85,7 @@ async fn primary_whose_replica_takes_over() {
 #[tokio::test]
 async fn redlock_on_three_nodes() {
     let storages = Storages::start().await;
-    let kinds = [NodeKind::OWN_CLOCK, NodeKind::OWN_CLOCK, NodeKind::FORGETFUL];
+    let kinds = [NodeKind::OwnClock, NodeKind::OwnClock, NodeKind::FORGETFUL];
     let mut nodes = RedlockNodes::start(&kinds).await.unwrap();
     start_cluster(&nodes, TEN_MINUTES).await;
     let locks = Locks::from(Redlock::open(nodes.urls()).unwrap());

@@ -19,7 +19,7 @@ pub struct StoreDoctor {
     /// The store: s3://BUCKET/FOLDER, az://CONTAINER/FOLDER, postgres://…, mariadb://…, sqlite:FILE
     /// or redis://…
     ///
-    /// Append ?endpoint=URL for an S3 that is not Amazon's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// Append ?endpoint=URL for a server that is neither Amazon's nor Azure's. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
     /// AWS_REGION and so on are taken from the environment, for Azure AZURE_STORAGE_ACCOUNT_NAME and
     /// AZURE_STORAGE_ACCOUNT_KEY. The fence must be installed in PostgreSQL, MariaDB or SQLite.
     #[arg(long, value_name = "URL")]

@@ -28,7 +28,7 @@ use crate::{
 
 const DURABLE: NodeKind<'_> = NodeKind::DURABLE;
 /// Only on Linux can a process have a clock of its own.
-const LAST: NodeKind<'_> = if cfg!(target_os = "linux") { NodeKind::OWN_CLOCK } else { DURABLE };
+const LAST: NodeKind<'_> = if cfg!(target_os = "linux") { NodeKind::OwnClock } else { DURABLE };
 const KINDS: [NodeKind<'_>; 3] = [DURABLE, DURABLE, LAST];
 
 /// The node to which everything happens, as an index, as an actor and by its letter.

@@ -26,7 +26,7 @@ const INVOICE: &str = "invoice-7";
 const JUMP: Duration = Duration::from_secs(60);
 const B: usize = 1;
 /// Node B's clock can jump.
-const KINDS: [NodeKind<'_>; 3] = [NodeKind::FORGETFUL, NodeKind::OWN_CLOCK, NodeKind::FORGETFUL];
+const KINDS: [NodeKind<'_>; 3] = [NodeKind::FORGETFUL, NodeKind::OwnClock, NodeKind::FORGETFUL];
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-clock-jump",

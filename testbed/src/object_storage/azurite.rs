@@ -4,6 +4,7 @@ use std::{net::Ipv4Addr, path::Path, process::Command};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
+use tokio::task::spawn_blocking;
 
 use super::{Answer, ObjectStorage, PORT_ATTEMPTS};
 use crate::{package::installed, ports::free_ports, process::Process};
@@ -45,7 +46,7 @@ impl Azurite {
             let (address, answers) = (server.address, |answer: &str| answer.starts_with("HTTP/"));
             if let Answer::Ready = server.answers(address, &list, answers).await? {
                 let azurite = Self(server);
-                azurite.create_container()?;
+                azurite.create_container().await?;
                 return Ok(azurite);
             }
         }
@@ -62,14 +63,14 @@ impl Azurite {
         format!("{}/{}", self.0.endpoint(), Self::ACCOUNT)
     }
 
-    fn create_container(&self) -> anyhow::Result<()> {
+    async fn create_container(&self) -> anyhow::Result<()> {
         let mut create = node()?;
         create.arg(CREATE_CONTAINER).arg(self.account()).args([
             Self::ACCOUNT,
             Self::KEY,
             Self::CONTAINER,
         ]);
-        let output = create.output()?;
+        let output = spawn_blocking(move || create.output()).await??;
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "the container was not created: {stderr}");
         Ok(())

@@ -20,8 +20,9 @@ const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 pub enum NodeKind<'a> {
     /// With further arguments of `redis-server`, each word by itself.
     With(&'a [&'a str]),
-    /// The same, with a wall clock of its own, which can [`jump`](Redis::jump).
-    OwnClock(&'a [&'a str]),
+    /// One that answers only when its changes are on disk, with a wall clock of its own, which can
+    /// [`jump`](Redis::jump).
+    OwnClock,
 }
 
 impl NodeKind<'_> {
@@ -29,13 +30,11 @@ impl NodeKind<'_> {
     pub const FORGETFUL: Self = Self::With(&[]);
     /// A node that answers only when its changes are on disk.
     pub const DURABLE: Self = Self::With(&DURABLE);
-    /// The same, with a clock of its own.
-    pub const OWN_CLOCK: Self = Self::OwnClock(&DURABLE);
 
     async fn start(self) -> anyhow::Result<Redis> {
         match self {
             Self::With(arguments) => Redis::start_with(arguments).await,
-            Self::OwnClock(arguments) => Redis::start_with_own_clock(arguments).await,
+            Self::OwnClock => Redis::start_with_own_clock(&DURABLE).await,
         }
     }
 }

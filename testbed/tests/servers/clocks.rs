@@ -22,7 +22,7 @@ async fn lasts_half_a_minute(redis: &Redis, key: &str) {
 
 #[tokio::test]
 async fn clock_of_one_node_jumps_and_its_keys_are_gone_at_once() {
-    let kinds = [NodeKind::OWN_CLOCK, NodeKind::OWN_CLOCK, NodeKind::FORGETFUL];
+    let kinds = [NodeKind::OwnClock, NodeKind::OwnClock, NodeKind::FORGETFUL];
     let mut nodes = RedlockNodes::start(&kinds).await.unwrap();
     let [jumping, still, plain] = nodes.nodes() else { panic!("there are three") };
     for node in [jumping, still, plain] {

@@ -42,7 +42,7 @@ impl Storage {
 
     /// Starts a server on another database that checks what this world's storage checks.
     pub(crate) async fn start_over(database_url: &str, scene: &Scene) -> anyhow::Result<Self> {
-        // A database that is no object storage has no use for its keys.
+        // Other databases than object storage ignore its keys.
         let program = programs::storage_server()?.with_variables(ObjectStorage::VARIABLES);
         let server = StorageServer::start_on(&program, database_url, &enforcement(scene)).await?;
         Ok(Self { server })
