@@ -11,12 +11,12 @@ export const ORIGINAL = "original";
 
 const DEED_OF = {
   acquired: "acquire", "gave-up": "acquire", read: "read", "claim-refused": "read", written: "write", refused: "write",
-  released: "release", "lease-lost": "release", "lease-checked": "check the lease", "lease-over": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
+  released: "release", "lease-lost": "release", "lease-checked": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
 };
 const FAULT_OF = {
   killed: "stop", "clock-jumped": "jump the clock", "cut-off": "cut off the replica", promoted: "promote the replica",
 };
-/** Events that say how a world was set up, or that only look. */
+/** Events that say how a world was set up, that only look, or that come by themselves sooner or later. */
 const SILENT = new Set(["started", "store-is", "in-step", "counter-preset", "counter-from-the-clock", "lease-expired", "lock-kept", "admitted"]);
 
 /** Whether the lab can do the steps of a run again. */
@@ -41,7 +41,7 @@ export function forkAt({ events }, number) {
   };
   const steps = world.events.filter(({ index }) => index <= last.index);
   const holders = new Set();
-  return { settings, actions: steps.map((event) => step(event, holders)).filter(Boolean) };
+  return { settings, actions: steps.flatMap((event) => step(event, holders) ?? []) };
 }
 
 /** The store of a record that doesn't name it. Only the storage server counts versions. */
@@ -49,7 +49,7 @@ function storeOf({ events }) {
   return events.some(({ event, version }) => ["read", "written"].includes(event) && version === undefined) ? "postgres-table" : "sqlite";
 }
 
-/** The action that an event comes from, if it is the first of that action. */
+/** The action that an event comes from, if it is the first of that action, or the actions that lead to it. */
 function step({ event, actor, whose, client, keys }, holders) {
   if (event === "lease-expired") return `${whose}: wait until its lease is over`;
   if (event === "client-cut-off") return `${client}: cut off`;
@@ -59,6 +59,7 @@ function step({ event, actor, whose, client, keys }, holders) {
   if (!number) return actor !== "storage" && FAULT_OF[event] ? `lock service: ${FAULT_OF[event]}` : undefined;
   // The first two start by themselves.
   if (event === "started") return number > 2 ? `client ${number}: start` : undefined;
+  if (event === "lease-over") return ["wait until its lease is over", "check the lease"].map((does) => `client ${number}: ${does}`);
   const does = event === "unanswered" ? (holders.has(actor) ? "release" : "acquire") : DEED_OF[event];
   if (event === "acquired") holders.add(actor);
   if (does === "release") holders.delete(actor);

@@ -86,12 +86,12 @@ impl Seat {
                     is_forgotten: false,
                 });
             }
-            EventKind::Released | EventKind::LeaseLost | EventKind::LeaseOver => {
+            EventKind::Released | EventKind::LeaseLost => {
                 self.has_lease = false;
                 self.lease = None;
             }
             // The lock service may have the lease still.
-            EventKind::Unanswered => self.has_lease = false,
+            EventKind::LeaseOver | EventKind::Unanswered => self.has_lease = false,
             _ => {}
         }
     }

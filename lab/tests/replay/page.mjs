@@ -1,6 +1,7 @@
 // Reads a record from stdin as the page does. Prints what has no words there, or no lane.
 
 import { readFileSync } from "node:fs";
+import { forkAt } from "../../src/page/fork.mjs";
 import { decisive, described, parsed } from "../../src/page/record.mjs";
 import { SANDBOX, answerTo, standing, tasksDone } from "../../src/page/standing.mjs";
 import { story } from "../../src/page/story.mjs";
@@ -62,6 +63,12 @@ for (const text of [run.name, ...run.worlds.map((world) => world.title)]) {
 }
 // In a sandbox, the page says before each write what the storage will answer.
 for (const { events, checks } of run.name === SANDBOX ? run.worlds : []) {
+  // A fork comes to a lease that is over by waiting for that.
+  const { actions } = forkAt({ events: told }, told.length - 1);
+  for (const { actor } of events.filter((event) => event.event === "lease-over")) {
+    const steps = ["wait until its lease is over", "check the lease"].map((does) => `${actor.replace("t", "t ")}: ${does}`);
+    expect(String(actions).includes(String(steps)), `${steps}: ${actions}`);
+  }
   events.forEach((event, number) => {
     const isWrite = event.event === "written" || (event.event === "refused" && event.actor !== "storage");
     if (!isWrite) return;

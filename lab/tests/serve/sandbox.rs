@@ -224,6 +224,23 @@ async fn check_of_the_lease_helps_only_a_client_that_was_paused_before_it() {
     assert_eq!(fact(&record, "stale_writes_refused"), 1);
 }
 
+/// A check that finds the lease over ends nothing in the lock service, which may be down and have the lock still.
+#[tokio::test]
+async fn lease_that_a_check_finds_over_is_over_in_the_lock_service_only_when_that_says_so() {
+    let server = Server::start();
+    let others = json!({"ttl_ms": 2_000, "locks": "etcd"});
+    let sandbox = Sandbox::open(&server, &opening_with("a", &others)).await;
+    sandbox.act(&["client 1: acquire", "lock service: stop"]).await;
+    sandbox.act(&["client 1: wait until its lease is over", "client 1: check the lease"]).await;
+    sandbox.act(&["lock service: restart"]).await;
+    sandbox.until_recorded("lease-expired").await;
+    let (record, _) = sandbox.end().await;
+    let events = record["events"].as_array().unwrap();
+    let at = |name: &str| events.iter().position(|event| event["event"] == name);
+    assert!(at("lease-over") < at("lease-expired"), "{record}");
+    assert!(at("restarted") < at("lease-expired"), "{record}");
+}
+
 /// Whether the lease is over, the lab asks the lock service. An answer that is late ends nothing.
 #[tokio::test]
 async fn sandbox_goes_on_while_its_lock_service_is_silent() {
