@@ -20,11 +20,11 @@ pub(crate) const STYLE: &str = include_str!("page/page.css");
 const BODY: &str = include_str!("page/body.html");
 /// In the order in which they are needed.
 const MODULES: [&str; 17] = [
+    include_str!("page/standing.mjs"),
+    include_str!("page/fork.mjs"),
     include_str!("page/texts.mjs"),
     include_str!("page/words.mjs"),
     include_str!("page/wire.mjs"),
-    include_str!("page/standing.mjs"),
-    include_str!("page/fork.mjs"),
     include_str!("page/record.mjs"),
     include_str!("page/scale.mjs"),
     include_str!("page/story.mjs"),

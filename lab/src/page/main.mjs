@@ -50,6 +50,7 @@ find("explain").addEventListener("change", () => {
 find("fork").addEventListener("click", (event) => {
   if (event.detail < 2) sandbox.begin(forkAt(run, player.chosen), original(run, player.chosen));
 });
+find("details").addEventListener("click", () => find("event-title").scrollIntoView());
 find("save").addEventListener("click", () => save(run.record, brought));
 receive(find("open"), (name, content) => {
   let dropped;
@@ -183,13 +184,13 @@ function draw(chosen = player.chosen) {
 function head(world) {
   const part = (name, words, kind) => Object.assign(document.createElement(name), { textContent: words, className: kind });
   const article = part("article", "", "panel");
-  const facts = Object.entries(world.outcome).map(
-    ([name, fact]) => `${translated(name.replaceAll("_", " "), name)}: ${fact ?? text("nothing")}`,
-  );
+  const facts = Object.entries(world.outcome).map(([name, fact]) =>
+    text("sentence", { who: translated(name.replaceAll("_", " "), name), does: fact ?? text("nothing") }));
+  const goesOn = live?.isLive(run.record) && world.name !== ORIGINAL;
   const [words, kind] = verdict(world, run.record.holds);
   const ending = part("strong", words, `verdict ${kind}`);
   article.append(part("h2", title(world), ""), ending);
-  article.append(part("p", text(live?.isLive(run.record) ? "so-far" : "in-the-end", { facts: facts.join("; ") }), "muted facts"));
+  article.append(part("p", facts.length ? text(goesOn ? "so-far" : "in-the-end", { facts: facts.join("; ") }) : "", "muted facts"));
   return article;
 }
 
@@ -217,6 +218,7 @@ function scrub({ picture, actorAt }, world, common) {
 /** Jumps to the next decisive moment: each world has one. */
 function jump() {
   player.choose(run.moments[nextMoment()]);
+  document.querySelector(".panel.chosen").scrollIntoView({ block: "nearest" });
 }
 
 function nextMoment() {
@@ -257,7 +259,7 @@ function show(number) {
   const tick = () => run.panels[worldNumber - 1].show(event.at, event, true, live.age());
   if (isLast && isLive) ticking = setInterval(tick, TICK_MS);
   // Who has gone through to the end once needs no explanations on the next visit, unless they ask for them.
-  if (isEnd && shownBefore === number - 1 && explained() === null) explained("no");
+  if (isEnd && run.name !== SANDBOX && shownBefore === number - 1 && explained() === null) explained("no");
   shownBefore = number;
   setAddress("event", number + 1);
 }

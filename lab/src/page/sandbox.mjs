@@ -11,8 +11,9 @@ const WHO = ["client 1", "client 2", "client 3", "client 4", "lock service", "sa
 
 /** Starts sandboxes, and requests actions of the one that is watched. */
 export class Sandbox {
-  /** The run whose action is not yet answered. */
-  busy = undefined;
+  /** Actions that are not answered yet, each with its run, and the last of them. */
+  asked = new Set();
+  latest = undefined;
   now = undefined;
 
   /** `follow` goes to the last event, so that what happens next is seen. */
@@ -21,6 +22,9 @@ export class Sandbox {
     for (const own of ["sandbox", "fork"]) find(own).hidden = false;
     // The second click of a double click does nothing.
     find("open-sandbox").addEventListener("click", (event) => event.detail < 2 && this.open());
+    // Without a fence, a table has nothing to claim.
+    const settle = () => (find("claims").disabled = find("store").value === "postgres-table" && !find("fence").checked);
+    for (const name of ["store", "fence"]) find(name).addEventListener("change", settle);
     find("actors").append(...WHO.map(controls));
     this.buttons = [...find("actors").querySelectorAll("button")];
     find("actors").addEventListener("click", (event) => {
@@ -45,17 +49,17 @@ export class Sandbox {
     return this.live.begin("/sandboxes", { start: crypto.randomUUID(), ...opening }, SANDBOX, forkedFrom);
   }
 
-  /** Requests an action. Until it is answered, another click does nothing. */
+  /** Requests an action. The lab does it after those that are not answered yet, among which it is only once. */
   async act(action) {
-    const { run } = this.live;
-    if (this.busy === run) return;
-    this.busy = run;
+    const request = `${this.live.run} ${action}`;
+    if (this.asked.has(request)) return;
+    this.asked.add(request);
+    this.latest = request;
     this.follow();
     this.find("answered").textContent = text("asked", { action: actionName(action) });
     const refused = await this.live.act(action);
-    if (this.busy !== run) return;
-    this.busy = undefined;
-    this.find("answered").textContent = refused;
+    this.asked.delete(request);
+    if (this.latest === request) this.find("answered").textContent = refused;
   }
 
   /** A run is shown, which may be a sandbox that has gone on. */

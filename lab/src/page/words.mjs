@@ -1,5 +1,6 @@
 // Words for events and states, in the chosen language.
 
+import { ORIGINAL } from "./fork.mjs";
 import { CHINESE, LANGUAGES, TEXTS } from "./texts.mjs";
 
 let language = 0;
@@ -83,7 +84,7 @@ export function beats(events) {
   let before;
   return events.map(({ event, world }) => {
     const isNext = before && before !== world;
-    if (isNext && before.name === "original") explained.clear();
+    if (isNext && before.name === ORIGINAL) explained.clear();
     before = world;
     const words = beat(event, world);
     const isNew = words && !explained.has(words);

@@ -69,7 +69,7 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     assert_eq!(browser.text("words").await, words);
     assert!(browser.text("beat").await.contains("nobody gets an error"));
     assert!(browser.text("world").await.starts_with("World 1 of 2 · WITHOUT the fence"));
-    assert_eq!(browser.text("decisive").await, "Decisive moment 2 of 2");
+    assert_eq!(browser.text("decisive").await, "Next decisive moment (2 of 2)");
     let believes = "client 1: believes that it holds the lock: WRONG";
     let pictures = browser.value("document.querySelector('.picture').ariaLabel").await;
     assert!(pictures.as_str().unwrap().contains(believes), "{pictures}");

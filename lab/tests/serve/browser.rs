@@ -67,7 +67,7 @@ async fn let_client_1_oversleep(browser: &Browser) {
     for action in ["client 1: acquire", "client 1: read", "client 1: pause"] {
         browser.act(action).await;
     }
-    browser.wait_for("answers", "client 1: stopped. believes that it holds the lock: WRONG").await;
+    browser.wait_for("answers", "client 1: stopped; believes that it holds the lock: WRONG").await;
     for action in ["client 2: acquire", "client 2: read", "client 2: write", "client 1: resume"] {
         browser.act(action).await;
     }
@@ -118,6 +118,13 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     let line = browser.value(&format!("{lines}[0].textContent")).await;
     let rejected = printed(line.as_str().unwrap()).await;
     assert!(rejected.contains(" 412 ") && rejected.contains("stale-token"), "{line}: {rejected}");
+
+    // An action that is requested while another one is under way is carried out after it.
+    let both = ["lock service: restart", "client 3: start"]
+        .map(|action| format!("document.querySelector('{}').click();", control(action)));
+    browser.run(&both.concat()).await;
+    browser.wait_for("rows", "is killed, and restarts").await;
+    browser.wait_for("rows", "client 3").await;
 
     // When it has ended, it is a record: nothing can be done in it, and it can be saved.
     browser.act("sandbox: end").await;
