@@ -179,7 +179,7 @@ function label(drawing, left, right, y, words, kind) {
   const room = Math.floor((right - left - 6) / LETTER);
   const letters = [...words];
   if (room < Math.min(letters.length, 3)) return;
-  const shown = letters.length > room ? `…${letters.slice(1 - room).join("")}` : words;
+  const shown = letters.length > room ? `…${letters.slice(1 - room).join("").trim()}` : words;
   drawing.text(left + 4, y, kind, shown);
 }
 
