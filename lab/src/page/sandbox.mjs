@@ -46,6 +46,8 @@ export class Sandbox {
 
   /** Starts a sandbox. One that is a fork of a run first does the same. */
   begin(opening, forkedFrom) {
+    this.latest = undefined;
+    this.find("answered").textContent = "";
     return this.live.begin("/sandboxes", { start: crypto.randomUUID(), ...opening }, SANDBOX, forkedFrom);
   }
 

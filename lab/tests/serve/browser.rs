@@ -97,6 +97,7 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
     browser.click("#fence").await;
     browser.click(START).await;
     browser.wait_for("worlds", "FENCE ON").await;
+    browser.wait_until("document.getElementById('answered').textContent === ''").await;
     browser.run("document.getElementById('table').open = true").await;
     let_client_1_oversleep(&browser).await;
     browser.wait_for("answers", &format!("{believes} rejected")).await;
