@@ -23,7 +23,7 @@ pub(crate) fn pauses(longest: Duration) -> impl Iterator<Item = Duration> + Send
 }
 
 /// Sends a request at least once, and repeats it until it is answered or the deadline passes. The
-/// last attempt is cut off at the deadline.
+/// last attempt is cut off at the deadline. Then the reason of an earlier one is returned, which says more.
 ///
 /// A rejection that follows an attempt without an answer is returned as
 /// [`BackendError::Unavailable`], because the earlier attempt may have been carried out.
@@ -35,20 +35,22 @@ pub(crate) async fn retry_until<T, F>(
 where
     F: Future<Output = Result<T, BackendError>>,
 {
-    let mut unanswered = false;
+    let mut earlier = None;
     let mut pauses = pauses(LONGEST_PAUSE);
     loop {
         let answer = timeout(deadline.remaining(), request()).await.unwrap_or_else(|_| {
-            let reason = format!("{}: no answer in time", address());
-            Err(BackendError::Unavailable(reason.into()))
+            let in_time = || format!("{}: no answer in time", address()).into();
+            Err(BackendError::Unavailable(earlier.take().unwrap_or_else(in_time)))
         });
         let pause = pauses.next().expect("the pauses never end");
         match answer {
-            Err(BackendError::Unavailable(_)) if deadline.remaining() > pause => {
-                unanswered = true;
+            Err(BackendError::Unavailable(reason)) if deadline.remaining() > pause => {
+                earlier = Some(reason);
                 sleep(pause).await;
             }
-            Err(BackendError::Rejected(reason) | BackendError::Invalid(reason)) if unanswered => {
+            Err(BackendError::Rejected(reason) | BackendError::Invalid(reason))
+                if earlier.is_some() =>
+            {
                 let reason =
                     format!("one request was not answered, and the next was refused: {reason}");
                 return Err(BackendError::Unavailable(reason.into()));
@@ -107,5 +109,23 @@ mod tests {
         for (pause, expected) in pauses(longest).zip(expected) {
             assert!((expected / 2..expected * 3 / 2).contains(&pause), "{pause:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn attempt_that_is_cut_off_leaves_the_reason_of_an_earlier_one() {
+        let mut answers = vec![Err(unanswered())].into_iter();
+        let request = || {
+            let answer = answers.next();
+            async {
+                match answer {
+                    Some(answer) => answer,
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        let deadline = Moment::now() + Duration::from_millis(200);
+        let result: Result<(), _> = retry_until(deadline, String::new, request).await;
+        let reason = result.unwrap_err().source().expect("it has a cause").to_string();
+        assert_eq!(reason, "silence");
     }
 }
