@@ -4,7 +4,7 @@ import { actor, predicate, seconds, translated } from "./words.mjs";
 
 const ROWS = 200;
 /** How long a choice rests before the table goes there. While a reader scrubs, it stays as it is. */
-const REST_MS = 100;
+const REST_MS = 300;
 
 /** A table of the run's events; a click on a row chooses its event. */
 export class Table {
