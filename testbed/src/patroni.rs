@@ -193,7 +193,7 @@ impl Patroni {
             .await
         };
         let (streaming, synchronous) = timeout(ANSWER_TIMEOUT, asking).await??;
-        // Patroni promotes only the one that is named here.
+        // Patroni promotes only a member that its key `sync` names.
         let may_be_promoted = match self.replication {
             Replication::Asynchronous => true,
             Replication::Synchronous | Replication::StrictlySynchronous => {

@@ -31,8 +31,8 @@ pub(super) struct KeptPool<DB: Database> {
     replaced_at: ReplacedAt,
 }
 
-/// A pool, and a permit for each connection that may be taken at once. Who waits, waits for a permit: the
-/// pool itself does not have the connections that are kept.
+/// A pool, and a permit for each connection that may be taken at once. A call waits for a permit, and not in the
+/// pool itself, which does not have the connections that are kept.
 #[derive(Debug)]
 struct LimitedPool<DB: Database> {
     connections: Pool<DB>,
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(pool.kept().len(), 1);
     }
 
-    /// Whoever gives up a connection that is being made has it made in vain.
+    /// A call that gives up a connection which is being made has it made in vain.
     #[tokio::test]
     async fn many_that_take_and_keep_have_no_more_connections_made_than_there_may_be() {
         let (pool, made) = pool(2);

@@ -41,8 +41,8 @@ use crate::row::Row;
 
 /// How long to wait while another process writes to the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The largest size of a connection's page cache, in units of -1024 bytes: of the one that writes, and of
-/// each other one. SQLite empties the cache of a connection whenever another one has written.
+/// The largest page cache of the connection that writes, in units of -1024 bytes, and of each reading one.
+/// SQLite empties the cache of a connection whenever another one has written.
 const WRITER_CACHE: &str = "-65536";
 const READER_CACHE: &str = "-8192";
 const CACHE_SIZE: &str = "cache_size";
