@@ -1,6 +1,6 @@
 //! What a member says of itself, and the program `zkCli`.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, ensure};
 use tokio::{
@@ -52,15 +52,20 @@ impl ZooKeeper {
         Ok(count.context("the member does not serve clients")?.parse()?)
     }
 
-    /// Returns the ids of the sessions that a member knows. Only the leader knows all.
+    /// Returns the ids of the sessions that a member knows, in order. Only the leader knows all.
     ///
     /// # Errors
     /// If the member does not answer.
     pub async fn sessions(&self, number: usize) -> anyhow::Result<Vec<String>> {
-        let report = self.report(number, "dump").await?;
-        let sessions = report.split("ephemeral nodes dump").next().unwrap_or_default();
-        let ids = sessions.split_whitespace().filter(|word| word.starts_with("0x"));
-        Ok(ids.map(str::to_owned).collect())
+        let mut ids = BTreeSet::new();
+        // A report may leave out a session that is given its full time at that moment. The other has it.
+        for _ in 0..2 {
+            let report = self.report(number, "dump").await?;
+            let sessions = report.split("ephemeral nodes dump").next().unwrap_or_default();
+            let words = sessions.split_whitespace().filter(|word| word.starts_with("0x"));
+            ids.extend(words.map(str::to_owned));
+        }
+        Ok(ids.into_iter().collect())
     }
 
     /// Returns the sessions that have ephemeral nodes, and the paths of these nodes, in lines.
