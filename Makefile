@@ -45,8 +45,8 @@ screenshots: redis-server node chromium
 	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
-# Tests mostly wait. So six run at once on each core: two of locks, two of the two programs, and two of all
-# others. The tests of the model of Redlock compute. They run in the time that these leave.
+# Tests mostly wait. So several run at once on each core: of locks, of the two programs, and of all others.
+# The tests of the model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
@@ -72,9 +72,10 @@ test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-others: export RUST_TEST_THREADS = $(CORES)
 
-# The names of these begin with an l or an s. No others do.
+# The names of these begin with an l or an s. No others do. Those of the whole system are here, so that all
+# three end at about the same time.
 test-locks:
-	cargo test $(SERVICES) --test locks --test logs --test spans
+	cargo test $(SERVICES) --test locks --test logs --test spans --test system
 
 test-programs:
 	@$(call print_at_end,cargo test $(SERVICES) --test lock-commands --test server -- $(SKIPPED))
