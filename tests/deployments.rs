@@ -3,6 +3,7 @@
 //!
 //! The tables in `lock-client/README.md` name these tests.
 
+mod etcd;
 mod redis;
 mod sql;
 mod sqlite;

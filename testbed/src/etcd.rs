@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use self::launch::{Door, name};
-use crate::{ports::free_ports, process::Process, tls};
+use crate::{clock::Clock, ports::free_ports, process::Process, tls};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -67,6 +67,16 @@ impl Etcd {
         Self::start_at(Door::Tcp, 1, arguments).await
     }
 
+    /// Starts one of a single member with a [`clock`](Self::clock) of its own.
+    ///
+    /// # Errors
+    /// If this is not Linux, or etcd isn't installed or doesn't start.
+    pub async fn start_with_own_clock() -> anyhow::Result<Self> {
+        let folder = TempDir::with_prefix("fenced-")?;
+        Clock::new(folder.path())?;
+        Self::start_in(folder, Door::Tcp, 1, &[]).await
+    }
+
     /// Starts one of three members, and waits until all answer.
     ///
     /// # Errors
@@ -94,7 +104,15 @@ impl Etcd {
     }
 
     async fn start_at(door: Door, count: usize, arguments: &[&str]) -> anyhow::Result<Self> {
-        let folder = TempDir::with_prefix("fenced-")?;
+        Self::start_in(TempDir::with_prefix("fenced-")?, door, count, arguments).await
+    }
+
+    async fn start_in(
+        folder: TempDir,
+        door: Door,
+        count: usize,
+        arguments: &[&str],
+    ) -> anyhow::Result<Self> {
         if door != Door::Tcp {
             tls::make_certificates(folder.path())?;
         }
@@ -127,6 +145,14 @@ impl Etcd {
     /// Returns the address of a member for clients.
     pub fn address(&self, number: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.members[number].client).into()
+    }
+
+    /// Returns its clock.
+    ///
+    /// # Errors
+    /// If it was not started with a clock of its own.
+    pub fn clock(&self) -> anyhow::Result<Clock> {
+        Clock::find(self.folder.path()).context("this etcd has the machine's clock")
     }
 
     /// Returns the process of a member.

@@ -16,7 +16,7 @@ type TimeZone = [c_int; 2];
 
 /// `clock_gettime(2)`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+pub(crate) unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     // SAFETY: the kernel checks the pointer, and returns -1 if it is bad.
     let answer = unsafe { libc::syscall(SYS_clock_gettime, clock, time) };
     if answer != 0 {

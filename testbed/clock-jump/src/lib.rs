@@ -9,8 +9,13 @@
 //! The allocator of redis-server reads the clock before it is ready. So the
 //! functions here, which replace those of the C library, don't allocate, don't look up symbols, and
 //! can't panic. Linux only.
+//!
+//! Programs in Go ask the kernel's library instead. It is replaced before they begin. A static program
+//! loads no library, and keeps the machine's clock.
 
 #[cfg(target_os = "linux")]
 mod clocks;
 #[cfg(target_os = "linux")]
 mod offset;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod vdso;

@@ -8,6 +8,9 @@ use std::{
     sync::atomic::{AtomicI64, AtomicPtr, Ordering},
 };
 
+#[cfg(target_pointer_width = "64")]
+use crate::vdso;
+
 const SIZE: usize = size_of::<i64>();
 
 /// The address at which the file is mapped; null if it is not, or not yet.
@@ -39,5 +42,10 @@ extern "C" fn map() {
     };
     if mapped != libc::MAP_FAILED {
         OFFSET_MS.store(mapped.cast(), Ordering::Release);
+        // SAFETY: the loader calls this before the program begins.
+        #[cfg(target_pointer_width = "64")]
+        unsafe {
+            vdso::replace();
+        }
     }
 }

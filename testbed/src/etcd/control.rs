@@ -1,11 +1,11 @@
-//! The program `etcdctl`.
+//! What a member says of itself, and the program `etcdctl`.
 
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
 };
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use tokio::io::AsyncWriteExt;
 
 use super::{Etcd, launch::Door};
@@ -24,6 +24,17 @@ impl Etcd {
         let answer = http::ask(self.address(number), "GET /health").await?;
         ensure!(answer.contains(r#""health":"true""#), "etcd is not healthy: {answer}");
         Ok(())
+    }
+
+    /// Returns the date and the time of day by a member's clock, such as
+    /// `Thu, 26 Nov 2026 19:35:16 GMT`.
+    ///
+    /// # Errors
+    /// If the member does not answer, or takes TLS only.
+    pub async fn date(&self, number: usize) -> anyhow::Result<String> {
+        let answer = http::ask(self.address(number), "GET /version").await?;
+        let date = answer.lines().find_map(|line| line.strip_prefix("Date: "));
+        Ok(date.with_context(|| format!("etcd has told no date: {answer}"))?.to_owned())
     }
 
     /// Runs `etcdctl` on these members.

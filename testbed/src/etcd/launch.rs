@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::{Etcd, control::program};
-use crate::{process::Process, tls};
+use crate::{clock::Clock, process::Process, tls};
 
 /// Members elect another leader after this many milliseconds. So the shortest ttl is 1 second.
 const ELECTION_TIMEOUT: &str = "500";
@@ -48,6 +48,9 @@ impl Etcd {
         if self.door == Door::MutualTls {
             let authority = self.folder.path().join(tls::CA_CERTIFICATE);
             command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(authority);
+        }
+        if let Some(clock) = Clock::find(self.folder.path()) {
+            clock.preload(&mut command);
         }
         Process::spawn(&name(number), &command, self.folder.path())
     }
