@@ -24,6 +24,11 @@ const TEXT: &str = "text/plain";
 const MINUTE: Duration = Duration::from_secs(60);
 /// Longer than the leases here, which last for ten minutes.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+/// Leases that expire in the test last for so long.
+const SHORT_MS: u64 = 3_000;
+/// How long such a lease may take to expire on a busy machine.
+const LONGEST_EXPIRY: Duration = Duration::from_secs(30);
 
 /// The outcome when a second client asks for a lock that the first believes to hold.
 #[derive(Debug, PartialEq, Eq)]

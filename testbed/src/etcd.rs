@@ -70,7 +70,8 @@ impl Etcd {
     /// Starts one of a single member with a [`clock`](Self::clock) of its own.
     ///
     /// # Errors
-    /// If this is not Linux, or etcd isn't installed or doesn't start.
+    /// If this is not Linux, or etcd isn't installed or doesn't start. A static etcd starts, and keeps the
+    /// machine's clock.
     pub async fn start_with_own_clock() -> anyhow::Result<Self> {
         let folder = TempDir::with_prefix("fenced-")?;
         Clock::new(folder.path())?;

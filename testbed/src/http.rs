@@ -1,4 +1,4 @@
-//! As much HTTP as it takes to ask a server whether it is ready.
+//! As much HTTP as it takes to ask a server about itself.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -9,13 +9,14 @@ use lock_client::{
 use sqlx::{Connection, MySqlConnection, PgConnection};
 use testbed::{Clock, wait::until_async};
 
-use super::{MINUTE, Storages, TEN_MINUTES, TWO_HOLDERS, TWO_HOLDERS_OF_ONE_TOKEN, Then};
+use super::{
+    LONGEST_EXPIRY, MINUTE, SHORT_MS, Storages, TEN_MINUTES, TWO_HOLDERS, TWO_HOLDERS_OF_ONE_TOKEN,
+    Then,
+};
 use crate::{
     lock_service::{lasting, unrenewed},
     names::name,
 };
-
-const SOON: Duration = Duration::from_secs(30);
 
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,12 +51,12 @@ async fn locks_expire_when_the_clock_jumps_ahead(locks: &Locks, clock: &Clock) {
 
 /// The clock jumps back, and locks last for longer than their leases. Nobody else is let in.
 async fn locks_last_when_the_clock_jumps_back(locks: &Locks, clock: &Clock) {
-    let lease = locks.acquire(&name("back"), unrenewed(3_000)).await.unwrap();
+    let lease = locks.acquire(&name("back"), unrenewed(SHORT_MS)).await.unwrap();
     clock.jump_back(MINUTE).unwrap();
     // The control: a lock that was acquired later, for as long, is free by now.
-    let _control = locks.acquire(&name("control"), unrenewed(3_000)).await.unwrap();
+    let _control = locks.acquire(&name("control"), unrenewed(SHORT_MS)).await.unwrap();
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
-    until_async(SOON, is_free).await.unwrap();
+    until_async(LONGEST_EXPIRY, is_free).await.unwrap();
     assert!(lease.token().is_err(), "the lease ended at its deadline");
     let refused = locks.acquire(&name("back"), lasting()).await;
     assert!(matches!(refused, Err(AcquireError::Contended { .. })), "{refused:?}");

@@ -1,20 +1,20 @@
 //! A table of locks in a file of SQLite. The clock is the machine's: that of the processes.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
 use lock_client::{AcquireError, Locks, sqlite::Sqlite};
 use sqlx::{Connection, Executor, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{Clock, wait::until_async};
 
-use super::{MINUTE, Storages, TEN_MINUTES, TEXT, TWO_HOLDERS_OF_ONE_TOKEN};
+use super::{
+    LONGEST_EXPIRY, MINUTE, SHORT_MS, Storages, TEN_MINUTES, TEXT, TWO_HOLDERS_OF_ONE_TOKEN,
+};
 use crate::{
     command::{command, events, output},
     lock_service::{lasting, unrenewed},
     names::name,
 };
-
-const SOON: Duration = Duration::from_secs(30);
 
 fn url(folder: &TempDir) -> String {
     format!("sqlite:{}", folder.path().join("locks.db").display())
@@ -73,9 +73,9 @@ async fn sqlite_when_the_clock_jumps_back() {
     // This process has the clock as it is after the jump.
     let locks = locks(&folder);
     // The control: a lock that was acquired later, for as long, is free by now.
-    let _control = locks.acquire(&name("control"), unrenewed(3_000)).await.unwrap();
+    let _control = locks.acquire(&name("control"), unrenewed(SHORT_MS)).await.unwrap();
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
-    until_async(SOON, is_free).await.unwrap();
+    until_async(LONGEST_EXPIRY, is_free).await.unwrap();
     let refused = locks.acquire(&name("back"), lasting()).await;
     assert!(matches!(refused, Err(AcquireError::Contended { .. })), "{refused:?}");
     run(&clock, &folder, &["acquire", "back", "--no-wait"]).await;

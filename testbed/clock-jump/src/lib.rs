@@ -17,5 +17,5 @@
 mod clocks;
 #[cfg(target_os = "linux")]
 mod offset;
-#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[cfg(target_os = "linux")]
 mod vdso;

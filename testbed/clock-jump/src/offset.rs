@@ -8,7 +8,8 @@ use std::{
     sync::atomic::{AtomicI64, AtomicPtr, Ordering},
 };
 
-#[cfg(target_pointer_width = "64")]
+use libc::{c_char, c_int};
+
 use crate::vdso;
 
 const SIZE: usize = size_of::<i64>();
@@ -19,7 +20,7 @@ static OFFSET_MS: AtomicPtr<AtomicI64> = AtomicPtr::new(ptr::null_mut());
 /// Has the loader map the file before `main`. Callers that are still earlier get the true time.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static MAP: extern "C" fn() = map;
+static MAP: extern "C" fn(c_int, *const *const c_char) = map;
 
 /// Returns the offset at this moment, in milliseconds.
 pub(crate) fn millis() -> i64 {
@@ -29,7 +30,8 @@ pub(crate) fn millis() -> i64 {
     offset.map_or(0, |offset| offset.load(Ordering::Relaxed))
 }
 
-extern "C" fn map() {
+/// The arguments are those of the program, in the C library of GNU.
+extern "C" fn map(count: c_int, arguments: *const *const c_char) {
     let Some(path) = env::var_os("FENCED_CLOCK_OFFSET_FILE") else { return };
     let Ok(file) = File::open(path) else { return };
     // To read a mapping beyond the end of its file would kill the process.
@@ -42,10 +44,9 @@ extern "C" fn map() {
     };
     if mapped != libc::MAP_FAILED {
         OFFSET_MS.store(mapped.cast(), Ordering::Release);
-        // SAFETY: the loader calls this before the program begins.
-        #[cfg(target_pointer_width = "64")]
-        unsafe {
-            vdso::replace();
+        if cfg!(target_env = "gnu") {
+            // SAFETY: the loader calls this with them, before the program begins.
+            unsafe { vdso::replace(count, arguments) };
         }
     }
 }

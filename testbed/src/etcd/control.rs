@@ -5,10 +5,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, ensure};
-use tokio::io::AsyncWriteExt;
+use anyhow::ensure;
+use tokio::{
+    io::AsyncWriteExt,
+    time::{Instant, sleep},
+};
 
-use super::{Etcd, launch::Door};
+use super::{Etcd, POLL_INTERVAL, START_TIMEOUT, launch::Door};
 use crate::{http, package::installed, tls};
 
 impl Etcd {
@@ -26,15 +29,19 @@ impl Etcd {
         Ok(())
     }
 
-    /// Returns the date and the time of day by a member's clock, such as
-    /// `Thu, 26 Nov 2026 19:35:16 GMT`.
+    /// Returns what a member answers about its version, with the headers. Of these, `Date` is the time by
+    /// its clock.
     ///
     /// # Errors
     /// If the member does not answer, or takes TLS only.
-    pub async fn date(&self, number: usize) -> anyhow::Result<String> {
-        let answer = http::ask(self.address(number), "GET /version").await?;
-        let date = answer.lines().find_map(|line| line.strip_prefix("Date: "));
-        Ok(date.with_context(|| format!("etcd has told no date: {answer}"))?.to_owned())
+    pub async fn version(&self, number: usize) -> anyhow::Result<String> {
+        let begun = Instant::now();
+        loop {
+            match http::ask(self.address(number), "GET /version").await {
+                Err(_) if begun.elapsed() < START_TIMEOUT => sleep(POLL_INTERVAL).await,
+                answer => return answer,
+            }
+        }
     }
 
     /// Runs `etcdctl` on these members.
