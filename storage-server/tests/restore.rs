@@ -152,6 +152,7 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
     let backup = database.file("backup.db");
     let url = format!("sqlite:{}", backup.display());
     let mut writer = SqliteConnection::connect(&url).await.unwrap();
+    let whole = fs::read(&backup).unwrap();
     // With so small a cache, pages go into the file before the transaction ends.
     let change =
         "pragma cache_size = 2; begin immediate; update storage_resource set holder = 'cut-off'";
@@ -160,6 +161,7 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
         let from = database.file(&format!("backup.db{part}"));
         fs::copy(from, database.file(&format!("cut-off.db{part}"))).unwrap();
     }
+    assert!(fs::read(database.file("cut-off.db")).unwrap() != whole, "the file has a part of it");
     drop(writer);
 
     // 1. A restore would take the file without its journal.
@@ -184,6 +186,7 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
         let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
     }
     fs::copy(database.file("cut-off.db"), database.file("fenced.db")).unwrap();
+    assert!(!database.file("fenced.db-journal").exists());
     let rows = "select count(*) from storage_resource where holder = 'cut-off'";
     let mut reader = SqliteConnection::connect(&database.url).await.unwrap();
     let changed: i64 = sqlx::query_scalar(rows).fetch_one(&mut reader).await.unwrap();
