@@ -55,7 +55,7 @@ test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqli
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge $$((6 * $(CORES) * 524288)) ] && \
+	if [ "$${free:-0}" -ge $$((5 * $(CORES) * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
@@ -67,15 +67,16 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 # All select the same packages, because these decide with which features a library is built.
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
-# Tests of locks wait most of their time. With more of the others at once, answers come too late on a slow machine.
+# Tests of locks, and of the whole system, wait most of their time. With more of the others at once, answers
+# come too late on a slow machine.
 test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-others: export RUST_TEST_THREADS = $(CORES)
 
-# The names of these begin with an l or an s. No others do. Those of the whole system are here, so that all
+# Only targets of this stream and the next begin with an l or an s. The whole system is here, so that all
 # three end at about the same time.
 test-locks:
-	cargo test $(SERVICES) --test locks --test logs --test spans --test system
+	cargo test $(SERVICES) --test locks --test logs --test spans --test system -- $(SKIPPED)
 
 test-programs:
 	@$(call print_at_end,cargo test $(SERVICES) --test lock-commands --test server -- $(SKIPPED))

@@ -52,13 +52,14 @@ impl ZooKeeper {
         Ok(count.context("the member does not serve clients")?.parse()?)
     }
 
-    /// Returns the ids of the sessions that a member knows, in order. Only the leader knows all.
+    /// Returns the ids of the sessions that a member knows, in order. Only the leader knows all. One that
+    /// ends meanwhile may be among them.
     ///
     /// # Errors
     /// If the member does not answer.
     pub async fn sessions(&self, number: usize) -> anyhow::Result<Vec<String>> {
         let mut ids = BTreeSet::new();
-        // A report may leave out a session that is given its full time at that moment. The other has it.
+        // A report may leave out a session that is given its full time at that moment. Two rarely do.
         for _ in 0..2 {
             let report = self.report(number, "dump").await?;
             let sessions = report.split("ephemeral nodes dump").next().unwrap_or_default();
