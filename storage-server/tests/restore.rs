@@ -153,9 +153,11 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
     let url = format!("sqlite:{}", backup.display());
     let mut writer = SqliteConnection::connect(&url).await.unwrap();
     let whole = fs::read(&backup).unwrap();
-    // With so small a cache, pages go into the file before the transaction ends.
-    let change =
-        "pragma cache_size = 2; begin immediate; update storage_resource set holder = 'cut-off'";
+    // With so small a cache, pages go into the file before the transaction ends. All connections of a
+    // process share what their caches may have, so others can make room. Even then, each new page pushes
+    // another out.
+    let change = "pragma cache_size = 2; begin immediate;
+        update storage_resource set bytes = zeroblob(1000)";
     sqlx::raw_sql(change).execute(&mut writer).await.unwrap();
     for part in ["", "-journal"] {
         let from = database.file(&format!("backup.db{part}"));
@@ -181,16 +183,15 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
     assert_eq!(get(&server, "/v1/fences/r").await.json()["holder"], "");
     drop(server);
 
-    // The control: without its journal, the file has the change.
+    // The control: without its journal, the file is damaged.
     for part in ["-wal", "-shm"] {
         let _ = fs::remove_file(database.file(&format!("fenced.db{part}")));
     }
     fs::copy(database.file("cut-off.db"), database.file("fenced.db")).unwrap();
     assert!(!database.file("fenced.db-journal").exists());
-    let rows = "select count(*) from storage_resource where holder = 'cut-off'";
     let mut reader = SqliteConnection::connect(&database.url).await.unwrap();
-    let changed: i64 = sqlx::query_scalar(rows).fetch_one(&mut reader).await.unwrap();
-    assert!(changed > 0);
+    let check = sqlx::query_scalar("pragma quick_check(1)").fetch_one(&mut reader).await;
+    assert!(!matches!(&check, Ok::<String, _>(found) if found == "ok"), "{check:?}");
 }
 
 #[tokio::test]
