@@ -69,7 +69,7 @@ SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
 # Tests of locks, and of the whole system, wait most of their time. With more of the others at once, answers
 # come too late on a slow machine.
-test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES))))
+test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES) + 1)))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-others: export RUST_TEST_THREADS = $(CORES)
 
