@@ -27,9 +27,8 @@ const { scenarios, record, serves } = brought;
 const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
-let run, own, sandbox, live;
-let [drawnWidth, waiting, ticking, shownBefore] = [0, 0, 0, -1];
-let detailed = {};
+let run, own, sandbox, live, written;
+let [drawnWidth, waiting, ticking, shownBefore, detailed] = [0, 0, 0, -1, {}];
 
 const player = new Player(find, {
   show,
@@ -67,8 +66,9 @@ receive(find("open"), (name, content) => {
 new ResizeObserver(() => run && find("worlds").clientWidth !== drawnWidth && draw()).observe(find("worlds"));
 addEventListener("hashchange", () => {
   const now = new URLSearchParams(location.hash.slice(1));
-  if (serves && ["token", "run"].some((name) => now.has(name) && now.get(name) !== address.get(name))) location.reload();
-  else if (run && now.get("event") !== address.get("event")) player.choose(Number(now.get("event")) - 1);
+  if (serves && ["token", "run"].some((name) => now.has(name) && now.get(name) !== address.get(name))) return location.reload();
+  written = location.hash;
+  if (run && now.get("event") !== address.get("event")) player.choose(Number(now.get("event")) - 1);
 });
 
 speak(address.get("lang") ?? navigator.language);
@@ -77,6 +77,7 @@ else tell(text(serves ? "start-one" : "no-record"), false);
 live = serves ? new Live(find, address, scenarios, {
   shown, left: () => run && (show(player.chosen), sandbox.refresh(run)), tell, claimed, setAddress,
 }) : undefined;
+written = location.hash;
 if (serves) own = new Own(find);
 if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
@@ -285,8 +286,10 @@ function setAddress(name, value) {
   // Browsers limit how often the address may change. Events that follow each other fast don't hold it up.
   if (waiting) return;
   waiting = setTimeout(() => {
-    history.replaceState(null, "", `#${address}`);
     waiting = 0;
+    // A visitor who has just gone to another address is not led back. `hashchange` tells of it.
+    if (location.hash !== written) return;
+    history.replaceState(null, "", (written = `#${address}`));
   }, 60);
 }
 

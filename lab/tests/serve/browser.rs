@@ -21,6 +21,15 @@ const LOSE_ANSWERS: &str = "
     window.fetch = (path, options) => (path.endsWith('/actions') ? lost : fetch(path, options));
     window.findAnswers = () => (window.fetch = fetch);
 ";
+/// Whether the page, asked to show its event again, is about to change its address. It waits until
+/// `changeAddress` is called.
+const HOLD_CHANGE_OF_ADDRESS: &str = "(() => {
+    const { setTimeout } = window;
+    window.setTimeout = (change) => (window.changeAddress = change);
+    document.getElementById('time').dispatchEvent(new Event('input'));
+    window.setTimeout = setTimeout;
+    return window.changeAddress;
+})()";
 /// A stored run of 33 and 34.
 const RECORD_FILE: &str = "src/picture/tests/token-33-34.json";
 const RECORD: &str = include_str!("../../src/picture/tests/token-33-34.json");
@@ -239,8 +248,11 @@ async fn two_tabs_share_a_sandbox_that_outlives_a_reload_and_not_its_server() {
     browser.click(START).await;
     browser.wait_for("message", "This page has no valid token").await;
 
-    // With the address that it printed, the same tab goes on.
-    browser.open(&server.address()).await;
+    // With the address that it printed, the same tab goes on, although the page was about to change
+    // its address itself.
+    browser.wait_until(HOLD_CHANGE_OF_ADDRESS).await;
+    let address = Value::from(server.address());
+    browser.run(&format!("location.href = {address}; window.changeAddress()")).await;
     browser.wait_until("!location.hash.includes('token')").await;
     browser.run(&format!("document.querySelector('{START}').focus()")).await;
     browser.hold_enter().await;
