@@ -48,17 +48,8 @@ pub(super) struct Browser {
 impl Browser {
     pub(super) async fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
         let chromium = installed("chromium", &[], "the package chromium").unwrap();
-        let mut command = Command::new(driver);
-        command.arg("--port=0").env("HOME", folder.path()).env("TMPDIR", folder.path());
-        let mut driver = Process::spawn("chromedriver", &command, folder.path()).unwrap();
-        let port = loop {
-            let line = driver.line(PATIENCE).await.unwrap();
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
-                break port.trim_end_matches('.').to_owned();
-            }
-        };
+        let (driver, port) = start_driver(folder.path()).await;
         let url = format!("http://127.0.0.1:{port}/session");
         let (client, session) = (client(), url.clone());
         let mut browser = Self { driver, session, client, folder };
@@ -279,6 +270,32 @@ impl Browser {
         let value = answer["value"].take();
         assert!(value.get("error").is_none(), "{step}: {value}");
         value
+    }
+}
+
+/// Starts a driver. Returns it with its port.
+async fn start_driver(folder: &Path) -> (Process, String) {
+    let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
+    let mut command = Command::new(driver);
+    command.arg("--port=0").env("HOME", folder).env("TMPDIR", folder);
+    loop {
+        let mut driver = Process::spawn("chromedriver", &command, folder).unwrap();
+        match port_of(&mut driver).await {
+            Ok(port) => return (driver, port),
+            // It takes a port that is free for IPv6, and needs it for IPv4, too.
+            Err(error) if format!("{error:#}").contains("Address already in use") => {}
+            Err(error) => panic!("{error:#}"),
+        }
+    }
+}
+
+/// The port at which a driver says that it listens.
+async fn port_of(driver: &mut Process) -> anyhow::Result<String> {
+    loop {
+        let line = driver.line(PATIENCE).await?;
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return Ok(port.trim_end_matches('.').to_owned());
+        }
     }
 }
 
