@@ -1,6 +1,7 @@
 //! `doctor` on ZooKeeper: healthy ensembles, and ensembles with one problem each.
 
 use testbed::{ZooKeeper, wait::until_async};
+use tokio::join;
 
 use super::{SOON, doctor, examine};
 use crate::command::{assert_failed, lock_client};
@@ -9,19 +10,21 @@ use crate::command::{assert_failed, lock_client};
 async fn ensemble_without_a_problem_is_ok_and_keeps_no_lock() {
     let (one, three) =
         (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
-    for (zookeeper, mode) in [(one, "1 of 1 (standalone)"), (three, "leader")] {
-        let report = examine(&zookeeper.url()).await;
-        assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
-        report.assert_finds("quorum", "ok", mode);
-        report.assert_finds("version", "ok", "is ZooKeeper 3.");
-        report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
-        report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
-        assert!(report.document["server"].as_str().unwrap().starts_with("ZooKeeper 3."));
-        assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("doctor"));
-        // The connection that reads has a session of 10 seconds. Longer ones are closed.
-        let is_left = async || Ok(zookeeper.sessions(0).await?.is_empty());
-        until_async(SOON, is_left).await.unwrap();
-    }
+    join!(has_no_problem(one, "1 of 1 (standalone)"), has_no_problem(three, "leader"));
+}
+
+async fn has_no_problem(zookeeper: ZooKeeper, mode: &str) {
+    let report = examine(&zookeeper.url()).await;
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+    report.assert_finds("quorum", "ok", mode);
+    report.assert_finds("version", "ok", "is ZooKeeper 3.");
+    report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
+    report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
+    assert!(report.document["server"].as_str().unwrap().starts_with("ZooKeeper 3."));
+    assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("doctor"));
+    // The connection that reads has a session of 10 seconds. Longer ones are closed.
+    let is_left = async || Ok(zookeeper.sessions(0).await?.is_empty());
+    until_async(SOON, is_left).await.unwrap();
 }
 
 #[tokio::test]
