@@ -278,12 +278,15 @@ async fn start_driver(folder: &Path) -> (Process, String) {
     let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
     let mut command = Command::new(driver);
     command.arg("--port=0").env("HOME", folder).env("TMPDIR", folder);
+    let begun = Instant::now();
     loop {
         let mut driver = Process::spawn("chromedriver", &command, folder).unwrap();
         match port_of(&mut driver).await {
             Ok(port) => return (driver, port),
             // It takes a port that is free for IPv6, and needs it for IPv4, too.
-            Err(error) if format!("{error:#}").contains("Address already in use") => {}
+            Err(error)
+                if format!("{error:#}").contains("Address already in use")
+                    && begun.elapsed() < PATIENCE => {}
             Err(error) => panic!("{error:#}"),
         }
     }

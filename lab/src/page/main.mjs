@@ -27,8 +27,9 @@ const { scenarios, record, serves } = brought;
 const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
-let run, own, sandbox, live, written;
-let [drawnWidth, waiting, ticking, shownBefore, detailed] = [0, 0, 0, -1, {}];
+let run, own, sandbox, live;
+let [drawnWidth, waiting, ticking, shownBefore] = [0, 0, 0, -1];
+let detailed = {};
 
 const player = new Player(find, {
   show,
@@ -77,7 +78,8 @@ else tell(text(serves ? "start-one" : "no-record"), false);
 live = serves ? new Live(find, address, scenarios, {
   shown, left: () => run && (show(player.chosen), sandbox.refresh(run)), tell, claimed, setAddress,
 }) : undefined;
-written = location.hash;
+/** What follows the `#` in the address, as the page has found or written it last. */
+let written = location.hash;
 if (serves) own = new Own(find);
 if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
@@ -129,7 +131,7 @@ function shown(growing) {
   if (address.get("run") !== awaited.run) awaited.event = -1;
   const goes = awaited.event >= 0 && awaited.event <= last;
   const isNew = run?.record !== growing;
-  open(growing, goes ? awaited.event : run?.record === growing ? followed(growing) : last);
+  open(growing, goes ? awaited.event : isNew ? last : followed(growing));
   if (goes) awaited.event = -1;
   if (isNew) find(run.name === SANDBOX ? "sandbox" : "run").scrollIntoView();
 }
@@ -143,10 +145,8 @@ function open(opened, chosen = 0) {
   run.events.sort((one, other) => one.event.index - other.event.index);
   run.beats = beats(run.events);
   run.moments = run.worlds.filter((world) => world.events.length).map((world) => decisive(world).index);
-  find("run").hidden = false;
-  find("save").hidden = false;
-  find("name").textContent = run.name;
-  document.title = run.name;
+  for (const name of ["run", "save"]) find(name).hidden = false;
+  document.title = find("name").textContent = run.name;
   find("claim").textContent = translated(run.claim, run.name);
   claimed();
   find("unshown").hidden = opened.holds !== false;
@@ -284,12 +284,12 @@ function detail(event, world) {
 function setAddress(name, value) {
   address.set(name, value);
   // Browsers limit how often the address may change. Events that follow each other fast don't hold it up.
-  if (waiting) return;
-  waiting = setTimeout(() => {
+  waiting ||= setTimeout(() => {
     waiting = 0;
-    // A visitor who has just gone to another address is not led back. `hashchange` tells of it.
+    // The visitor has just entered another address, which `hashchange` handles.
     if (location.hash !== written) return;
-    history.replaceState(null, "", (written = `#${address}`));
+    history.replaceState(null, "", `#${address}`);
+    written = location.hash;
   }, 60);
 }
 

@@ -105,7 +105,11 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     browser.chosen_after("#table summary", &[ENTER]).await;
     browser.wait_until(IS_TABLE_FILLED).await;
 
-    // 3. A reload leads to the event again.
+    // 3. Another address leads to its event, and is kept up to date from there.
+    browser.run("location.hash = 'event=1'").await;
+    browser.wait_until(&format!("{CHOSEN} === 0")).await;
+    browser.press(&["D", "D"]).await;
+    // A reload leads to the event again.
     browser.wait_until(&format!("location.hash.includes('event={rejected}')")).await;
     browser.reload().await;
     assert!(browser.text("words").await.contains("rejects 33: it has seen 34"));

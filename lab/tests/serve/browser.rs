@@ -21,8 +21,8 @@ const LOSE_ANSWERS: &str = "
     window.fetch = (path, options) => (path.endsWith('/actions') ? lost : fetch(path, options));
     window.findAnswers = () => (window.fetch = fetch);
 ";
-/// Whether the page, asked to show its event again, is about to change its address. It waits until
-/// `changeAddress` is called.
+/// Shows the event again, and holds the change of address that follows until `changeAddress` is
+/// called. It is false if the page is about to change its address already.
 const HOLD_CHANGE_OF_ADDRESS: &str = "(() => {
     const { setTimeout } = window;
     window.setTimeout = (change) => (window.changeAddress = change);
@@ -248,8 +248,7 @@ async fn two_tabs_share_a_sandbox_that_outlives_a_reload_and_not_its_server() {
     browser.click(START).await;
     browser.wait_for("message", "This page has no valid token").await;
 
-    // With the address that it printed, the same tab goes on, although the page was about to change
-    // its address itself.
+    // With the new address, the same tab goes on, although the page was about to write the old one.
     browser.wait_until(HOLD_CHANGE_OF_ADDRESS).await;
     let address = Value::from(server.address());
     browser.run(&format!("location.href = {address}; window.changeAddress()")).await;

@@ -10,10 +10,10 @@ use crate::command::{assert_failed, lock_client};
 async fn ensemble_without_a_problem_is_ok_and_keeps_no_lock() {
     let (one, three) =
         (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
-    join!(has_no_problem(one, "1 of 1 (standalone)"), has_no_problem(three, "leader"));
+    join!(assert_ok(one, "1 of 1 (standalone)"), assert_ok(three, "leader"));
 }
 
-async fn has_no_problem(zookeeper: ZooKeeper, mode: &str) {
+async fn assert_ok(zookeeper: ZooKeeper, mode: &str) {
     let report = examine(&zookeeper.url()).await;
     assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
     report.assert_finds("quorum", "ok", mode);
