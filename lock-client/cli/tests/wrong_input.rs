@@ -2,6 +2,7 @@
 
 use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 
+use futures_util::future::join_all;
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 
@@ -12,7 +13,9 @@ use crate::{
 
 /// Fails each of these commands, and prints no password.
 async fn assert_rejected(url: &str, code: i32, reason: &str) {
-    for command in [&["acquire", "r", "--no-wait"][..], &["status", "r"], &["list"]] {
+    let commands = [&["acquire", "r", "--no-wait"][..], &["status", "r"], &["list"]];
+    // At once, because each may wait for a service that is silent.
+    let rejections = commands.map(async |command| {
         // On a busy machine, the reason may take longer than the default of half a second. A service that is
         // silent takes four times as long.
         let options = ["--locks", url, "--answer-timeout", "2s"];
@@ -21,7 +24,8 @@ async fn assert_rejected(url: &str, code: i32, reason: &str) {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!stderr.contains("secret"), "{stderr}");
         assert!(output.stdout.is_empty());
-    }
+    });
+    join_all(rejections).await;
 }
 
 #[tokio::test]
@@ -107,30 +111,29 @@ async fn wrong_passwords_are_69() {
 #[tokio::test]
 async fn encryption_that_the_server_does_not_have_is_69() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
-    let encrypted = redis.url().replace("redis://", "rediss://");
-    assert_rejected(&encrypted, 69, "this port takes no encrypted connections").await;
     let etcd = Etcd::start().await.unwrap();
-    let encrypted = etcd.url().replace("etcd://", "etcds://");
-    assert_rejected(&encrypted, 69, "TLS").await;
     let zookeeper = ZooKeeper::start().await.unwrap();
-    let encrypted = zookeeper.url().replace("zookeeper://", "zookeepers://");
-    assert_rejected(&encrypted, 69, "does this port take TLS?").await;
-    let postgres = Service::postgres().await;
-    let encrypted = format!("{}&sslmode=require", postgres.url);
-    assert_rejected(&encrypted, 69, "TLS").await;
-    let mariadb = Service::mariadb().await;
-    let encrypted = format!("{}&ssl-mode=REQUIRED", mariadb.url);
-    assert_rejected(&encrypted, 69, "TLS").await;
+    let (postgres, mariadb) = (Service::postgres().await, Service::mariadb().await);
+    let encrypted = [
+        (redis.url().replace("redis:", "rediss:"), "this port takes no encrypted connections"),
+        (etcd.url().replace("etcd:", "etcds:"), "TLS"),
+        (zookeeper.url().replace("zookeeper:", "zookeepers:"), "does this port take TLS?"),
+        (format!("{}&sslmode=require", postgres.url), "TLS"),
+        (format!("{}&ssl-mode=REQUIRED", mariadb.url), "TLS"),
+    ];
+    join_all(encrypted.iter().map(|(url, reason)| assert_rejected(url, 69, reason))).await;
 }
 
 #[tokio::test]
 async fn plain_connection_to_a_port_that_takes_tls_only_is_69() {
-    let etcd = Etcd::start_tls().await.unwrap();
-    let plain = etcd.url().replace("etcds://", "etcd://");
-    assert_rejected(&plain, 69, "does this port take TLS only?").await;
-    let zookeeper = ZooKeeper::start_tls().await.unwrap();
-    let plain = zookeeper.url().replace("zookeepers://", "zookeeper://");
-    assert_rejected(&plain, 69, "does this port take TLS only?").await;
+    let (etcd, zookeeper) =
+        (Etcd::start_tls().await.unwrap(), ZooKeeper::start_tls().await.unwrap());
+    let plain = [
+        etcd.url().replace("etcds:", "etcd:"),
+        zookeeper.url().replace("zookeepers:", "zookeeper:"),
+    ];
+    join_all(plain.iter().map(|url| assert_rejected(url, 69, "does this port take TLS only?")))
+        .await;
 }
 
 #[tokio::test]
