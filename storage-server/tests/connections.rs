@@ -97,6 +97,13 @@ pub(crate) async fn is_logged(server: &StorageServer, line: &str) {
     assert!(logged.is_ok(), "{:?}", server.log());
 }
 
+/// Stops the server, so that it writes the rest of its log, and returns the log.
+pub(crate) async fn whole_log(mut server: StorageServer) -> String {
+    server.process().signal(Signal::TERM).unwrap();
+    assert!(server.process().exit(PATIENCE).await.unwrap().success());
+    server.log().unwrap()
+}
+
 async fn http2_client(url: &str) -> http2::SendRequest<Full<Bytes>> {
     let connection = TokioIo::new(wire::connect(url).await);
     let mut http2 = http2::Builder::new(TokioExecutor::new());

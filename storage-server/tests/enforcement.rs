@@ -1,6 +1,10 @@
 //! The modes in which the server refuses nothing.
 
-use crate::{connections::is_logged, on_both_databases::on_all_stores, world::World};
+use crate::{
+    connections::{is_logged, whole_log},
+    on_both_databases::on_all_stores,
+    world::World,
+};
 
 const OFF: &[&str] = &["--enforcement", "off"];
 
@@ -20,7 +24,7 @@ on_all_stores!(super::OFF => off_accepts_and_says_nothing,);
 
 async fn off_accepts_and_says_nothing(world: World) {
     accepts_everything(&world).await;
-    let log = world.server.log().unwrap();
+    let log = whole_log(world.server).await;
     assert!(!log.contains("accepted"), "{log}");
 }
 

@@ -1,12 +1,9 @@
 //! A server that other machines reach must be protected.
 
-use std::time::Duration;
+use testbed::{Authority, Certificate, StorageServer};
 
-use testbed::{Authority, Certificate, StorageServer, wait::until};
+use crate::{access::Guarded, connections::whole_log, programs::storage_server};
 
-use crate::{access::Guarded, programs::storage_server};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 const ALL_ADDRESSES: &str = "0.0.0.0:0";
 
 #[tokio::test]
@@ -44,12 +41,8 @@ async fn server_without_tls_or_authentication_listens_on_loopback_only() {
         let program = storage_server();
         let server = StorageServer::start_listening(&program, ALL_ADDRESSES, &arguments);
         let server = server.await.unwrap();
-        let has_warned = || Ok(server.log()?.contains("other machines can reach"));
-        if options == insecure {
-            until(PATIENCE, has_warned).await.unwrap();
-        } else {
-            assert!(!has_warned().unwrap(), "{options:?}");
-        }
+        let has_warned = whole_log(server).await.contains("other machines can reach");
+        assert_eq!(has_warned, options == insecure, "{options:?}");
     }
 }
 
@@ -65,7 +58,6 @@ async fn metrics_without_tls_are_on_loopback_only() {
     // The control.
     let insecure = ["--metrics-listen", ALL_ADDRESSES, "--insecure"];
     let server = guarded.database.serve(&insecure).await;
-    let has_warned = || Ok(server.log()?.contains("without --tls-cert and --tls-key"));
-    until(PATIENCE, has_warned).await.unwrap();
+    assert!(whole_log(server).await.contains("without --tls-cert and --tls-key"));
     guarded.database.run(&[&insecure[..], &["--check"]].concat()).await.printed();
 }

@@ -2,10 +2,10 @@
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
 
+use crate::connections::whole_log;
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire::{self, Answer};
 
@@ -89,14 +89,7 @@ async fn missing_file_is_created_with_a_warning_unless_that_is_forbidden() {
 
     let created = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
     let warning = "the file did not exist";
-    testbed::wait::until(Duration::from_secs(20), || Ok(created.log()?.contains(warning)))
-        .await
-        .unwrap();
-    drop(created);
-    let mut opened =
-        StorageServer::start_on(&storage_server(), &url, &["--no-create"]).await.unwrap();
-    // At its end, the whole log is written.
-    opened.process().signal(Signal::TERM).unwrap();
-    opened.process().exit(Duration::from_secs(20)).await.unwrap();
-    assert!(!opened.log().unwrap().contains(warning));
+    assert!(whole_log(created).await.contains(warning));
+    let opened = StorageServer::start_on(&storage_server(), &url, &["--no-create"]).await.unwrap();
+    assert!(!whole_log(opened).await.contains(warning));
 }
