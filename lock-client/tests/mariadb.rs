@@ -93,9 +93,9 @@ async fn token_grows_over_a_crash() {
 #[tokio::test]
 async fn token_grows_over_the_loss_of_the_table() {
     let (server, client) = locked().await;
-    let first = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    let first = granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
     connect(&server).await.execute("truncate fenced_lock").await.unwrap();
-    let second = granted(&client, "r", &Holder::random(), 10).await.unwrap().0;
+    let second = granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
     assert!(second > first);
 }
 
@@ -223,7 +223,7 @@ async fn names_of_no_lock_are_refused() {
 async fn lock_that_is_granted_after_a_wait_has_the_full_ttl() {
     let (server, client) = locked().await;
     let client = client.answer_within(Duration::from_secs(30));
-    granted(&client, "r", &Holder::random(), 10).await.unwrap();
+    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
     let free = async || Ok(client.status(&name("r")).await?.held.is_none());
     until_async(Duration::from_secs(30), free).await.unwrap();
     let mut connection = connect(&server).await;
