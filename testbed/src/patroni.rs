@@ -19,6 +19,7 @@ use crate::{
     postgres::{PACKAGE as POSTGRES, make_cluster},
     process::Process,
     user::User,
+    wait::until,
 };
 
 const MEMBERS: usize = 3;
@@ -102,7 +103,12 @@ impl Patroni {
         for number in 0..MEMBERS {
             self.members[number].launch()?;
         }
-        self.in_step(MEMBERS - 1).await
+        self.in_step(MEMBERS - 1).await?;
+        // A standby asks its primary for the timeline. If the two are cut off from each other before it
+        // answers, the standby's Patroni waits for ever, and takes part in no election.
+        let has_asked = |member: &&Member| member.log().contains("primary_timeline=");
+        let have_asked = || self.members.iter().filter(has_asked).count() >= MEMBERS - 1;
+        until(TIMEOUT, || Ok(have_asked())).await
     }
 
     fn found_a_port_taken(&self) -> bool {
