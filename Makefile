@@ -15,10 +15,10 @@
 #                answers with its OpenAPI document
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
-#   make at-length  runs the tests that take minutes: failovers, object-storage, and the models of Redlock
-#                that have the most states
-#   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients;
-#                FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
+#   make at-length  runs the tests that take minutes: the hammer on object storage and during failovers, and
+#                the models of Redlock that have the most states
+#   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients and
+#                under its hammer; FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
 #   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
@@ -29,7 +29,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page screenshots test test-locks test-programs test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs azurite node chromium
+.PHONY: demo page screenshots test test-locks test-programs test-others test-failovers test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs azurite node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -45,36 +45,38 @@ screenshots: redis-server node chromium
 	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
-# Tests mostly wait. So several run at once on each core: of locks, of the two programs, and of all others.
-# The tests of the model of Redlock compute. They run in the time that these leave.
+# Tests mostly wait. So several run at once on each core: of locks, of the two programs, of failovers, and of
+# all others. The tests of the model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
 # more there.
-test: redis-server etcd zookeeper openssl curl postgresql pgbouncer mariadb sqlite3 prometheus strace systemd python seaweedfs node chromium
+test: redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus strace systemd python seaweedfs node chromium
 	cargo test $(SERVICES) --no-run
 	cargo test --package redlock-model --no-run
 	free=$$(df --output=avail /dev/shm 2> /dev/null | tail -n 1); \
-	if [ "$${free:-0}" -ge $$((5 * $(CORES) * 524288)) ] && \
+	if [ "$${free:-0}" -ge $$(((4 * $(CORES) + 3) * 524288)) ] && \
 			! grep -q ' /dev/shm .*noexec' /proc/mounts; then \
 		export TMPDIR=$$(mktemp -d /dev/shm/fenced-tests-XXXXXX); \
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
 		chmod 755 "$$TMPDIR"; \
 	fi; \
-	$(MAKE) --jobs=4 test-locks test-programs test-others test-model
+	$(MAKE) --jobs=5 test-locks test-programs test-others test-failovers test-model
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # All select the same packages, because these decide with which features a library is built.
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
 # Tests of locks, and of the whole system, wait most of their time. With more of the others at once, answers
-# come too late on a slow machine.
+# come too late on a slow machine. A cluster whose members get no processor for some seconds fails over by
+# itself, so only one runs.
 test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES) + 1)))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-others: export RUST_TEST_THREADS = $(CORES)
+test-failovers: export RUST_TEST_THREADS = 1
 
 # Only targets of this stream and the next begin with an l or an s. The whole system is here, so that all
-# three end at about the same time.
+# four end at about the same time.
 test-locks:
 	cargo test $(SERVICES) --test locks --test logs --test spans --test system -- $(SKIPPED)
 
@@ -84,6 +86,9 @@ test-programs:
 test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!ls]*' -- $(SKIPPED) && \
 		cargo test $(SERVICES) --doc)
+
+test-failovers:
+	@$(call print_at_end,cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --skip $(AT_LENGTH))
 
 SKIPPED = --skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS)
 
@@ -121,14 +126,14 @@ TERRAFORM := terraform_command
 terraform:
 	cargo test --package storage-server --test server $(TERRAFORM)
 
-# A cluster fails over by itself if it gets no processor for some seconds, as beside other tests.
 FAILOVERS := patroni
 failovers: patroni redis-server node
 	cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --test-threads 1
 
 # What takes minutes has these words in its name.
 AT_LENGTH := at_length
-at-length: object-storage failovers
+at-length: seaweedfs s3s-fs azurite patroni
+	cargo test $(SERVICES) --test main $(AT_LENGTH) -- --test-threads 1
 	cargo test --package redlock-model $(AT_LENGTH)
 
 object-storage: seaweedfs s3s-fs azurite

@@ -7,7 +7,7 @@ mod doctor;
 mod hammer;
 #[cfg(target_os = "linux")]
 mod own;
-mod patroni;
+mod patroni_at_length;
 #[cfg(target_os = "linux")]
 mod power_loss;
 mod replay;

@@ -1,4 +1,4 @@
-//! Servers over a PostgreSQL that fails over by itself. `make failovers` runs these tests.
+//! Servers over a PostgreSQL that fails over by itself.
 
 use std::time::Duration;
 

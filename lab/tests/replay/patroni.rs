@@ -1,4 +1,4 @@
-//! A PostgreSQL that fails over beneath the storage. `make failovers` runs these tests.
+//! A PostgreSQL that fails over beneath the storage.
 
 use std::env;
 

@@ -1,4 +1,4 @@
-//! Storage servers under the hammer while their PostgreSQL fails over. `make failovers` runs these tests.
+//! Storage servers under the hammer while their PostgreSQL fails over. `make at-length` runs these tests.
 
 use std::time::{Duration, Instant};
 
