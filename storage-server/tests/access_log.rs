@@ -6,7 +6,7 @@ use testbed::{StorageServer, wait::until};
 use crate::{
     access::Guarded,
     database::{Database, get},
-    logs::PATIENCE,
+    logs::{PATIENCE, stop_and_read_log},
     rate_limit,
     wire::{self, Answer},
 };
@@ -18,9 +18,12 @@ async fn with_ids(server: &StorageServer, method: &str, path: &str, ids: &[&str]
     wire::request(server.url(), method, path, &ids, "").await
 }
 
-/// The lines of a log in JSON.
+/// The lines of a log in JSON that are whole by now.
 fn lines(server: &StorageServer) -> Vec<Value> {
-    let log = server.log().unwrap();
+    parsed(&server.log().unwrap())
+}
+
+fn parsed(log: &str) -> Vec<Value> {
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
     whole.lines().map(parse).collect()
@@ -149,7 +152,8 @@ async fn lines_of_a_request_have_its_id() {
     until(PATIENCE, || Ok(accepted().is_some())).await.unwrap();
     assert_eq!(accepted().unwrap()["span"]["request_id"], "stale");
     // The control: without the option, there is no line for each request.
-    assert!(lines(&server).iter().all(|line| line["target"] != "access"));
+    let log = stop_and_read_log(server).await;
+    assert!(parsed(&log).iter().all(|line| line["target"] != "access"), "{log}");
 }
 
 #[tokio::test]

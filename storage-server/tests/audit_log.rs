@@ -6,14 +6,12 @@ mod refusals;
 
 use std::{fs, path::Path};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use testbed::{StorageServer, wait::until};
 
 use crate::{
-    connections::is_logged,
     database::{Database, offer},
-    logs::PATIENCE,
+    logs::{PATIENCE, is_logged},
 };
 
 /// The lines that are whole by now.
@@ -32,12 +30,6 @@ async fn line(path: &Path, id: &str) -> Value {
 
 async fn serve(database: &Database, audit_log: &Path, arguments: &[&str]) -> StorageServer {
     database.serve(&[&["--audit-log", audit_log.to_str().unwrap()], arguments].concat()).await
-}
-
-/// Stops the server, so that all lines are written.
-async fn stop(mut server: StorageServer) {
-    server.process().signal(Signal::TERM).unwrap();
-    assert!(server.process().exit(PATIENCE).await.unwrap().success());
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@ use std::fs;
 use serde_json::{Value, json};
 use testbed::wait::until;
 
-use crate::{access::Guarded, connections::is_logged, logs::PATIENCE};
+use crate::{
+    access::Guarded,
+    logs::{PATIENCE, is_logged},
+};
 
 const READ: [&str; 4] = ["--prefix", "", "--allow", "read"];
 

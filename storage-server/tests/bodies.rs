@@ -11,7 +11,8 @@ use tokio::{
     time::{interval, sleep},
 };
 
-use crate::connections::{is_logged, read_answer, read_to_end, sending};
+use crate::connections::{read_answer, read_to_end, sending};
+use crate::logs::is_logged;
 use crate::programs::storage_server;
 use crate::wire;
 

@@ -14,10 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
-use testbed::{
-    StorageServer,
-    wait::{until, until_async},
-};
+use testbed::{StorageServer, wait::until_async};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -89,19 +86,6 @@ pub(crate) async fn read_to_end(connection: &mut TcpStream) -> (usize, Duration)
     };
     timeout(CLOSED_WITHIN, to_end).await.expect("the connection was not closed");
     (read, begun.elapsed())
-}
-
-/// Refusals are logged every few seconds.
-pub(crate) async fn is_logged(server: &StorageServer, line: &str) {
-    let logged = until(PATIENCE, || Ok(server.log()?.contains(line))).await;
-    assert!(logged.is_ok(), "{:?}", server.log());
-}
-
-/// Stops the server, so that it writes the rest of its log, and returns the log.
-pub(crate) async fn whole_log(mut server: StorageServer) -> String {
-    server.process().signal(Signal::TERM).unwrap();
-    assert!(server.process().exit(PATIENCE).await.unwrap().success());
-    server.log().unwrap()
 }
 
 async fn http2_client(url: &str) -> http2::SendRequest<Full<Bytes>> {

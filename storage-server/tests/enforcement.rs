@@ -1,7 +1,7 @@
 //! The modes in which the server refuses nothing.
 
 use crate::{
-    connections::{is_logged, whole_log},
+    logs::{is_logged, stop_and_read_log},
     on_both_databases::on_all_stores,
     world::World,
 };
@@ -16,7 +16,7 @@ async fn report_accepts_and_logs_what_it_would_refuse() {
     {
         is_logged(&world.server, part).await;
     }
-    let log = world.server.log().unwrap();
+    let log = stop_and_read_log(world.server).await;
     assert!(!log.contains("a-holder-that-nobody-may-see"), "{log}");
 }
 
@@ -24,7 +24,7 @@ on_all_stores!(super::OFF => off_accepts_and_says_nothing,);
 
 async fn off_accepts_and_says_nothing(world: World) {
     accepts_everything(&world).await;
-    let log = whole_log(world.server).await;
+    let log = stop_and_read_log(world.server).await;
     assert!(!log.contains("accepted"), "{log}");
 }
 

@@ -2,7 +2,7 @@
 
 use testbed::{Authority, Certificate, StorageServer};
 
-use crate::{access::Guarded, connections::whole_log, programs::storage_server};
+use crate::{access::Guarded, logs::stop_and_read_log, programs::storage_server};
 
 const ALL_ADDRESSES: &str = "0.0.0.0:0";
 
@@ -41,8 +41,9 @@ async fn server_without_tls_or_authentication_listens_on_loopback_only() {
         let program = storage_server();
         let server = StorageServer::start_listening(&program, ALL_ADDRESSES, &arguments);
         let server = server.await.unwrap();
-        let has_warned = whole_log(server).await.contains("other machines can reach");
-        assert_eq!(has_warned, options == insecure, "{options:?}");
+        let log = stop_and_read_log(server).await;
+        let has_warned = log.contains("other machines can reach");
+        assert_eq!(has_warned, options == insecure, "{options:?}: {log}");
     }
 }
 
@@ -58,6 +59,7 @@ async fn metrics_without_tls_are_on_loopback_only() {
     // The control.
     let insecure = ["--metrics-listen", ALL_ADDRESSES, "--insecure"];
     let server = guarded.database.serve(&insecure).await;
-    assert!(whole_log(server).await.contains("without --tls-cert and --tls-key"));
+    let log = stop_and_read_log(server).await;
+    assert!(log.contains("without --tls-cert and --tls-key"), "{log}");
     guarded.database.run(&[&insecure[..], &["--check"]].concat()).await.printed();
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{access::Guarded, connections::is_logged, wire};
+use crate::{access::Guarded, logs::is_logged, wire};
 
 /// Whether a text says why the database can't be used: a read fails, or a transaction.
 fn has_reason(text: &str) -> bool {

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     bodies::{self, ROOM_FOR_ONE},
-    connections::is_logged,
+    logs::is_logged,
     programs::storage_server,
     wire::{self, Answer},
 };

@@ -2,8 +2,9 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
-use testbed::process::Process;
+use testbed::{StorageServer, process::Process, wait::until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -13,6 +14,26 @@ use crate::programs::STORAGE_SERVER;
 use crate::wire;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until the log has this text. The server writes its log beside its answers, and some lines only
+/// every few seconds.
+pub(crate) async fn is_logged(server: &StorageServer, text: &str) {
+    let logged = until(PATIENCE, || Ok(server.log()?.contains(text))).await;
+    assert!(logged.is_ok(), "{:?}", server.log());
+}
+
+pub(crate) async fn stop(server: &mut StorageServer) {
+    server.process().signal(Signal::TERM).unwrap();
+    assert!(server.process().exit(PATIENCE).await.unwrap().success());
+}
+
+/// Stops the server, and returns its whole log.
+pub(crate) async fn stop_and_read_log(mut server: StorageServer) -> String {
+    stop(&mut server).await;
+    let log = server.log().unwrap();
+    assert!(log.contains("draining"), "it ends too early: {log}");
+    log
+}
 
 /// Starts a server that logs each stale write. This script of the shell reads its stderr.
 async fn logging_to(reader: &str, folder: &Path, arguments: &[&str]) -> (Process, String) {

@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use crate::{
     access::{Guarded, ask},
-    connections::{is_logged, sending},
+    connections::sending,
     database::{Database, get, offer},
+    logs::is_logged,
     readiness::until_ready,
     wire,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use testbed::{Postgres, PostgresReplica, StorageServer, wait::until_async};
 
 use crate::{
-    connections::is_logged,
     database::{Database, get, offer, on_empty_databases},
+    logs::is_logged,
     programs::storage_server,
     wire::{self, Answer},
 };

@@ -21,7 +21,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::programs::{STORAGE_SERVER, storage_server};
+use crate::{
+    logs::stop,
+    programs::{STORAGE_SERVER, storage_server},
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const RESTARTS: usize = 3;
@@ -114,11 +117,6 @@ async fn request(
         Ok((!answer.contains("connection: close")).then_some(stream))
     };
     timeout(PATIENCE, exchange).await?
-}
-
-async fn stop(server: &mut StorageServer) {
-    server.process().signal(Signal::TERM).unwrap();
-    assert!(server.process().exit(PATIENCE).await.unwrap().success());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
 
-use crate::connections::whole_log;
+use crate::logs::stop_and_read_log;
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire::{self, Answer};
 
@@ -89,7 +89,9 @@ async fn missing_file_is_created_with_a_warning_unless_that_is_forbidden() {
 
     let created = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
     let warning = "the file did not exist";
-    assert!(whole_log(created).await.contains(warning));
+    let log = stop_and_read_log(created).await;
+    assert!(log.contains(warning), "{log}");
     let opened = StorageServer::start_on(&storage_server(), &url, &["--no-create"]).await.unwrap();
-    assert!(!whole_log(opened).await.contains(warning));
+    let log = stop_and_read_log(opened).await;
+    assert!(!log.contains(warning), "{log}");
 }

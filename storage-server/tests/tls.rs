@@ -28,7 +28,8 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    connections::{OPEN_FOR, is_logged, read_to_end},
+    connections::{OPEN_FOR, read_to_end},
+    logs::is_logged,
     programs::storage_server,
     wire::{self, Answer},
 };

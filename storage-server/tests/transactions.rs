@@ -8,8 +8,8 @@ use testbed::StorageServer;
 
 use crate::{
     access::Guarded,
-    connections::is_logged,
     database::{get, offer},
+    logs::is_logged,
     wire::{self, Answer},
     world::World,
 };

@@ -119,7 +119,7 @@ async fn list_leaves_unreadable_rows_out(database: Database) {
         }
         assert_eq!(listed, names, "limit {limit}");
     }
-    crate::connections::is_logged(&server, "left out of a list").await;
+    crate::logs::is_logged(&server, "left out of a list").await;
 }
 
 async fn unreadable_row_is_repaired_by_fence_set(database: Database) {

@@ -6,7 +6,7 @@ use serde_json::json;
 use testbed::{StorageServer, wait::until_async};
 
 use super::{Guarded, IN_FORCE, ask};
-use crate::connections::is_logged;
+use crate::logs::is_logged;
 
 async fn is_known(server: &StorageServer, bearer: &str) -> bool {
     ask(server, bearer, "GET", "/v1/fences/orders/none", None).await.status != 401

@@ -15,9 +15,8 @@ use testbed::{
 
 use super::{line, lines, serve};
 use crate::{
-    connections::is_logged,
     database::{Database, get, offer},
-    logs::PATIENCE,
+    logs::{PATIENCE, is_logged},
     wire,
 };
 

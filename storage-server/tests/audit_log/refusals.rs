@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use testbed::wait::{until, until_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{line, lines, serve, stop};
+use super::{line, lines, serve};
 use crate::{
     access::{Guarded, ask},
     database::{Database, offer},
-    logs::PATIENCE,
+    logs::{PATIENCE, stop},
     wire,
 };
 
@@ -22,7 +22,7 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     let operator = guarded.identity("operator", &["--prefix", "", "--allow", "operate"]).await;
     let (audit_log, auth_file) = (guarded.database.file("audit.jsonl"), guarded.auth_file());
     let limits = ["--auth-file", auth_file.to_str().unwrap(), "--max-value-bytes", "20"];
-    let server = serve(&guarded.database, &audit_log, &limits).await;
+    let mut server = serve(&guarded.database, &audit_log, &limits).await;
     let request = async |id, method, path, bearer: &str, further: &[(&str, &str)], value| {
         let authorization = format!("Bearer {bearer}");
         let mut headers = vec![
@@ -107,7 +107,7 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     assert_eq!((&seen["event"], &seen["identity"]), (&json!("operation"), &json!("operator")));
     assert_eq!(line(&audit_log, "not-seen").await["event"], "refusal");
 
-    stop(server).await;
+    stop(&mut server).await;
     let all: BTreeSet<_> =
         lines(&audit_log).iter().map(|line| line["request_id"].to_string()).collect();
     assert_eq!(all.len(), ids.len() + 3, "{all:?}");
@@ -157,7 +157,7 @@ async fn lines_of_one_client_are_limited_and_the_rest_is_counted() {
     const REFUSED: usize = 2_000;
     let database = Database::sqlite();
     let audit_log = database.file("audit.jsonl");
-    let server = serve(&database, &audit_log, &[]).await;
+    let mut server = serve(&database, &audit_log, &[]).await;
     let one = "PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\n";
     let requests = format!("{one}\r\n").repeat(REFUSED - 1) + one + "Connection: close\r\n\r\n";
     let mut connection = wire::connect(server.url()).await;
@@ -166,7 +166,7 @@ async fn lines_of_one_client_are_limited_and_the_rest_is_counted() {
     let sent = sender.write_all(requests.as_bytes());
     tokio::try_join!(sent, answers.read_to_string(&mut received)).unwrap();
     assert_eq!(received.matches("HTTP/1.1 428").count(), REFUSED);
-    stop(server).await;
+    stop(&mut server).await;
     let lines = lines(&audit_log);
     let refusals = lines.iter().filter(|line| line["event"] == "refusal").count();
     let left_out = lines.iter().filter(|line| line["event"] == "left-out");

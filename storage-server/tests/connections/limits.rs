@@ -5,8 +5,9 @@ use hyper::Request;
 use testbed::StorageServer;
 
 #[cfg(target_os = "linux")]
-use super::{LIVEZ, is_logged, read_answer, sending};
+use super::{LIVEZ, read_answer, sending};
 use super::{http2_client, http2_request};
+use crate::logs::is_logged;
 use crate::programs::storage_server;
 use crate::wire;
 

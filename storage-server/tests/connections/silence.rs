@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use super::{
-    CLOSED_WITHIN, LIVEZ, OPEN_FOR, http2_client, http2_request, is_logged, read_answer,
-    read_to_end, sending,
+    CLOSED_WITHIN, LIVEZ, OPEN_FOR, http2_client, http2_request, read_answer, read_to_end, sending,
 };
+use crate::logs::is_logged;
 use crate::programs::storage_server;
 use crate::wire;
 

@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use testbed::{StorageServer, wait::until_async};
 
 use super::{PATIENCE, STATE, info, lock, lock_after_expiry, send, state, token, unlock, upload};
-use crate::{
-    connections::is_logged, database::get, on_both_databases::on_all_stores, world::World,
-};
+use crate::{database::get, logs::is_logged, on_both_databases::on_all_stores, world::World};
 
 /// The resource that keeps its lock.
 const LOCK: &str = "/v1/resources/terraform-lock/net";

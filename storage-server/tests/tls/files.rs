@@ -15,7 +15,7 @@ use testbed::{Authority, Certificate, wait::until_async};
 use tokio::io::AsyncWriteExt;
 
 use super::{Client, PATIENCE, is_rejected, options};
-use crate::{access::IN_FORCE, connections::is_logged, database::Database, metrics::value, wire};
+use crate::{access::IN_FORCE, database::Database, logs::is_logged, metrics::value, wire};
 
 const LIVEZ: &[u8] = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 

@@ -10,7 +10,7 @@ use testbed::Authority;
 use tokio::io::AsyncWriteExt;
 
 use super::{Client, options};
-use crate::{connections::is_logged, database::Database, metrics::value, wire};
+use crate::{database::Database, logs::is_logged, metrics::value, wire};
 
 #[tokio::test]
 async fn metric_has_the_expiry_of_the_certificate() {
