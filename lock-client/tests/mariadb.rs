@@ -69,7 +69,7 @@ async fn token_grows_over_release_and_expiry() {
     let (server, client) = locked().await;
     sql::tokens_grow(&client).await.unwrap();
     break_it(&server, "set present_token = present_token + 1;", "").await;
-    sql::tokens_grow(&client).await.unwrap_err();
+    sql::tokens_do_not_grow(&client).await;
 }
 
 #[tokio::test]
@@ -93,9 +93,9 @@ async fn token_grows_over_a_crash() {
 #[tokio::test]
 async fn token_grows_over_the_loss_of_the_table() {
     let (server, client) = locked().await;
-    let first = granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
+    let first = granted(&client, "r", &Holder::random(), 600_000).await.unwrap().0;
     connect(&server).await.execute("truncate fenced_lock").await.unwrap();
-    let second = granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
+    let second = granted(&client, "r", &Holder::random(), 600_000).await.unwrap().0;
     assert!(second > first);
 }
 

@@ -80,10 +80,10 @@ async fn token_grows_over_a_crash_though_commits_are_asynchronous() {
 #[tokio::test]
 async fn token_grows_over_the_loss_of_the_table() {
     let (server, client) = locked().await;
-    let first = sql::granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
+    let first = sql::granted(&client, "r", &Holder::random(), 600_000).await.unwrap().0;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute("truncate fenced_lock.lock").await.unwrap();
-    let second = sql::granted(&client, "r", &Holder::random(), 1_000).await.unwrap().0;
+    let second = sql::granted(&client, "r", &Holder::random(), 600_000).await.unwrap().0;
     assert!(second > first);
 }
 

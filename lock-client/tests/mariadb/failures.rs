@@ -21,7 +21,7 @@ use crate::{
 #[tokio::test]
 async fn paused_database_is_unavailable_in_time() {
     let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let client = client.answer_within(Duration::from_millis(500));
     server.pause().await.unwrap();
     for client in [&client, &MariaDb::open(&server.url()).unwrap()] {
@@ -31,7 +31,7 @@ async fn paused_database_is_unavailable_in_time() {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
     server.resume().unwrap();
-    granted(&client, "another", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "another", &Holder::random(), 600_000).await.unwrap();
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn is_waiting_for_a_row(server: &testbed::MariaDb) -> anyhow::Result<bool>
 #[tokio::test]
 async fn altered_table_leaves_no_sessions_behind() {
     let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut other = connect(&server).await;
     other.execute("lock tables fenced_lock write").await.unwrap();
     for _ in 0..4 {
@@ -121,5 +121,5 @@ async fn altered_table_leaves_no_sessions_behind() {
     };
     until_async(Duration::from_secs(10), gave_up).await.unwrap();
     other.execute("unlock tables").await.unwrap();
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "another", &Holder::random(), 600_000).await.unwrap();
 }

@@ -52,7 +52,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     let verifying = format!("mariadb://root@{}/test?ssl-mode=VERIFY_IDENTITY", proxy.address());
     let trusting = format!("{verifying}&ssl-ca={}", server.ca_file().display());
     let client = patient(&trusting);
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let reason = rejected(&verifying).await;
     assert!(reason.contains("encrypted connection failed"), "{reason}");
     assert!(reason.contains("UnknownIssuer"), "{reason}");
@@ -61,7 +61,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     administrator.execute("grant all on *.* to locker@localhost").await.unwrap();
     let [trusting, plain] = [&trusting, &trusting.replace("VERIFY_IDENTITY", "DISABLED")]
         .map(|url| url.replace("//root@", "//locker@"));
-    granted(&patient(&trusting), "r2", &Holder::random(), 1_000).await.unwrap();
+    granted(&patient(&trusting), "r2", &Holder::random(), 600_000).await.unwrap();
     assert!(rejected(&plain).await.contains("Access denied"));
 }
 

@@ -60,7 +60,7 @@ async fn missing_schema_is_rejected_with_a_hint() {
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     install(&mut connection).await.unwrap();
     install(&mut connection).await.unwrap();
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn wrong_password_is_rejected() {
 #[tokio::test]
 async fn paused_database_is_unavailable_in_time() {
     let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let client = client.answer_within(AT_ONCE);
     let unconnected = Postgres::open(&server.url()).unwrap().answer_within(AT_ONCE);
     server.pause().await.unwrap();
@@ -154,7 +154,7 @@ async fn paused_database_is_unavailable_in_time() {
 #[tokio::test]
 async fn attempt_that_a_paused_database_carries_out_late_is_undone() {
     let (server, client) = locked().await;
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let locks = Locks::new(client.clone().answer_within(AT_ONCE));
     locks.status(&name("late")).await.unwrap();
     server.pause().await.unwrap();
@@ -224,8 +224,8 @@ async fn stuck_commits_leave_few_sessions_behind() {
     assert!((1..=8).contains(&stuck), "{stuck} sessions wait for a commit");
     connection.execute("alter system reset synchronous_standby_names").await.unwrap();
     connection.execute("select pg_reload_conf()").await.unwrap();
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
-    granted(&impatient.answer_within(SOON), "r2", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    granted(&impatient.answer_within(SOON), "r2", &Holder::random(), 600_000).await.unwrap();
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
     // The server may carry it out after all, even after its release. Then it expires.
     let undone = async || Ok(client.release(&lock, &other, None).await.is_ok());
     until_async(SOON, undone).await.unwrap();
-    let is_granted = async || Ok(granted(&client, "r", &Holder::random(), 10).await.is_ok());
+    let is_granted = async || Ok(granted(&client, "r", &Holder::random(), 1_000).await.is_ok());
     until_async(SOON, is_granted).await.unwrap();
 }
 

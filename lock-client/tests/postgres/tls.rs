@@ -26,7 +26,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     let verifying = format!("{url}?sslmode=verify-full");
     let trusting = format!("{verifying}&sslrootcert={}", server.ca_file().display());
     let client = patient(&trusting);
-    granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let encrypted = "select count(*) from pg_stat_ssl where ssl";
     let encrypted: i64 = sqlx::query_scalar(encrypted).fetch_one(&mut observer).await.unwrap();
     assert!(encrypted > 0);
