@@ -15,8 +15,8 @@
 #                answers with its OpenAPI document
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
-#   make at-length  runs the tests that take minutes: the hammer on object storage and during failovers, and
-#                the models of Redlock that have the most states
+#   make at-length  runs the tests that take minutes: object-storage, the hammer during failovers, further
+#                failovers, and the models of Redlock that have the most states
 #   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients and
 #                under its hammer; FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
 #   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
@@ -45,8 +45,8 @@ screenshots: redis-server node chromium
 	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
-# Tests mostly wait. So several run at once on each core: of locks, of the two programs, of failovers, and of
-# all others. The tests of the model of Redlock compute. They run in the time that these leave.
+# Tests mostly wait, so several run at once on each core, in four streams: locks, the two programs,
+# failovers, and all others. The tests of the model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
@@ -68,15 +68,15 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
 # Tests of locks, and of the whole system, wait most of their time. With more of the others at once, answers
-# come too late on a slow machine. A cluster whose members get no processor for some seconds fails over by
-# itself, so only one runs.
+# come too late on a slow machine. Of the clusters that fail over, one runs at a time, because members that
+# get no processor for some seconds fail over by themselves.
 test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES) + 1)))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-others: export RUST_TEST_THREADS = $(CORES)
 test-failovers: export RUST_TEST_THREADS = 1
 
-# Only targets of this stream and the next begin with an l or an s. The whole system is here, so that all
-# four end at about the same time.
+# test-others runs all targets that don't begin with an l, an s or a t: the other streams name those. The
+# whole system is here, and the testbed beside the failovers, so that all end at about the same time.
 test-locks:
 	cargo test $(SERVICES) --test locks --test logs --test spans --test system -- $(SKIPPED)
 
@@ -84,11 +84,12 @@ test-programs:
 	@$(call print_at_end,cargo test $(SERVICES) --test lock-commands --test server -- $(SKIPPED))
 
 test-others:
-	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!ls]*' -- $(SKIPPED) && \
+	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!lst]*' -- $(SKIPPED) && \
 		cargo test $(SERVICES) --doc)
 
 test-failovers:
-	@$(call print_at_end,cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --skip $(AT_LENGTH))
+	@$(call print_at_end,cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --skip $(AT_LENGTH) && \
+		cargo test $(SERVICES) --test testbed -- --skip $(AT_LENGTH))
 
 SKIPPED = --skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS)
 
@@ -128,12 +129,12 @@ terraform:
 
 FAILOVERS := patroni
 failovers: patroni redis-server node
-	cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --test-threads 1
+	cargo test $(SERVICES) --test main --test server --test testbed $(FAILOVERS) -- --test-threads 1
 
 # What takes minutes has these words in its name.
 AT_LENGTH := at_length
-at-length: seaweedfs s3s-fs azurite patroni
-	cargo test $(SERVICES) --test main $(AT_LENGTH) -- --test-threads 1
+at-length: object-storage patroni
+	cargo test $(SERVICES) --test main --test testbed $(AT_LENGTH) -- --skip object_storage --test-threads 1
 	cargo test --package redlock-model $(AT_LENGTH)
 
 object-storage: seaweedfs s3s-fs azurite
@@ -237,18 +238,22 @@ postgresql:
 # The tests start their own. Debian's package would start a service: its unit is masked, and stays so. The
 # packages that it recommends are not needed. Homebrew has none.
 patroni: postgresql etcd
-	@command -v patroni > /dev/null && patroni_python=$$(sed -n '1s/^#!//p' "$$(command -v patroni)") && \
-	$$patroni_python -c 'import patroni.dcs.etcd3, patroni.psycopg' 2> /dev/null || { \
-		if ! command -v apt-get > /dev/null; then \
-			echo "please install Patroni yourself, such as by pip: patroni[etcd3,psycopg3]" >&2; exit 1; \
-		fi; \
+	@patroni=$$(command -v patroni || echo target/patroni/bin/patroni); \
+	patroni_python=$$(sed -n '1s/^#!//p' "$$patroni" 2> /dev/null) && test -n "$$patroni_python" && \
+	$$patroni_python -c 'import patroni.dcs.etcd3, patroni.psycopg' 2> /dev/null || \
+	if ! command -v apt-get > /dev/null; then \
+		echo "about to install Patroni into target/patroni"; \
+		python3 -m venv --clear target/patroni && \
+		target/patroni/bin/pip install --quiet --disable-pip-version-check \
+			'patroni[etcd3]>=4,<5' 'psycopg[binary]>=3.1,<4'; \
+	else \
 		if command -v systemctl > /dev/null; then \
 			echo "about to mask patroni.service, so that installing patroni starts no service"; \
 			run=; if [ "$$(id -u)" != 0 ]; then run=sudo; fi; \
 			$$run systemctl mask patroni.service || exit 1; \
 		fi; \
 		$(call install,--no-install-recommends patroni python3-etcd python3-psycopg2,patroni); \
-	}
+	fi
 
 pgbouncer:
 	@PATH="$$PATH:/usr/sbin"; command -v pgbouncer > /dev/null || { $(call install,pgbouncer,pgbouncer); }

@@ -19,7 +19,6 @@ use crate::{
     postgres::{PACKAGE as POSTGRES, make_cluster},
     process::Process,
     user::User,
-    wait::until,
 };
 
 const MEMBERS: usize = 3;
@@ -103,12 +102,7 @@ impl Patroni {
         for number in 0..MEMBERS {
             self.members[number].launch()?;
         }
-        self.in_step(MEMBERS - 1).await?;
-        // A standby asks its primary for the timeline. If the two are cut off from each other before it
-        // answers, the standby's Patroni waits for ever, and takes part in no election.
-        let has_asked = |member: &&Member| member.log().contains("primary_timeline=");
-        let have_asked = || self.members.iter().filter(has_asked).count() >= MEMBERS - 1;
-        until(TIMEOUT, || Ok(have_asked())).await
+        self.in_step(MEMBERS - 1).await
     }
 
     fn found_a_port_taken(&self) -> bool {
@@ -171,8 +165,10 @@ impl Patroni {
         Ok(timeout(ANSWER_TIMEOUT, asking).await??)
     }
 
-    /// Waits until this many standbys stream from the primary: if replication is synchronous, until
-    /// Patroni would promote one of them.
+    /// Waits until this many standbys stream from the primary, and their Patronis no longer ask it
+    /// anything: one that is cut off from the primary before it is answered waits for ever, and takes
+    /// part in no election. If replication is synchronous, waits also until Patroni would promote one of
+    /// them.
     ///
     /// # Errors
     /// If fewer do within two minutes.
@@ -207,7 +203,9 @@ impl Patroni {
                     && self.value_at("sync").await?.contains(r#""sync_standby":"member-"#)
             }
         };
-        Ok(usize::try_from(streaming)? >= standbys && may_be_promoted)
+        let leader = member::name(primary);
+        let quiet = self.members.iter().filter(|member| member.follows_quietly(&leader)).count();
+        Ok(usize::try_from(streaming)? >= standbys && quiet >= standbys && may_be_promoted)
     }
 
     /// Cuts a member off. Both ends of its connections stay open, and receive nothing.

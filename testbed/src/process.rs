@@ -60,10 +60,13 @@ impl Process {
             command.uid(uid).gid(gid);
         }
         let stderr = folder.join(format!("{name}.stderr"));
+        // A child of an earlier process of this name may still write there.
+        let log = File::options().create(true).append(true).open(&stderr)?;
+        log.set_len(0)?;
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(File::create(&stderr)?)
+            .stderr(log)
             .spawn()
             .with_context(|| format!("can't start {name}"))?;
         let stdout = child.stdout.take().expect("it is piped");

@@ -21,6 +21,8 @@ use crate::{
     wait::until,
 };
 
+/// Where `make patroni` puts the program if no package of the system has it.
+const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/patroni/bin");
 const PACKAGE: &str = "the packages patroni, python3-etcd and python3-psycopg2";
 
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Member {
     pub(super) fn launch(&mut self) -> anyhow::Result<()> {
         let file = self.folder.join("patroni.yml");
         fs::write(&file, self.settings()?)?;
-        let mut command = Command::new(installed("patroni", &[], PACKAGE)?);
+        let mut command = Command::new(installed("patroni", &[PROGRAMS.into()], PACKAGE)?);
         command.arg(file).current_dir(&self.folder);
         let agent = Process::spawn_as(self.user, &self.name, &command, &self.folder)?;
         self.agent = Some(agent);
@@ -164,6 +166,15 @@ impl Member {
     /// Returns what Patroni and PostgreSQL have logged since the last start.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.join(format!("{}.stderr", self.name))).unwrap_or_default()
+    }
+
+    /// Whether its Patroni follows this leader, and is done with asking it. It asks for the leader's timeline
+    /// when it starts, when it has another leader, and again until it is answered. In its log, that begins
+    /// with `Local timeline`, and two rounds without it end that.
+    pub(super) fn follows_quietly(&self, leader: &str) -> bool {
+        let log = self.log();
+        let rounds = log.rsplit("Local timeline=").next().unwrap_or_default();
+        rounds.matches(&format!("a secondary, and following a leader ({leader})")).count() >= 2
     }
 
     pub(super) fn end_of_log(&self) -> String {
