@@ -29,7 +29,7 @@
 
 POSTGRES_AT_LEAST := 15
 
-.PHONY: demo page screenshots test test-locks test-programs test-others test-failovers test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs azurite node chromium
+.PHONY: demo page screenshots test test-locks test-programs test-lab test-others test-model check package seeds schemathesis terraform at-length failovers object-storage slow-clients slowhttptest bench model redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk strace systemd python seaweedfs s3s-fs azurite node chromium
 
 demo: redis-server
 	cargo build --workspace
@@ -45,8 +45,8 @@ screenshots: redis-server node chromium
 	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
 
-# Tests mostly wait, so several run at once on each core, in four streams: locks, the two programs,
-# failovers, and all others. The tests of the model of Redlock compute. They run in the time that these leave.
+# Tests mostly wait, so several run at once on each core, in four streams: locks, the two programs, the lab,
+# and all others. The tests of the model of Redlock compute. They run in the time that these leave.
 #
 # Their servers keep data in memory if the system has a folder with 512 MiB for each test that runs: new
 # databases are then made in a fraction of the time. Tests kill processes, not machines, and lose no
@@ -61,7 +61,7 @@ test: redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mari
 		trap 'rm -rf "$$TMPDIR"' EXIT INT TERM; \
 		chmod 755 "$$TMPDIR"; \
 	fi; \
-	$(MAKE) --jobs=5 test-locks test-programs test-others test-failovers test-model
+	$(MAKE) --jobs=5 test-locks test-programs test-lab test-others test-model
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # All select the same packages, because these decide with which features a library is built.
@@ -72,24 +72,24 @@ SERVICES := --workspace --exclude redlock-model --no-fail-fast
 # get no processor for some seconds fail over by themselves.
 test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES) + 1)))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
-test-others: export RUST_TEST_THREADS = $(CORES)
-test-failovers: export RUST_TEST_THREADS = 1
+test-lab: export RUST_TEST_THREADS = $(CORES)
+test-others: export RUST_TEST_THREADS = 1
 
-# test-others runs all targets that don't begin with an l, an s or a t: the other streams name those. The
-# whole system is here, and the testbed beside the failovers, so that all end at about the same time.
+# test-lab runs all targets that don't begin with an l, an s or a t: the other streams name those. The whole
+# system is here, and the fence beside the lab, so that all end at about the same time.
 test-locks:
 	cargo test $(SERVICES) --test locks --test logs --test spans --test system -- $(SKIPPED)
 
 test-programs:
 	@$(call print_at_end,cargo test $(SERVICES) --test lock-commands --test server -- $(SKIPPED))
 
-test-others:
-	@$(call print_at_end,cargo test $(SERVICES) --lib --bins --examples --test '[!lst]*' -- $(SKIPPED) && \
-		cargo test $(SERVICES) --doc)
+test-lab:
+	@$(call print_at_end,cargo test $(SERVICES) --test '[!lst]*' -- $(SKIPPED))
 
-test-failovers:
+test-others:
 	@$(call print_at_end,cargo test $(SERVICES) --test main --test server $(FAILOVERS) -- --skip $(AT_LENGTH) && \
-		cargo test $(SERVICES) --test testbed -- --skip $(AT_LENGTH))
+		cargo test $(SERVICES) --lib --bins --examples --test testbed -- --skip $(AT_LENGTH) && \
+		cargo test $(SERVICES) --doc)
 
 SKIPPED = --skip $(TERRAFORM) --skip $(FAILOVERS) --skip $(AT_LENGTH) --skip $(SCREENSHOTS)
 
@@ -134,7 +134,8 @@ failovers: patroni redis-server node
 # What takes minutes has these words in its name.
 AT_LENGTH := at_length
 at-length: object-storage patroni
-	cargo test $(SERVICES) --test main --test testbed $(AT_LENGTH) -- --skip object_storage --test-threads 1
+	cargo test $(SERVICES) --test main --test server --test testbed $(AT_LENGTH) -- \
+		--skip object_storage --test-threads 1
 	cargo test --package redlock-model $(AT_LENGTH)
 
 object-storage: seaweedfs s3s-fs azurite

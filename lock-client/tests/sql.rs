@@ -88,8 +88,8 @@ pub(crate) async fn tokens_grow(backend: &impl Backend) -> anyhow::Result<()> {
         let is_released = round % 2 == 0;
         let (holder, ttl_ms) = (Holder::random(), if is_released { 60_000 } else { 1_000 });
         let (token, ownership) = granted(backend, "tokens", &holder, ttl_ms).await?;
-        ensure!(ownership == Ownership { holder: holder.clone(), grant: token });
         ensure!(last < Some(token), "{token} follows {last:?}");
+        ensure!(ownership == Ownership { holder: holder.clone(), grant: token });
         last = Some(token);
         if is_released {
             backend.release(&name("tokens"), &holder, Some(token)).await?;

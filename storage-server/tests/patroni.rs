@@ -28,40 +28,6 @@ async fn writes(server: &StorageServer, token: u64) {
     until_async(LONG, is_written).await.unwrap();
 }
 
-/// Each side has a primary, and a server with clients of its own. The first of the two is the control.
-#[tokio::test]
-async fn old_token_is_accepted_beside_a_new_one_unless_standbys_are_required() {
-    let required = ["--require-sync-standby", "1"];
-    for (replication, arguments, expected) in [
-        (Replication::Asynchronous, &[][..], 200),
-        (Replication::StrictlySynchronous, &required[..], 503),
-    ] {
-        let mut cluster = Patroni::start(replication).await.unwrap();
-        let first = cluster.primary_among(&ALL).await.unwrap();
-        let old_side = serve(&cluster.socket_url(first), arguments).await;
-        let new_side = serve(&cluster.url_of_the_primary(), arguments).await;
-        writes(&old_side, 33).await;
-        // Nothing is left that could stop the old primary.
-        cluster.agent(first).unwrap().pause().await.unwrap();
-        for link in [Link::Etcd, Link::Members, Link::Clients] {
-            cluster.cut(first, link);
-        }
-        let others: Vec<_> = ALL.into_iter().filter(|&other| other != first).collect();
-        cluster.primary_among(&others).await.unwrap();
-        writes(&new_side, 34).await;
-        // One after another, because each may take as long as an answer of PostgreSQL.
-        let answers = [
-            offer(&old_side, "PUT", "/v1/fences/r", 33, "").await,
-            offer(&old_side, "GET", "/v1/resources/r", 33, "").await,
-            offer(&old_side, "PUT", "/v1/resources/r", 33, "late").await,
-        ];
-        for answer in answers {
-            assert_eq!(answer.status, expected, "{replication:?}: {answer:?}");
-        }
-        assert_eq!(get(&new_side, "/v1/fences/r").await.json()["token"], 34);
-    }
-}
-
 #[tokio::test]
 async fn doctor_finds_what_patroni_would_do() {
     for (replication, expected) in [
@@ -85,5 +51,43 @@ async fn doctor_finds_what_patroni_would_do() {
             .map(|finding| &finding["verdict"])
             .collect();
         assert_eq!(verdicts, [standbys], "{found:#}");
+    }
+}
+
+mod at_length {
+    use super::*;
+
+    /// Each side has a primary, and a server with clients of its own. The first of the two is the control.
+    #[tokio::test]
+    async fn old_token_is_accepted_beside_a_new_one_unless_standbys_are_required() {
+        let required = ["--require-sync-standby", "1"];
+        for (replication, arguments, expected) in [
+            (Replication::Asynchronous, &[][..], 200),
+            (Replication::StrictlySynchronous, &required[..], 503),
+        ] {
+            let mut cluster = Patroni::start(replication).await.unwrap();
+            let first = cluster.primary_among(&ALL).await.unwrap();
+            let old_side = serve(&cluster.socket_url(first), arguments).await;
+            let new_side = serve(&cluster.url_of_the_primary(), arguments).await;
+            writes(&old_side, 33).await;
+            // Nothing is left that could stop the old primary.
+            cluster.agent(first).unwrap().pause().await.unwrap();
+            for link in [Link::Etcd, Link::Members, Link::Clients] {
+                cluster.cut(first, link);
+            }
+            let others: Vec<_> = ALL.into_iter().filter(|&other| other != first).collect();
+            cluster.primary_among(&others).await.unwrap();
+            writes(&new_side, 34).await;
+            // One after another, because each may take as long as an answer of PostgreSQL.
+            let answers = [
+                offer(&old_side, "PUT", "/v1/fences/r", 33, "").await,
+                offer(&old_side, "GET", "/v1/resources/r", 33, "").await,
+                offer(&old_side, "PUT", "/v1/resources/r", 33, "late").await,
+            ];
+            for answer in answers {
+                assert_eq!(answer.status, expected, "{replication:?}: {answer:?}");
+            }
+            assert_eq!(get(&new_side, "/v1/fences/r").await.json()["token"], 34);
+        }
     }
 }
