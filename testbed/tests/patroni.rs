@@ -121,7 +121,7 @@ mod at_length {
         let (mut cluster, first) = start(Replication::Asynchronous).await;
         // PostgreSQL shuts down only once each standby has confirmed its last WAL, or was silent for
         // `wal_sender_timeout`, a minute by default. If that takes so long, Patroni 3.0.2 demotes in two
-        // threads, both start PostgreSQL, and it may lose track of the one that runs.
+        // threads, both start PostgreSQL, and it may lose track of the running process.
         for statement in ["alter system set wal_sender_timeout = '5s'", "select pg_reload_conf()"] {
             execute(&cluster.url(first), statement).await.unwrap();
         }
