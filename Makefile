@@ -68,8 +68,8 @@ CORES := $(shell getconf _NPROCESSORS_ONLN)
 SERVICES := --workspace --exclude redlock-model --no-fail-fast
 
 # Tests of locks, and of the whole system, wait most of their time. With more of the others at once, answers
-# come too late on a slow machine. Of the clusters that fail over, one runs at a time, because members that
-# get no processor for some seconds fail over by themselves.
+# come too late on a slow machine. Of the clusters that fail over, one runs at a time: it would fail over by
+# itself if its members got no processor for some seconds.
 test-locks: export RUST_TEST_THREADS = $(shell echo $$((2 * $(CORES) + 1)))
 test-programs: export RUST_TEST_THREADS = $(shell echo $$(($(CORES) + 1)))
 test-lab: export RUST_TEST_THREADS = $(CORES)

@@ -139,7 +139,7 @@ async fn half_sent_body_makes_room_for_others() {
     is_refused(half, "408 slow-body").await;
 }
 
-/// A request that needs no body may have one. Its client is told what was decided.
+/// A request that needs no body may have one. Its client gets the decision.
 #[tokio::test]
 async fn claim_with_a_large_body_is_answered() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();

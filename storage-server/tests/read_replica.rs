@@ -124,7 +124,7 @@ async fn primary_that_the_replica_shows_to_be_old_is_used_no_more() {
     let Cluster { primary: _primary, replica, server } = Cluster::start().await;
     replica.cut();
     replica.promote().await.unwrap();
-    // The control: nobody has told the server yet.
+    // The control: the server does not know this yet.
     assert_eq!(offer(&server, "PUT", VALUE, 34, "two").await.status, 200);
     assert_eq!(ask_at_least(&server, "GET", "1").await.text(), "one");
     assert_eq!(offer(&server, "PUT", VALUE, 35, "three").await.problem(), "503 unavailable");

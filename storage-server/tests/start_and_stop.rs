@@ -9,6 +9,7 @@ use testbed::{Postgres, StorageServer, process::Process};
 use tokio::io::AsyncWriteExt;
 
 use crate::database::{Database, offer};
+use crate::logs::stop;
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::readiness::until_ready;
 use crate::wire;
@@ -86,8 +87,7 @@ async fn stopped_server_leaves_everything_in_the_sqlite_file() {
             .unwrap();
     let headers = [("Fencing-Token", "34")];
     wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
-    server.process().signal(Signal::TERM).unwrap();
-    assert!(server.process().exit(Duration::from_secs(20)).await.unwrap().success());
+    stop(&mut server).await;
 
     let copy = folder.path().join("copy.db");
     std::fs::copy(&file, &copy).unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use testbed::wait::until_async;
@@ -12,7 +11,7 @@ use super::{line, lines, serve};
 use crate::{
     connections::{read_answer, sending},
     database::{Database, get, offer},
-    logs::PATIENCE,
+    logs::{PATIENCE, stop},
 };
 
 /// Its operation waits for the database.
@@ -59,11 +58,7 @@ async fn last_line_is_written_when_the_drain_times_out() {
             pace.tick().await;
         }
     };
-    let stop = async {
-        server.process().signal(Signal::TERM).unwrap();
-        assert!(server.process().exit(PATIENCE).await.unwrap().success());
-    };
-    tokio::join!(send, stop);
+    tokio::join!(send, stop(&mut server));
     let lines = lines(&audit_log);
     assert_eq!(lines.len(), 1, "{lines:?}");
     let slow = &lines[0];
