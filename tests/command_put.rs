@@ -145,11 +145,11 @@ async fn token_that_is_rejected_after_the_read_is_80() {
     let headers = [("Fencing-Token", "34")];
     crate::wire::request(storage.url(), "PUT", "/v1/resources/r", &headers, "newer").await;
     client.write_line("").unwrap();
-    let refused: Value = serde_json::from_str(&client.line(within).await.unwrap()).unwrap();
+    let rejected: Value = serde_json::from_str(&client.line(within).await.unwrap()).unwrap();
     let expected = json!({
-        "event": "refused", "token": 33, "highest_token": 34, "reason": "stale-token",
+        "event": "rejected", "token": 33, "highest_token": 34, "reason": "stale-token",
     });
-    assert_eq!(refused, expected);
+    assert_eq!(rejected, expected);
     client.write_line("").unwrap();
     assert_eq!(client.exit(within).await.unwrap().code(), Some(80));
 }

@@ -16,7 +16,7 @@ struct OverHttp(Storage);
 fn outcome<T>(answer: storage::Answer<T>) -> Answer {
     Ok(match answer {
         storage::Answer::Accepted(_) => Outcome::Accepted,
-        storage::Answer::Refused(refusal) => Outcome::Refused(refusal),
+        storage::Answer::Rejected(rejection) => Outcome::Rejected(rejection),
     })
 }
 

@@ -52,24 +52,24 @@ enum Ordering {
 /// The fate of the first client's write.
 #[derive(Debug, PartialEq, Eq)]
 enum Write {
-    Refused,
+    Rejected,
     Overwrote,
 }
 
 const TWO_HOLDERS: Then = Then::TwoHolders {
     token: Ordering::Higher,
-    with_the_fence: Write::Refused,
+    with_the_fence: Write::Rejected,
     without: Write::Overwrote,
 };
 
 /// The second holder continues with a higher token.
 const TWO_HOLDERS_OF_ONE_TOKEN: Then = Then::TwoHolders {
     token: Ordering::Same,
-    with_the_fence: Write::Refused,
+    with_the_fence: Write::Rejected,
     without: Write::Overwrote,
 };
 
-/// A storage without the fence, and one with it. In this order: a lease that was refused once is
+/// A storage without the fence, and one with it. In this order: a lease that was rejected once is
 /// over.
 struct Storages([StorageServer; 2]);
 
@@ -125,7 +125,7 @@ impl Storages {
             second.write(TEXT, "second").await.unwrap();
             writes.push(match first.write(TEXT, "first").await {
                 Ok(_) => Write::Overwrote,
-                Err(FencedError::Lost { refusal: Some(_), .. }) => Write::Refused,
+                Err(FencedError::Lost { rejection: Some(_), .. }) => Write::Rejected,
                 Err(error) => panic!("{error}"),
             });
         }

@@ -26,22 +26,22 @@ const ACCOUNTS: &str = "
 const PROTECT: &str = "select fence.protect('accounts', 'account_id')";
 
 #[tokio::test]
-async fn psql_writes_with_its_token_and_is_refused_with_an_older_one() {
+async fn psql_writes_with_its_token_and_is_rejected_with_an_older_one() {
     is_right_in_the_end(psql).await;
 }
 
 #[tokio::test]
-async fn psycopg_writes_with_its_token_and_is_refused_with_an_older_one() {
+async fn psycopg_writes_with_its_token_and_is_rejected_with_an_older_one() {
     is_right_in_the_end(psycopg).await;
 }
 
 #[tokio::test]
-async fn sqlalchemy_writes_with_its_token_and_is_refused_with_an_older_one() {
+async fn sqlalchemy_writes_with_its_token_and_is_rejected_with_an_older_one() {
     is_right_in_the_end(sqlalchemy).await;
 }
 
 #[tokio::test]
-async fn node_writes_with_its_token_and_is_refused_with_an_older_one() {
+async fn node_writes_with_its_token_and_is_rejected_with_an_older_one() {
     is_right_in_the_end(node).await;
 }
 
@@ -54,7 +54,7 @@ async fn stale_write_goes_through_where_the_table_is_not_protected() {
         let output = run(program, &postgres).await;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{stderr}");
-        assert!(stderr.contains("the write with token 33 was not refused"), "{stderr}");
+        assert!(stderr.contains("the write with token 33 was not rejected"), "{stderr}");
         let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
         assert_eq!(balance(&mut connection).await, 0, "the stale write is there: {stderr}");
     }

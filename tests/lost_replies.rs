@@ -109,7 +109,7 @@ async fn lost_reply_of_the_storage_is_an_unknown_outcome_and_nothing_is_sent_twi
                 _ => assert_unknown(&shelf, before, storage.claim(&r, &higher).await),
             }
             let old = storage.claim(&r, &shelf.fence).await.unwrap();
-            assert_eq!(matches!(old, Answer::Refused(_)), happened, "{fault:?} of a {claims}");
+            assert_eq!(matches!(old, Answer::Rejected(_)), happened, "{fault:?} of a {claims}");
         }
         let read = storage.fenced_read(&r, &higher).await.unwrap();
         assert!(matches!(read, Answer::Accepted(_)), "it may be asked again");
@@ -132,7 +132,7 @@ async fn resource_under_a_lease_reports_what_may_have_happened_and_what_did_not(
         shelf.strike(fault);
         let unread = resource.read().await;
         assert!(matches!(unread, Err(FencedError::Unavailable(_))), "{unread:?}");
-        assert_eq!(lease.token(), Ok(token(34)), "that is no refusal");
+        assert_eq!(lease.token(), Ok(token(34)), "that is no rejection");
 
         // A write is sent again under its number, and is made once.
         resource.read().await.unwrap();

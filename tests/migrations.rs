@@ -51,6 +51,6 @@ async fn fence_lives_beside_other_migrations() {
     assert!(matches!(written.unwrap(), Answer::Accepted(_)));
     let mut database = session(&server).await;
     let insert = "insert into accounts values ('alice')";
-    let refused = sqlx::query(insert).execute(&mut database).await.unwrap_err();
-    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some(TOKEN_REQUIRED));
+    let rejected = sqlx::query(insert).execute(&mut database).await.unwrap_err();
+    assert_eq!(rejected.as_database_error().unwrap().code().as_deref(), Some(TOKEN_REQUIRED));
 }

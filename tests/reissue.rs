@@ -7,7 +7,7 @@ mod lost_locks;
 mod sharing;
 mod two_primaries;
 
-use fence::{Fence, Refusal, RefusalReason};
+use fence::{Fence, Rejection, RejectionReason};
 use lock_client::{
     Lease,
     storage::{Answer, FencedError, FencedResource, Storage, Value},
@@ -58,18 +58,18 @@ fn under(server: &StorageServer, lease: &Lease) -> FencedResource {
     Storage::new(server.url()).unwrap().under(lease, &name("r"))
 }
 
-fn stale(offered: u64, highest: u64) -> Refusal {
-    refusal(RefusalReason::Stale, offered, highest)
+fn stale(offered: u64, highest: u64) -> Rejection {
+    rejection(RejectionReason::Stale, offered, highest)
 }
 
-fn refusal(reason: RefusalReason, offered: u64, highest: u64) -> Refusal {
-    Refusal { reason, token: token(offered), highest_token: token(highest) }
+fn rejection(reason: RejectionReason, offered: u64, highest: u64) -> Rejection {
+    Rejection { reason, token: token(offered), highest_token: token(highest) }
 }
 
 #[track_caller]
-fn assert_lost<T: std::fmt::Debug>(outcome: Result<T, FencedError>, expected: Option<Refusal>) {
+fn assert_lost<T: std::fmt::Debug>(outcome: Result<T, FencedError>, expected: Option<Rejection>) {
     match outcome {
-        Err(FencedError::Lost { refusal, .. }) => assert_eq!(refusal, expected),
+        Err(FencedError::Lost { rejection, .. }) => assert_eq!(rejection, expected),
         other => panic!("it is lost: {other:?}"),
     }
 }

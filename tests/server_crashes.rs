@@ -66,7 +66,7 @@ impl Load {
                             last = Written { version, token, ..last };
                             acknowledged.fetch_add(1, Ordering::Relaxed);
                         }
-                        Ok(Answer::Refused(refusal)) => panic!("refused: {refusal:?}"),
+                        Ok(Answer::Rejected(rejection)) => panic!("rejected: {rejection:?}"),
                         Err(StorageError::Unavailable(_) | StorageError::Unknown(_)) => {
                             unavailable.fetch_add(1, Ordering::Relaxed);
                             tokio::task::yield_now().await;
@@ -108,7 +108,7 @@ async fn assert_nothing_is_lost(url: &str, written: &[Written]) {
         assert_eq!(value.version == *version, found == *token, "{resource}");
         if *token > 1 {
             let late = storage.claim(resource, &new_fence(token - 1)).await.unwrap();
-            assert!(matches!(late, Answer::Refused(_)), "{resource}: the fence went down");
+            assert!(matches!(late, Answer::Rejected(_)), "{resource}: the fence went down");
         }
     }
 }

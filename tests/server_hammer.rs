@@ -98,7 +98,7 @@ async fn without_enforcement_the_same_hammer_finds_stale_writes() {
     let one = StorageServer::start_on(&storage_server(), &postgres.url(), &off).await.unwrap();
     let other = StorageServer::start_on(&storage_server(), &postgres.url(), &off).await.unwrap();
     let accepted = hammer(&[&one, &other]).await;
-    assert_eq!(accepted.len(), CLIENTS * WRITES, "nothing is refused");
+    assert_eq!(accepted.len(), CLIENTS * WRITES, "nothing is rejected");
     assert!(stale_writes(&accepted) > 0);
     assert_versions_have_no_gaps(&accepted);
 }

@@ -39,7 +39,7 @@ async fn stale_holder_never_gets_its_successors_token() {
     assert!(stale.token().is_err() && stale.fence().is_err());
     let resource = storage.under(&stale, &name("r"));
     let late = resource.write("text/plain", "late").await;
-    assert!(matches!(late, Err(FencedError::Lost { refusal: None, .. })), "{late:?}");
+    assert!(matches!(late, Err(FencedError::Lost { rejection: None, .. })), "{late:?}");
     assert_eq!(storage.read(&name("r")).await.unwrap(), None);
 
     // Redis's clock has jumped, and it doesn't know yet.

@@ -1,6 +1,6 @@
 //! The storage client against a real server: what it sends, and how it reads the answers.
 
-use fence::{Refusal, RefusalReason};
+use fence::{Rejection, RejectionReason};
 use lock_client::storage::{Answer, Storage, StorageError};
 use testbed::StorageServer;
 use tokio::{
@@ -17,12 +17,12 @@ use crate::{
 };
 
 #[tokio::test]
-async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
+async fn every_request_reaches_the_resource_and_a_rejection_is_an_answer() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let storage = Storage::new(server.url()).unwrap();
     let (old, new) = (new_fence(33), new_fence(34));
     let stale =
-        Refusal { reason: RefusalReason::Stale, token: token(33), highest_token: token(34) };
+        Rejection { reason: RejectionReason::Stale, token: token(33), highest_token: token(34) };
     for resource in ["a", "a/b", "a b", "{x}", "100%", "%2e", "...", "a?b#c", "\u{1f422}"] {
         let resource = name(resource);
         let read = storage.fenced_read(&resource, &old).await.unwrap();
@@ -37,15 +37,16 @@ async fn every_request_reaches_the_resource_and_a_refusal_is_an_answer() {
         assert_eq!(value.token, Some(token(33)));
 
         let late = storage.write(&resource, &old, "text/plain", "late").await.unwrap();
-        assert_eq!(late, Answer::Refused(stale));
-        assert_eq!(storage.claim(&resource, &old).await.unwrap(), Answer::Refused(stale));
-        assert_eq!(storage.delete(&resource, &old).await.unwrap(), Answer::Refused(stale));
+        assert_eq!(late, Answer::Rejected(stale));
+        assert_eq!(storage.claim(&resource, &old).await.unwrap(), Answer::Rejected(stale));
+        assert_eq!(storage.delete(&resource, &old).await.unwrap(), Answer::Rejected(stale));
         let read = storage.fenced_read(&resource, &old).await.unwrap();
-        assert_eq!(read, Answer::Refused(stale));
+        assert_eq!(read, Answer::Rejected(stale));
 
-        let conflict = Refusal { reason: RefusalReason::HolderConflict, token: token(34), ..stale };
+        let conflict =
+            Rejection { reason: RejectionReason::HolderConflict, token: token(34), ..stale };
         let rival = storage.delete(&resource, &new_fence(34)).await.unwrap();
-        assert_eq!(rival, Answer::Refused(conflict));
+        assert_eq!(rival, Answer::Rejected(conflict));
         assert_eq!(storage.delete(&resource, &new).await.unwrap(), Answer::Accepted(()));
         assert_eq!(storage.read(&resource).await.unwrap(), None);
     }
@@ -249,5 +250,5 @@ async fn request_beyond_the_limit_has_not_happened() {
             other => panic!("{other:?}"),
         }
     }
-    panic!("no request was refused");
+    panic!("no request was rejected");
 }

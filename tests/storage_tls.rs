@@ -196,9 +196,9 @@ async fn command_shows_its_certificate_to_the_storage() {
     }
 }
 
-/// In TLS 1.3, the server refuses a certificate after the client may have sent its request.
+/// In TLS 1.3, the server rejects a certificate after the client may have sent its request.
 #[tokio::test]
-async fn refused_certificate_proves_that_nothing_was_written() {
+async fn rejected_certificate_proves_that_nothing_was_written() {
     let [authority, other] = [(); 2].map(|()| Authority::new().unwrap());
     let server = serving(&authority, &authority, &[]).await;
     let storage = Storage::new(server.url()).unwrap().trust(authority.ca_file()).unwrap();
@@ -266,16 +266,16 @@ fn bearer_token_is_sent_in_clear_to_this_machine_only() {
 
 /// Otherwise, a client whose URL has the wrong scheme would show no certificate, and check none.
 #[tokio::test]
-async fn certificates_of_a_connection_that_is_not_encrypted_are_refused() {
+async fn certificates_of_a_connection_that_is_not_encrypted_are_rejected() {
     let authority = Authority::new().unwrap();
     let Certificate { certificate, key } = authority.sign("DNS:a.example").unwrap();
     let storage = |scheme: &str| Storage::new(&format!("{scheme}://127.0.0.1:8034")).unwrap();
     let plain = storage("http");
-    for refused in [
+    for rejected in [
         plain.clone().trust(authority.ca_file()),
         plain.clone().client_certificate(&certificate, &key),
     ] {
-        let error = refused.unwrap_err().to_string();
+        let error = rejected.unwrap_err().to_string();
         assert_eq!(error, "127.0.0.1:8034 is not encrypted: a certificate needs https://");
     }
     // The control.

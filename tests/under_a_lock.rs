@@ -65,7 +65,7 @@ async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
     value.write("text/plain", "paid").await.unwrap();
     assert_eq!(lease.release().await.unwrap(), Released::Released);
     let late = value.write("text/plain", "paid again").await;
-    assert!(matches!(late, Err(FencedError::Lost { refusal: None, .. })), "{late:?}");
+    assert!(matches!(late, Err(FencedError::Lost { rejection: None, .. })), "{late:?}");
 
     // Nor does it wait for Redis to say that the lock is released.
     let lease = locks.acquire(&name("r"), ttl(60_000)).await.unwrap();
@@ -75,7 +75,7 @@ async fn resource_that_is_used_under_a_lease_does_not_keep_the_lock() {
     drop(lease);
     timeout(SOON, lost).await.expect("it is over at once");
     let late = value.write("text/plain", "paid again").await;
-    assert!(matches!(late, Err(FencedError::Lost { refusal: None, .. })), "{late:?}");
+    assert!(matches!(late, Err(FencedError::Lost { rejection: None, .. })), "{late:?}");
     redis.process().resume().unwrap();
 }
 

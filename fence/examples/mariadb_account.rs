@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     )
     .await?;
     pool.execute("insert into accounts values ('alice', 100)").await?;
-    // From here on the table refuses writes without a valid token, even from a program that forgot
+    // From here on the table rejects writes without a valid token, even from a program that forgot
     // to claim.
     let protect = "call fence.protect_sql('test.accounts', 'account_id')";
     let mut connection = pool.acquire().await?;
@@ -42,8 +42,8 @@ async fn main() -> anyhow::Result<()> {
     match fenced_write(&pool, &alice, &client_1, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
         Err(error) => match error.downcast()? {
-            ClaimError::<sqlx::Error>::Refused { refusal, .. } => {
-                println!("client 1 wakes up and is refused: {refusal}")
+            ClaimError::<sqlx::Error>::Rejected { rejection, .. } => {
+                println!("client 1 wakes up and is rejected: {rejection}")
             }
             error => return Err(error.into()),
         },
@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Claims, and then reads, in one transaction. From then on older tokens are refused.
+/// Claims, and then reads, in one transaction. From then on older tokens are rejected.
 async fn fenced_read(
     pool: &MySqlPool,
     account: &ResourceName,

@@ -16,7 +16,7 @@ async fn main() -> anyhow::Result<()> {
     pool.execute("create table accounts (account_id text primary key, balance bigint not null)")
         .await?;
     pool.execute("insert into accounts values ('alice', 100)").await?;
-    // From here on the table refuses writes without a valid token, even from a program that forgot
+    // From here on the table rejects writes without a valid token, even from a program that forgot
     // to claim.
     pool.execute("select fence.protect('accounts', 'account_id')").await?;
 
@@ -35,8 +35,8 @@ async fn main() -> anyhow::Result<()> {
     match fenced_write(&pool, &alice, &client_1, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
         Err(error) => match error.downcast()? {
-            ClaimError::<sqlx::Error>::Refused { refusal, .. } => {
-                println!("client 1 wakes up and is refused: {refusal}")
+            ClaimError::<sqlx::Error>::Rejected { rejection, .. } => {
+                println!("client 1 wakes up and is rejected: {rejection}")
             }
             error => return Err(error.into()),
         },
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Claims, and then reads, in one transaction. From then on older tokens are refused.
+/// Claims, and then reads, in one transaction. From then on older tokens are rejected.
 async fn fenced_read(
     pool: &PgPool,
     account: &ResourceName,

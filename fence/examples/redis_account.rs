@@ -24,7 +24,7 @@ async fn main() -> anyhow::Result<()> {
     let client_1 = Fenced::new(&alice, &offered(Token::new(33)?));
     let client_2 = Fenced::new(&alice, &offered(Token::new(34)?));
 
-    // After a claim, older tokens are refused.
+    // After a claim, older tokens are rejected.
     client_1.claim(&mut redis).await?;
     let balance: i64 = redis.get(BALANCE).await?;
     println!("client 1, token 33, reads {balance}, and is paused past its lease");
@@ -36,8 +36,8 @@ async fn main() -> anyhow::Result<()> {
 
     match client_1.set(&mut redis, BALANCE, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
-        Err(ClaimError::Refused { refusal, .. }) => {
-            println!("client 1 wakes up and is refused: {refusal}")
+        Err(ClaimError::Rejected { rejection, .. }) => {
+            println!("client 1 wakes up and is rejected: {rejection}")
         }
         Err(error) => return Err(error.into()),
     }

@@ -31,8 +31,8 @@ async fn main() -> anyhow::Result<()> {
     match fenced_write(&pool, &alice, &client_1, balance - 50).await {
         Ok(()) => println!("client 1 wakes up and overwrites that with {}", balance - 50),
         Err(error) => match error.downcast()? {
-            ClaimError::<sqlx::Error>::Refused { refusal, .. } => {
-                println!("client 1 wakes up and is refused: {refusal}")
+            ClaimError::<sqlx::Error>::Rejected { rejection, .. } => {
+                println!("client 1 wakes up and is rejected: {rejection}")
             }
             error => return Err(error.into()),
         },
@@ -42,7 +42,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Claims, and then reads, in one transaction. From then on older tokens are refused.
+/// Claims, and then reads, in one transaction. From then on older tokens are rejected.
 async fn fenced_read(
     pool: &SqlitePool,
     account: &ResourceName,

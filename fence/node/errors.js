@@ -11,14 +11,14 @@ export class FenceError extends Error {
   }
 }
 
-// The rule refused the token. Discard what was read, and start again from the lock.
-export class Refused extends FenceError {}
+// The rule rejected the token. Discard what was read, and start again from the lock.
+export class Rejected extends FenceError {}
 
 // The token is below the fence: the lock was granted to another client since.
-export class Stale extends Refused {}
+export class Stale extends Rejected {}
 
 // The fence's token belongs to another holder: the lock service issued it twice.
-export class HolderConflict extends Refused {}
+export class HolderConflict extends Rejected {}
 
 // The resource, the token or the holder is malformed.
 export class Malformed extends FenceError {}
@@ -27,7 +27,7 @@ export class Malformed extends FenceError {}
 export class TokenRequired extends FenceError {}
 
 // The transaction truncated a protected table.
-export class TruncateRefused extends FenceError {}
+export class TruncateRejected extends FenceError {}
 
 // Another transaction got in between, or a wait timed out. Retry the whole transaction.
 export class Contended extends FenceError {
@@ -71,7 +71,7 @@ const BY_SQLSTATE = {
   ZF002: HolderConflict,
   ZF003: Malformed,
   ZF004: TokenRequired,
-  ZF005: TruncateRefused,
+  ZF005: TruncateRejected,
   // A snapshot older than another's claim, a deadlock, and lock_timeout.
   "40001": Contended,
   "40P01": Contended,
@@ -85,7 +85,7 @@ export function typed(error) {
   return new Kind(error.message, { cause: error, detail: parsed(error.detail) });
 }
 
-// The detail of a refusal. Any other, of PostgreSQL or of the program's own functions, is left out.
+// The detail of a rejection. Any other, of PostgreSQL or of the program's own functions, is left out.
 function parsed(detail) {
   try {
     return JSON.parse(detail) ?? {};

@@ -31,7 +31,7 @@ export class Lease implements AnyLease {
  * would write outside any transaction.
  *
  * Rejects with `TransactionOpen` inside another transaction: its reads may be older than the claim,
- * and a refusal would leave the work that was based on them.
+ * and a rejection would leave the work that was based on them.
  */
 export function fenced<Client extends AnyClient, Result>(
   client: Client,
@@ -58,18 +58,18 @@ export class FenceError extends Error {
   readonly cause?: unknown;
 }
 
-/** The rule refused the token. Discard what was read, and start again from the lock. */
-export class Refused extends FenceError {}
+/** The rule rejected the token. Discard what was read, and start again from the lock. */
+export class Rejected extends FenceError {}
 /** The token is below the fence: the lock was granted to another client since. */
-export class Stale extends Refused {}
+export class Stale extends Rejected {}
 /** The fence's token belongs to another holder: the lock service issued it twice. */
-export class HolderConflict extends Refused {}
+export class HolderConflict extends Rejected {}
 /** The resource, the token or the holder is malformed. */
 export class Malformed extends FenceError {}
 /** The transaction wrote to a protected table without a token for the row's resource. */
 export class TokenRequired extends FenceError {}
 /** The transaction truncated a protected table. */
-export class TruncateRefused extends FenceError {}
+export class TruncateRejected extends FenceError {}
 /** Another transaction got in between, or a wait timed out. Retry the whole transaction. */
 export class Contended extends FenceError {}
 /** A transaction was open already. It is as it was. */

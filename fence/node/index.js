@@ -10,11 +10,11 @@ export {
   Malformed,
   NotCommitted,
   OutcomeUnknown,
-  Refused,
+  Rejected,
   Stale,
   TokenRequired,
   TransactionOpen,
-  TruncateRefused,
+  TruncateRejected,
 } from "./errors.js";
 export { Lease } from "./lease.js";
 
@@ -38,7 +38,7 @@ const ALREADY_OPEN = "25001";
 // would write outside any transaction.
 //
 // Rejects with TransactionOpen inside another transaction: its reads may be older than the claim,
-// and a refusal would leave the work that was based on them.
+// and a rejection would leave the work that was based on them.
 export async function fenced(client, leases, work) {
   const claims = inClaimOrder(leases);
   if (typeof client.totalCount === "number") {

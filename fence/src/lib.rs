@@ -31,7 +31,7 @@ mod holder;
 mod name;
 mod token;
 
-mod refusal;
+mod rejection;
 
 #[cfg(feature = "mariadb")]
 pub mod mariadb;
@@ -49,7 +49,7 @@ pub mod conformance;
 
 pub use holder::{Holder, InvalidHolder};
 pub use name::{InvalidName, ResourceName};
-pub use refusal::{ClaimError, Refusal, RefusalReason};
+pub use rejection::{ClaimError, Rejection, RejectionReason};
 pub use rule::{Decision, Fence, decide};
 pub use token::{InvalidToken, Token};
 

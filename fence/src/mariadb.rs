@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! A refusal does not abort the transaction: roll it back, or drop it.
+//! A rejection does not abort the transaction: roll it back, or drop it.
 //!
 //! # Isolation
 //! Every level from READ COMMITTED on is safe. At REPEATABLE READ a transaction keeps reading the
@@ -40,7 +40,7 @@ use sqlx::{
 
 use crate::{
     name::ResourceName,
-    refusal::{ClaimError, Refusal},
+    rejection::{ClaimError, Rejection},
     rule::Fence,
 };
 
@@ -87,7 +87,7 @@ async fn installed_version(database: &mut MySqlConnection) -> Result<Option<i64>
 /// nothing before.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction
+/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if the whole transaction
 /// must be retried. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety
@@ -113,7 +113,7 @@ pub async fn claim(
 /// the presented token, unless the transaction has already claimed the resource.
 ///
 /// # Errors
-/// If MariaDB doesn't answer. A refusal is the error of the write: see [`refusal`].
+/// If MariaDB doesn't answer. A rejection is the error of the write: see [`rejection`].
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
@@ -129,11 +129,11 @@ pub async fn present(
         .map(|_| ())
 }
 
-/// Returns the refusal in the error of a write to a protected table, if it is one.
-pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
+/// Returns the rejection in the error of a write to a protected table, if it is one.
+pub fn rejection(error: &sqlx::Error) -> Option<Rejection> {
     let error = error.as_database_error()?;
     let message = error.message();
-    Refusal::parse(&error.code()?, &message[message.find('{')?..])
+    Rejection::parse(&error.code()?, &message[message.find('{')?..])
 }
 
 /// Whether the whole transaction must be retried.
@@ -149,8 +149,8 @@ pub fn is_contention(error: &sqlx::Error) -> bool {
 
 fn claim_error(resource: &ResourceName, source: sqlx::Error) -> ClaimError<sqlx::Error> {
     let resource = resource.clone();
-    match refusal(&source) {
-        Some(refusal) => ClaimError::Refused { resource, refusal },
+    match rejection(&source) {
+        Some(rejection) => ClaimError::Rejected { resource, rejection },
         None if is_contention(&source) => ClaimError::Contended { resource, source },
         None => ClaimError::Database { resource, source },
     }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_with_its_reason() {
+    fn anything_else_is_rejected_with_its_reason() {
         let cases = [
             ("", InvalidName::Empty),
             ("/", InvalidName::Segment),

@@ -15,13 +15,13 @@
 //! let mut alice = registers.register(&"alice".parse()?);
 //! let balance = match alice.claim(offered).await? {
 //!     Outcome::Applied(content) => content.value,
-//!     Outcome::Rejected(refusal) => return Err(refusal.into()),
+//!     Outcome::Rejected(rejection) => return Err(rejection.into()),
 //!     Outcome::Unknown(unknown) => return Err(unknown.into()),
 //! };
 //! // …
 //! match alice.write(offered, "70".into()).await? {
 //!     Outcome::Applied(_) => {}
-//!     Outcome::Rejected(refusal) => return Err(refusal.into()),
+//!     Outcome::Rejected(rejection) => return Err(rejection.into()),
 //!     // The write may have been applied, or may still be: claim with a higher token, and look.
 //!     Outcome::Unknown(unknown) => return Err(unknown.into()),
 //! }

@@ -39,7 +39,7 @@ use sqlx::{
 
 use crate::{
     name::ResourceName,
-    refusal::{ClaimError, Refusal},
+    rejection::{ClaimError, Rejection},
     rule::Fence,
 };
 
@@ -74,7 +74,7 @@ pub async fn install<'a>(
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if the whole transaction
+/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if the whole transaction
 /// must be retried. PostgreSQL aborts the transaction after any error.
 ///
 /// # Cancellation safety
@@ -100,7 +100,7 @@ pub async fn claim(
 /// the presented token, unless the transaction has already claimed the resource.
 ///
 /// # Errors
-/// If PostgreSQL doesn't answer. A refusal is the error of the write: see [`refusal`].
+/// If PostgreSQL doesn't answer. A rejection is the error of the write: see [`rejection`].
 ///
 /// # Cancellation safety
 /// If this future is dropped, roll the transaction back.
@@ -113,10 +113,10 @@ pub async fn present(transaction: &mut PgConnection, offered: &Fence) -> Result<
         .map(|_| ())
 }
 
-/// Returns the refusal in the error of a write to a protected table, if it is one.
-pub fn refusal(error: &sqlx::Error) -> Option<Refusal> {
+/// Returns the rejection in the error of a write to a protected table, if it is one.
+pub fn rejection(error: &sqlx::Error) -> Option<Rejection> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
-    Refusal::parse(error.code(), error.detail()?)
+    Rejection::parse(error.code(), error.detail()?)
 }
 
 /// Whether the whole transaction must be retried.
@@ -130,8 +130,8 @@ pub fn is_contention(error: &sqlx::Error) -> bool {
 
 fn claim_error(resource: &ResourceName, source: sqlx::Error) -> ClaimError<sqlx::Error> {
     let resource = resource.clone();
-    match refusal(&source) {
-        Some(refusal) => ClaimError::Refused { resource, refusal },
+    match rejection(&source) {
+        Some(rejection) => ClaimError::Rejected { resource, rejection },
         None if is_contention(&source) => ClaimError::Contended { resource, source },
         None => ClaimError::Database { resource, source },
     }

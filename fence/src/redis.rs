@@ -20,7 +20,7 @@
 //! # Keys
 //! The fence of a resource is the hash `fenced:{NAME}:fence`. In its key, `%`, `{` and `}` of the
 //! name become `%25`, `%7B` and `%7D`. On Redis Cluster, put the same `{NAME}` into the keys of the
-//! values, so that they share the fence's slot. The script refuses the key of a fence as the key of a
+//! values, so that they share the fence's slot. The script rejects the key of a fence as the key of a
 //! value.
 //!
 //! # Durability
@@ -33,7 +33,7 @@ use ::redis::{RedisError, Script, ScriptInvocation, ToSingleRedisArg, Value, aio
 
 use crate::{
     name::ResourceName,
-    refusal::{ClaimError, Refusal},
+    rejection::{ClaimError, Rejection},
     rule::Fence,
 };
 
@@ -62,7 +62,7 @@ impl Fenced {
     /// Claims the resource. Everything read afterwards is at least as new as the claim.
     ///
     /// # Errors
-    /// [`ClaimError::Refused`] if the rule refuses. If the answer was lost, the claim may have been
+    /// [`ClaimError::Rejected`] if the rule rejects. If the answer was lost, the claim may have been
     /// accepted; it may be repeated.
     ///
     /// # Cancellation safety
@@ -77,7 +77,7 @@ impl Fenced {
     /// Sets a key.
     ///
     /// # Errors
-    /// [`ClaimError::Refused`] if the rule refuses. If the answer was lost, the write may have
+    /// [`ClaimError::Rejected`] if the rule rejects. If the answer was lost, the write may have
     /// happened, or may still happen.
     ///
     /// # Cancellation safety
@@ -147,13 +147,13 @@ impl Fenced {
             return Ok(());
         };
         let resource = self.resource.clone();
-        Err(match refusal(&source) {
-            Some(refusal) => ClaimError::Refused { resource, refusal },
+        Err(match rejection(&source) {
+            Some(rejection) => ClaimError::Rejected { resource, rejection },
             None => ClaimError::Database { resource, source },
         })
     }
 }
 
-fn refusal(error: &RedisError) -> Option<Refusal> {
-    Refusal::parse(error.code()?, error.detail()?)
+fn rejection(error: &RedisError) -> Option<Rejection> {
+    Rejection::parse(error.code()?, error.detail()?)
 }

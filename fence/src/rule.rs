@@ -27,10 +27,10 @@ pub enum Decision {
     Advance,
     /// Accepted: the fence already has this token and holder.
     Accept,
-    /// Refused: the fence's token belongs to another holder. A counter went backwards and issued
+    /// Rejected: the fence's token belongs to another holder. A counter went backwards and issued
     /// the token twice.
     HolderConflict,
-    /// Refused: the offered token is below the fence.
+    /// Rejected: the offered token is below the fence.
     Stale,
 }
 
@@ -108,7 +108,7 @@ mod tests {
                 let owner = owners.entry(offered.token).or_insert_with(|| offered.holder.clone());
                 prop_assert_eq!(&*owner, &offered.holder, "two holders at one token");
             } else {
-                prop_assert_eq!(&fence, &before, "a refused offer changed something");
+                prop_assert_eq!(&fence, &before, "a rejected offer changed something");
             }
         }
         Ok(())
@@ -134,11 +134,11 @@ mod tests {
             decision => decision,
         };
         let unfenced: Rule = |_, _| Decision::Advance;
-        let refuses_its_own: Rule = |fence, offered| match decide(fence, offered) {
+        let rejects_its_own: Rule = |fence, offered| match decide(fence, offered) {
             Decision::Accept => Decision::Stale,
             decision => decision,
         };
-        for wrong in [token_alone, takes_over, unfenced, refuses_its_own] {
+        for wrong in [token_alone, takes_over, unfenced, rejects_its_own] {
             assert!(run(wrong).is_err());
         }
     }

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Begin transactions with `begin immediate`: one that begins by reading can't write any more once
-//! another connection has written. A refusal does not abort the transaction: roll it back, or drop
+//! another connection has written. A rejection does not abort the transaction: roll it back, or drop
 //! it.
 //!
 //! # Isolation
@@ -39,7 +39,7 @@ use sqlx::{
 
 use crate::{
     name::ResourceName,
-    refusal::{ClaimError, Refusal, RefusalReason},
+    rejection::{ClaimError, Rejection, RejectionReason},
     rule::Fence,
     token::Token,
 };
@@ -71,7 +71,7 @@ pub async fn install<'a>(
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///
 /// # Errors
-/// [`ClaimError::Refused`] if the rule refuses; [`ClaimError::Contended`] if another connection is
+/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if another connection is
 /// writing. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety
@@ -136,14 +136,14 @@ async fn offer(
     let Err(error) = inserted else {
         return Ok(());
     };
-    let Some(reason) = refusal_reason(&error) else {
+    let Some(reason) = rejection_reason(&error) else {
         return Err(claim_error(resource, error));
     };
     // An error of SQLite has no room for the tokens.
     let highest_token =
         highest_token(transaction, resource).await.map_err(|error| claim_error(resource, error))?;
-    let refusal = Refusal { reason, token: offered.token, highest_token };
-    Err(ClaimError::Refused { resource: resource.clone(), refusal })
+    let rejection = Rejection { reason, token: offered.token, highest_token };
+    Err(ClaimError::Rejected { resource: resource.clone(), rejection })
 }
 
 async fn highest_token(
@@ -157,9 +157,9 @@ async fn highest_token(
     Token::try_from(token).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn refusal_reason(error: &sqlx::Error) -> Option<RefusalReason> {
+fn rejection_reason(error: &sqlx::Error) -> Option<RejectionReason> {
     let message = error.as_database_error()?.message();
-    RefusalReason::from_code(message.split(' ').next()?)
+    RejectionReason::from_code(message.split(' ').next()?)
 }
 
 fn claim_error(resource: &ResourceName, source: sqlx::Error) -> ClaimError<sqlx::Error> {

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn anything_else_is_rejected() {
         let wrong = [
             "",
             "0",

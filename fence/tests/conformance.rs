@@ -29,7 +29,7 @@ where
 {
     match claimed {
         Ok(()) => Ok(Outcome::Accepted),
-        Err(ClaimError::Refused { refusal, .. }) => Ok(Outcome::Refused(refusal)),
+        Err(ClaimError::Rejected { rejection, .. }) => Ok(Outcome::Rejected(rejection)),
         Err(error) => Err(error.into()),
     }
 }
@@ -214,7 +214,7 @@ impl InObjectStore {
     fn answer(outcome: Result<object_store::Outcome<Content>, RegisterError>) -> Answer {
         match outcome? {
             object_store::Outcome::Applied(_) => Ok(Outcome::Accepted),
-            object_store::Outcome::Rejected(refusal) => Ok(Outcome::Refused(refusal)),
+            object_store::Outcome::Rejected(rejection) => Ok(Outcome::Rejected(rejection)),
             object_store::Outcome::Unknown(unknown) => Err(unknown.into()),
         }
     }

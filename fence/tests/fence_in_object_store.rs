@@ -12,7 +12,7 @@ mod registers;
 mod replaced;
 
 use fence::{
-    Fence, Refusal,
+    Fence, Rejection,
     object_store::{Content, Outcome, RegisterError},
 };
 
@@ -29,9 +29,9 @@ fn applied(outcome: Result<Outcome<Content>, RegisterError>) -> Content {
     }
 }
 
-fn rejected(outcome: Result<Outcome<Content>, RegisterError>) -> Refusal {
+fn rejected(outcome: Result<Outcome<Content>, RegisterError>) -> Rejection {
     match outcome.unwrap() {
-        Outcome::Rejected(refusal) => refusal,
+        Outcome::Rejected(rejection) => rejection,
         other => panic!("{other:?}"),
     }
 }

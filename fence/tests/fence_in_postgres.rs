@@ -29,7 +29,7 @@ const STALE: &str = "ZF001";
 const HOLDER_CONFLICT: &str = "ZF002";
 const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
-const TRUNCATE_REFUSED: &str = "ZF005";
+const TRUNCATE_REJECTED: &str = "ZF005";
 const NO_PRIVILEGE: &str = "42501";
 
 /// The files of the first version, which never change again.

@@ -58,8 +58,8 @@ async fn each_command_is_under_the_rule() {
     {
         for (key, command) in commands {
             let arguments = [&[token, holder], command].concat();
-            let refused = run(&mut connection, &[FENCE, key], &arguments).await;
-            assert_eq!(refused.unwrap_err(), expected, "{command:?}");
+            let rejected = run(&mut connection, &[FENCE, key], &arguments).await;
+            assert_eq!(rejected.unwrap_err(), expected, "{command:?}");
         }
     }
     let after = (
@@ -134,8 +134,8 @@ async fn malformed_calls_change_nothing() {
         for keys in [&[FENCE][..], &[FENCE, BALANCE]] {
             let arguments = [token, holder, "SET", "70"];
             let arguments = &arguments[..keys.len() * 2];
-            let refused = run(&mut connection, keys, arguments).await;
-            assert_eq!(refused.unwrap_err(), "ZF003", "{token:?}, {holder:?}");
+            let rejected = run(&mut connection, keys, arguments).await;
+            assert_eq!(rejected.unwrap_err(), "ZF003", "{token:?}, {holder:?}");
         }
     }
     let calls: [(&[&str], &[&str]); 10] = [
@@ -152,8 +152,8 @@ async fn malformed_calls_change_nothing() {
         (&[FENCE, BALANCE], &["35", "a", "DEL", FENCE]),
     ];
     for (keys, arguments) in calls {
-        let refused = run(&mut connection, keys, arguments).await;
-        assert_eq!(refused.unwrap_err(), "ZF003", "{keys:?}, {arguments:?}");
+        let rejected = run(&mut connection, keys, arguments).await;
+        assert_eq!(rejected.unwrap_err(), "ZF003", "{keys:?}, {arguments:?}");
     }
     let fence: Vec<String> = asked(&mut connection, &["HMGET", FENCE, "token", "holder"]).await;
     assert_eq!(fence, ["34", "a"]);
@@ -185,8 +185,8 @@ async fn no_value_is_written_over_a_fence_of_any_resource() {
         ];
         for command in commands {
             let arguments = [&["35", "b"], command].concat();
-            let refused = run(&mut connection, &["{dora}:fence", value], &arguments).await;
-            assert_eq!(refused.unwrap_err(), "ZF003", "{value}: {command:?}");
+            let rejected = run(&mut connection, &["{dora}:fence", value], &arguments).await;
+            assert_eq!(rejected.unwrap_err(), "ZF003", "{value}: {command:?}");
         }
     }
     for fence in fences {
@@ -198,7 +198,7 @@ async fn no_value_is_written_over_a_fence_of_any_resource() {
     }
     let exist = ["EXISTS", "{dora}:fence", "fenced:{carol}:fence"];
     let changed: i64 = asked(&mut connection, &exist).await;
-    assert_eq!(changed, 0, "a refused call claims nothing");
+    assert_eq!(changed, 0, "a rejected call claims nothing");
 
     // The negative control: values that only look like fences.
     for value in ["{alice}:fence", "fenced:{alice}:fences", "my fenced:{alice}:fence", "fence"] {
@@ -220,8 +220,8 @@ async fn fence_of_the_previous_script_is_no_value_either() {
     }
     run(&mut connection, &["bob"], &["34", "a"]).await.unwrap();
     for fence in ["fenced:{bob}:fence", "bob"] {
-        let refused = run(&mut connection, &[FENCE, fence], &["35", "a", "DEL"]).await;
-        assert_eq!(refused.unwrap_err(), "ZF003", "{fence}");
+        let rejected = run(&mut connection, &[FENCE, fence], &["35", "a", "DEL"]).await;
+        assert_eq!(rejected.unwrap_err(), "ZF003", "{fence}");
         let stale = run(&mut connection, &[fence], &["33", "a"]).await;
         assert_eq!(stale.unwrap_err(), "ZF001", "{fence}");
     }

@@ -11,7 +11,7 @@ mod writes;
 
 use std::{path::Path, process::Command, str::FromStr, time::Duration};
 
-use fence::{ClaimError, Fence, RefusalReason, sqlite};
+use fence::{ClaimError, Fence, RejectionReason, sqlite};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions,
 };

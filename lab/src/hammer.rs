@@ -184,7 +184,7 @@ impl Hammer {
         let mut histories = vec![History::default(); resources.len()];
         while let Some(tally) = clients.join_next().await {
             let tally = tally??;
-            figures.refused += tally.refused;
+            figures.rejected += tally.rejected;
             figures.tried_again += tally.tried_again;
             for (history, own) in histories.iter_mut().zip(tally.histories) {
                 history.writes.extend(own.writes);

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 pub(crate) use self::{
     action::Action,
-    playing::{Answer, Refusal, Request, play},
+    playing::{Answer, Rejection, Request, play},
     settings::Settings,
 };
 use crate::record::{Actor, World};

@@ -106,8 +106,8 @@ fn is_request(kind: &EventKind) -> bool {
         kind,
         EventKind::Read(_)
             | EventKind::Written { .. }
-            | EventKind::Refused(_)
-            | EventKind::ClaimRefused(_)
+            | EventKind::Rejected(_)
+            | EventKind::ClaimRejected(_)
     )
 }
 

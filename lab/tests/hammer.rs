@@ -41,10 +41,10 @@ pub(super) fn violations(figures: &[Value], kind: &str) -> u64 {
 }
 
 /// Hammers, and checks the figures too, not only the exit code, and that there were writes and
-/// refusals. On a busy machine, nothing may be refused within a second.
+/// rejections. On a busy machine, nothing may be rejected within a second.
 async fn assert_held(url: &str, isolation_levels: usize) {
     let mut figures = hammer(url, &[]).await;
-    if figures.iter().any(|level| level["refused"] == 0) {
+    if figures.iter().any(|level| level["rejected"] == 0) {
         figures = hammer(url, &["--seconds", "10"]).await;
     }
     assert_eq!(figures.len(), isolation_levels);
@@ -53,7 +53,7 @@ async fn assert_held(url: &str, isolation_levels: usize) {
     }
     for level in figures {
         assert!(level["writes"].as_u64().unwrap() > 0, "{level}");
-        assert!(level["refused"].as_u64().unwrap() > 0, "{level}");
+        assert!(level["rejected"].as_u64().unwrap() > 0, "{level}");
     }
 }
 
@@ -187,7 +187,7 @@ async fn object_storage_at_length_of_azure_holds() {
 }
 
 #[tokio::test]
-async fn errors_say_why_a_database_or_a_variant_is_refused() {
+async fn errors_say_why_a_database_or_a_variant_is_rejected() {
     let error = async |url: &str, arguments: &[&str]| {
         let (code, _, stderr) = run(url, arguments).await;
         assert_eq!(code, Some(2));

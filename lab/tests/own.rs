@@ -252,7 +252,7 @@ async fn text_until(answer: &mut reqwest::Response, awaited: &str) -> String {
 }
 
 #[tokio::test]
-async fn services_that_cannot_be_used_are_refused_at_the_start_without_their_secrets() {
+async fn services_that_cannot_be_used_are_rejected_at_the_start_without_their_secrets() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "s3cret").unwrap();

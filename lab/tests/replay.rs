@@ -82,7 +82,7 @@ async fn outcome(scenario: &str) -> Value {
     replayed(scenario).await["outcome"].take()
 }
 
-/// Value, token, stale writes accepted and refused, updates lost, in each of these worlds.
+/// Value, token, stale writes accepted and rejected, updates lost, in each of these worlds.
 async fn ends(scenario: &str, worlds: [&str; 2]) -> [(String, u64, [u64; 3]); 2] {
     let outcome = outcome(scenario).await;
     worlds.map(|world| facts(&outcome[world]))
@@ -90,7 +90,7 @@ async fn ends(scenario: &str, worlds: [&str; 2]) -> [(String, u64, [u64; 3]); 2]
 
 fn facts(end: &Value) -> (String, u64, [u64; 3]) {
     let count = |member: &str| end[member].as_u64().unwrap();
-    let counts = ["stale_writes_accepted", "stale_writes_refused", "updates_lost"].map(count);
+    let counts = ["stale_writes_accepted", "stale_writes_rejected", "updates_lost"].map(count);
     (end["value"].as_str().unwrap().to_owned(), count("token"), counts)
 }
 
@@ -131,7 +131,7 @@ async fn lock_beside_its_data_needs_the_fence_too() {
     let expected: [(&str, &str, &[&str]); 3] = [
         ("client1", "acquired", &acquire),
         ("client1", "read", &["select value from shelf", "value: empty\nSELECT 1"]),
-        ("client1", "refused", &rejected),
+        ("client1", "rejected", &rejected),
     ];
     wire::assert_shown(&record, "fenced", &expected).await;
     wire::assert_small(&record);
@@ -167,8 +167,8 @@ async fn write_that_the_network_delivers_late_is_rejected() {
     storage: accepted-write 34
     client2: released
     network: request-delivered 33
-    client1: refused 33
-    storage: refused 33
+    client1: rejected 33
+    storage: rejected 33
     client1: lease-lost
     ");
 }

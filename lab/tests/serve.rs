@@ -185,13 +185,13 @@ async fn double_click_plays_one_run_whose_events_arrive_and_arrive_again() {
     let (events, end) = parsed(&server.events(&run).send().await.unwrap().text().await.unwrap());
     let end = end.unwrap();
     assert_eq!(end["holds"], true, "{end}");
-    assert_eq!(end["outcome"]["fenced"]["stale_writes_refused"], 1, "{end}");
-    let refused = events.iter().position(|event| event["event"] == "refused").unwrap();
+    assert_eq!(end["outcome"]["fenced"]["stale_writes_rejected"], 1, "{end}");
+    let rejected = events.iter().position(|event| event["event"] == "rejected").unwrap();
 
     // A page that was cut off goes on after the last event that it has.
-    let again = server.events(&run).header("Last-Event-ID", refused.to_string());
+    let again = server.events(&run).header("Last-Event-ID", rejected.to_string());
     let (rest, end) = parsed(&again.send().await.unwrap().text().await.unwrap());
-    assert_eq!((&rest[..], end.is_some()), (&events[refused..], true));
+    assert_eq!((&rest[..], end.is_some()), (&events[rejected..], true));
 
     // When it has ended, another may start.
     assert_ne!(server.start_run().await, run);
@@ -261,7 +261,7 @@ async fn processes_end_with_the_server() {
 }
 
 #[tokio::test]
-async fn address_that_other_machines_reach_is_refused() {
+async fn address_that_other_machines_reach_is_rejected() {
     let serve = ["serve", "--no-open", "--listen", "0.0.0.0:0"];
     let output = super::replay::lab(&serve).await;
     assert_eq!(output.status.code(), Some(2));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A leader that was paused may work for a moment after its lease has ended, beside its successor.
-//! So it sends its token with everything that it writes, and the storage refuses the older token.
+//! So it sends its token with everything that it writes, and the storage rejects the older token.
 
 use std::{env, error::Error, time::Duration};
 

@@ -143,8 +143,8 @@ impl Server {
             let cart = with(&cart, item);
             match self.write(&cart, &offered).await {
                 Ok(()) => println!("  {item}: token {}, writes: {cart}", offered.token),
-                Err(ClaimError::Refused { refusal, .. }) => {
-                    println!("  {item}: rejected, {refusal}; trying again");
+                Err(ClaimError::Rejected { rejection, .. }) => {
+                    println!("  {item}: rejected, {rejection}; trying again");
                     continue;
                 }
                 Err(error) => return Err(error.into()),

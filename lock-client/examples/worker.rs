@@ -60,14 +60,14 @@ async fn update(
 }
 
 async fn add_one(resource: &FencedResource) -> Result<u64, FencedError> {
-    // The read claims: from here on, the storage refuses older tokens.
+    // The read claims: from here on, the storage rejects older tokens.
     let mut before = resource.read().await?;
     loop {
         let count = count(before.as_ref()) + 1;
         match resource.write("text/plain", count.to_string()).await {
             Ok(_) => return Ok(count),
             // The write may have been carried out. Another read shows it. If it was not, that read
-            // makes the storage refuse it, so that it can't be carried out later.
+            // makes the storage reject it, so that it can't be carried out later.
             Err(FencedError::Unknown(_)) => {
                 let now = resource.read().await?;
                 if version(now.as_ref()) > version(before.as_ref()) {

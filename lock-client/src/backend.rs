@@ -262,7 +262,7 @@ pub enum BackendError {
     /// There was no answer, or no lasting one. The request may have been carried out. It may be
     /// repeated.
     Unavailable(Box<dyn Error + Send + Sync>),
-    /// The service refused, and changed nothing. Repeating the request would not help.
+    /// The service rejected, and changed nothing. Repeating the request would not help.
     Rejected(Box<dyn Error + Send + Sync>),
     /// The request itself is wrong, such as a ttl that the service never grants. Nothing was
     /// changed.
@@ -292,7 +292,7 @@ impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unavailable(_) => "no answer from the lock service",
-            Self::Rejected(_) => "the lock service refused",
+            Self::Rejected(_) => "the lock service rejected",
             Self::Invalid(_) => "the request is invalid",
         })
     }

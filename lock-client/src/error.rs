@@ -43,7 +43,7 @@ pub enum AcquireError {
         /// The cause, which names the server.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The lock service refused. Trying again would not help.
+    /// The lock service rejected. Trying again would not help.
     Rejected {
         /// The lock's name.
         lock: ResourceName,
@@ -71,7 +71,7 @@ impl fmt::Display for AcquireError {
             Self::Unavailable { lock, .. } => {
                 write!(f, "lock `{lock}`: no answer from the lock service")
             }
-            Self::Rejected { lock, .. } => write!(f, "lock `{lock}`: the lock service refused"),
+            Self::Rejected { lock, .. } => write!(f, "lock `{lock}`: the lock service rejected"),
             Self::Invalid { lock, .. } => write!(f, "lock `{lock}`: the request is invalid"),
             Self::Lost(lost) => lost.fmt(f),
         }
@@ -116,7 +116,7 @@ impl AcquireError {
 pub enum RenewError {
     /// Stop: the lease has ended.
     Lost(Lost),
-    /// The lock service did not answer, or refused. The lease may still be valid. After
+    /// The lock service did not answer, or rejected. The lease may still be valid. After
     /// [`BackendError::Unavailable`], try again until the deadline.
     LockService {
         /// The lock's name.

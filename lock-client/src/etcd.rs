@@ -10,7 +10,7 @@
 //!
 //! **What breaks that.** A cluster that was restored from a snapshot: its revisions count again from
 //! those of the snapshot. Then a token may be issued twice. The storage distinguishes the two
-//! holders, and refuses the later one. If that holder holds the lock, it continues with a higher
+//! holders, and rejects the later one. If that holder holds the lock, it continues with a higher
 //! token ([`Lease::reissue`](crate::Lease::reissue)). Restarts, elections, and members that fail
 //! break no token.
 //!

@@ -129,10 +129,10 @@ impl Lease {
     }
 
     /// Reissues the token unless it is above `above` already, and returns it. It is for a storage
-    /// that refused the token because the lock service lost its counter, though the lock is still
+    /// that rejected the token because the lock service lost its counter, though the lock is still
     /// held.
     ///
-    /// Call it only before anything was read with the old token. Afterwards, a refusal means that
+    /// Call it only before anything was read with the old token. Afterwards, a rejection means that
     /// another client was let in, and what was read is void. The storage client decides this
     /// itself.
     ///

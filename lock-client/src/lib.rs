@@ -2,7 +2,7 @@
 //!
 //! A lease ends when its time is up, but its holder may not notice: a client that was paused still
 //! believes that it holds the lock. So every lease comes with a token, a number that grows with
-//! every grant. The client sends it with each write, and the storage refuses writes with an older
+//! every grant. The client sends it with each write, and the storage rejects writes with an older
 //! token than the highest it has seen.
 //!
 //! ```no_run

@@ -61,7 +61,7 @@ impl Locks {
     /// # Errors
     /// [`AcquireError::Contended`] if another client still holds the lock after the wait,
     /// [`AcquireError::Unavailable`] if the lock service did not answer, [`AcquireError::Rejected`]
-    /// if it refused.
+    /// if it rejected.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nothing is left behind.
@@ -211,7 +211,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// refused.
+    /// rejected.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, LockServiceError> {
         self.read(name, || self.service.backend.status(name)).await
     }
@@ -222,7 +222,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// refused.
+    /// rejected.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been released.
@@ -245,7 +245,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// refused.
+    /// rejected.
     pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, LockServiceError> {
         // A subscription needs a holder, but this one never waits in the queue.
         let holder = Holder::random();

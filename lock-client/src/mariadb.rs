@@ -14,7 +14,7 @@
 //! **What breaks that.** A MariaDB that loses commits: `innodb_flush_log_at_trx_commit` other than 1,
 //! a binary log with `sync_binlog` other than 1, a replica that is promoted and lags behind, several
 //! writable nodes, or a restored backup. With a binary log, a restart rolls back each transaction that
-//! the log has lost, and `sync_binlog` is 0 by default. `lock-client doctor` finds both. Then a token may be issued twice. The storage distinguishes the two holders, and refuses the later one. If
+//! the log has lost, and `sync_binlog` is 0 by default. `lock-client doctor` finds both. Then a token may be issued twice. The storage distinguishes the two holders, and rejects the later one. If
 //! that holder holds the lock, it continues with a higher token
 //! ([`Lease::reissue`](crate::Lease::reissue)).
 //!

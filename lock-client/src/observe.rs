@@ -10,7 +10,7 @@
 //! | `fenced_lock_hold_seconds` | histogram | the time from the request for a lock to the release or loss of its lease |
 //! | `fenced_lock_contended_total` | counter | acquires that found the lock held |
 //! | `fenced_lock_renewals_total` | counter | renewals, by `outcome`: `renewed`, `lost`, `unavailable` |
-//! | `fenced_lock_losses_total` | counter | leases lost while they were held, by `reason`: `expired`, `not-ours`, `refused` |
+//! | `fenced_lock_losses_total` | counter | leases lost while they were held, by `reason`: `expired`, `not-ours`, `rejected` |
 //! | `fenced_lock_reissues_total` | counter | tokens swapped for higher ones |
 
 use std::{error::Error, time::Duration};
@@ -27,9 +27,9 @@ pub(crate) enum Loss {
     Expired,
     /// The lock service reported that the lock does not belong to this ownership.
     NotOurs,
-    /// The storage refused the token, because another client was let in.
-    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage refuses"))]
-    Refused,
+    /// The storage rejected the token, because another client was let in.
+    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage rejects"))]
+    Rejected,
 }
 
 pub(crate) fn acquiring(name: &ResourceName, holder: &Holder) -> Span {
@@ -74,7 +74,7 @@ pub(crate) fn renewed() {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "renewed").increment(1);
 }
 
-pub(crate) fn renewal_refused() {
+pub(crate) fn renewal_rejected() {
     metrics::counter!("fenced_lock_renewals_total", "outcome" => "lost").increment(1);
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn lost(span: &Span, loss: Loss, hold: Duration) {
     let reason = match loss {
         Loss::Expired => "expired",
         Loss::NotOurs => "not-ours",
-        Loss::Refused => "refused",
+        Loss::Rejected => "rejected",
     };
     metrics::counter!("fenced_lock_losses_total", "reason" => reason).increment(1);
     metrics::histogram!("fenced_lock_hold_seconds").record(hold);

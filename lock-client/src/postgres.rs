@@ -14,7 +14,7 @@
 //!
 //! **What breaks that.** A PostgreSQL that loses commits: `fsync = off`, a replica that is promoted
 //! and lags behind, or a restored backup. Then a token may be issued twice. The storage distinguishes
-//! the two holders, and refuses the later one. If that holder holds the lock, it continues with a
+//! the two holders, and rejects the later one. If that holder holds the lock, it continues with a
 //! higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
 //! # Clocks

@@ -10,7 +10,7 @@
 //!
 //! **What breaks that.** A Redis that loses writes: one that restarts without persistence or from
 //! an old snapshot, fails over to a replica that lags behind, or evicts keys. Then a token may be
-//! issued twice. The storage distinguishes the two holders, and refuses the later one. If that
+//! issued twice. The storage distinguishes the two holders, and rejects the later one. If that
 //! holder holds the lock, it continues with a higher token
 //! ([`Lease::reissue`](crate::Lease::reissue)). `lock-client doctor` reports whether a Redis may
 //! lose writes, and which settings prevent it.

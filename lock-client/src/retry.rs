@@ -52,7 +52,7 @@ where
                 if earlier.is_some() =>
             {
                 let reason =
-                    format!("one request was not answered, and the next was refused: {reason}");
+                    format!("one request was not answered, and the next was rejected: {reason}");
                 return Err(BackendError::Unavailable(reason.into()));
             }
             answer => return answer,
@@ -77,16 +77,16 @@ mod tests {
         BackendError::Unavailable("silence".into())
     }
 
-    fn refused() -> BackendError {
+    fn rejected() -> BackendError {
         BackendError::Rejected("no permission".into())
     }
 
     #[tokio::test]
-    async fn request_that_may_have_been_carried_out_is_not_reported_as_refused() {
+    async fn request_that_may_have_been_carried_out_is_not_reported_as_rejected() {
         assert!(matches!(outcome_of(vec![unanswered()]).await, Ok(())));
-        assert!(matches!(outcome_of(vec![refused()]).await, Err(BackendError::Rejected(_))));
-        for refusal in [refused(), BackendError::Invalid("no permission for this ttl".into())] {
-            let unknown = outcome_of(vec![unanswered(), refusal]).await.unwrap_err();
+        assert!(matches!(outcome_of(vec![rejected()]).await, Err(BackendError::Rejected(_))));
+        for rejection in [rejected(), BackendError::Invalid("no permission for this ttl".into())] {
+            let unknown = outcome_of(vec![unanswered(), rejection]).await.unwrap_err();
             assert!(matches!(unknown, BackendError::Unavailable(_)), "{unknown:?}");
             let reason = unknown.source().expect("it has a cause").to_string();
             assert!(reason.contains("no permission"), "{reason}");

@@ -14,7 +14,7 @@
 //!
 //! **What breaks that.** A restored backup of the file, a disk that loses synced writes, and a network
 //! file system whose file locks don't work. Then a token may be issued twice. The storage
-//! distinguishes the two holders, and refuses the later one. If that holder holds the lock, it
+//! distinguishes the two holders, and rejects the later one. If that holder holds the lock, it
 //! continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
 //! # Clocks

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn ttls_out_of_range_are_refused() {
+    fn ttls_out_of_range_are_rejected() {
         for millis in [0, 9, 7 * 24 * 60 * 60 * 1000 + 1] {
             assert_eq!(Ttl::new(Duration::from_millis(millis)), Err(InvalidTtl));
         }

@@ -12,7 +12,7 @@
 //!
 //! **What breaks that.** A ZooKeeper that was restored from an older snapshot, or lost its data: its
 //! changes count again from a lower number. Then a token may be issued twice. The storage distinguishes
-//! the two holders, and refuses the later one. If that holder holds the lock, it continues with a
+//! the two holders, and rejects the later one. If that holder holds the lock, it continues with a
 //! higher token ([`Lease::reissue`](crate::Lease::reissue)), and the offset lifts all later ones.
 //! Restarts, elections, and members that fail break nothing.
 //!

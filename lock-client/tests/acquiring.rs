@@ -78,8 +78,8 @@ async fn big_tokens_are_exact_and_the_highest_is_the_last() {
 
     for counter in ["999999999999999", "9223372036854775807", "-1", "-0", "1.5", "1e3", "x"] {
         redis.set("fenced:{r}:token", counter).await.unwrap();
-        let refused = locks.acquire(&name("r"), tried(10_000)).await;
-        assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{counter}: {refused:?}");
+        let rejected = locks.acquire(&name("r"), tried(10_000)).await;
+        assert!(matches!(rejected, Err(AcquireError::Rejected { .. })), "{counter}: {rejected:?}");
         let (lock, kept): (Option<String>, String) = (
             redis.command(&["GET", "fenced:{r}:lock"]).await.unwrap(),
             redis.command(&["GET", "fenced:{r}:token"]).await.unwrap(),

@@ -35,12 +35,12 @@ async fn client_with_a_certificate_may_lock() {
     let foreign = format!("{trusted}&tls-cert={}&tls-key={}", certificate.display(), key.display());
     for (url, reason) in [(trusted, "CertificateRequired"), (foreign, "UnknownCA")] {
         // On a busy machine the handshake may also time out.
-        let refused_for_its_certificate = async || {
-            let refused =
+        let rejected_for_its_certificate = async || {
+            let rejected =
                 impatient_locks(&url).acquire(&name("r"), tried(60_000)).await.unwrap_err();
-            Ok(with_causes(&refused).contains(reason))
+            Ok(with_causes(&rejected).contains(reason))
         };
-        until_async(SOON, refused_for_its_certificate).await.expect(reason);
+        until_async(SOON, rejected_for_its_certificate).await.expect(reason);
     }
 }
 

@@ -77,8 +77,8 @@ async fn redis_that_is_busy_with_a_script_is_waited_for() {
             let _: String = redis.command(&["SCRIPT", "KILL"]).await.unwrap();
             both_ask_again.expect("what is busy is asked again");
         });
-        released.expect("it was busy, and did not refuse");
-        acquired.expect("it was busy, and did not refuse").release().await.unwrap();
+        released.expect("it was busy, and did not reject");
+        acquired.expect("it was busy, and did not reject").release().await.unwrap();
     };
     let (killed, ()) = tokio::join!(endless, meanwhile);
     assert!(killed.unwrap_err().to_string().contains("SCRIPT KILL"));
@@ -95,7 +95,7 @@ async fn redis_whose_memory_is_full_is_waited_for() {
         until(SOON, asks_again).await.expect("a full Redis is asked again");
         let _: String = redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     });
-    acquired.expect("it was full, and did not refuse").release().await.unwrap();
+    acquired.expect("it was full, and did not reject").release().await.unwrap();
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Every step with each fault: a lost request, a lost reply, and a server that hangs for a while.
-//! No step that may have been carried out is reported as refused, and nothing is left behind.
+//! No step that may have been carried out is reported as rejected, and nothing is left behind.
 
 mod holding;
 mod waiting;

@@ -204,14 +204,14 @@ async fn names_differ_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn names_of_no_lock_are_refused() {
+async fn names_of_no_lock_are_rejected() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     let acquire = async |name: &str| {
         let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
-    sql::names_of_no_lock_are_refused(acquire).await.unwrap();
+    sql::names_of_no_lock_are_rejected(acquire).await.unwrap();
     // Bytes that are no text.
     let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1700000000000, '')";
     let error = connection.execute(sqlx::raw_sql(acquire)).await.unwrap_err().to_string();

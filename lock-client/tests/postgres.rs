@@ -171,7 +171,7 @@ async fn names_differ_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn names_of_no_lock_are_refused() {
+async fn names_of_no_lock_are_rejected() {
     let (server, _) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     // A user may have set it, and then a backslash in a literal means something else.
@@ -180,7 +180,7 @@ async fn names_of_no_lock_are_refused() {
         let acquire = "select fenced_lock.acquire($1, 'me', 1000, false, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
-    sql::names_of_no_lock_are_refused(acquire).await.unwrap();
+    sql::names_of_no_lock_are_rejected(acquire).await.unwrap();
 }
 
 /// The level of the role or the database does not matter.

@@ -92,7 +92,7 @@ async fn user_with_no_more_than_the_documented_rights_can_lock() {
     assert_locks(&locks(&at_socket), &[&redis], "r").await;
     hand_over(&url).await.unwrap();
 
-    // The negative control: without one of these rights, it is refused.
+    // The negative control: without one of these rights, it is rejected.
     // Without INCR, an acquire does by other commands what INCR does.
     let not_needed_here = ["+ping", "+unsubscribe", "+incr"];
     let needed = |right: &&str| right.starts_with('+') && !not_needed_here.contains(right);
@@ -100,10 +100,10 @@ async fn user_with_no_more_than_the_documented_rights_can_lock() {
         let _: () = redis.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         let revoked = right.replace('+', "-");
         let _: String = redis.command(&["ACL", "SETUSER", "locker", &revoked]).await.unwrap();
-        let refused = hand_over(&url).await;
+        let rejected = hand_over(&url).await;
         let _: String = redis.command(&["ACL", "SETUSER", "locker", right]).await.unwrap();
         let _: () = redis.command(&["FLUSHALL"]).await.unwrap();
-        assert!(matches!(refused, Err(BackendError::Rejected(_))), "{right}: {refused:?}");
+        assert!(matches!(rejected, Err(BackendError::Rejected(_))), "{right}: {rejected:?}");
     }
 }
 
@@ -112,8 +112,8 @@ async fn user_of_another_database_needs_select() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
     make_user(&redis, &[]).await;
     let url = format!("{}/3", redis.url_as("locker", "secret"));
-    let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
-    assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
+    let rejected = locks(&url).acquire(&name("r"), tried(1_000)).await;
+    assert!(matches!(rejected, Err(AcquireError::Rejected { .. })), "{rejected:?}");
     make_user(&redis, &["+select"]).await;
     assert_locks(&locks(&url), &[&redis], "r").await;
 }
@@ -130,8 +130,8 @@ async fn user_of_a_cluster_needs_its_slots() {
             let nodes: Vec<_> = cluster.nodes().iter().collect();
             assert_locks(&locks(&url), &nodes, "r").await;
         } else {
-            let refused = locks(&url).acquire(&name("r"), tried(1_000)).await;
-            assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
+            let rejected = locks(&url).acquire(&name("r"), tried(1_000)).await;
+            assert!(matches!(rejected, Err(AcquireError::Rejected { .. })), "{rejected:?}");
         }
     }
 }
@@ -141,8 +141,8 @@ async fn wrong_password_is_a_clear_error_at_once() {
     let redis = Redis::start_on_tcp(&["--requirepass", "secret"]).await.unwrap();
     assert_locks(&locks(&redis.url_as("default", "secret")), &[&redis], "r").await;
     for url in [redis.url_as("default", "wrong"), redis.url()] {
-        let refused = locks(&url).acquire(&name("r"), ttl(1_000)).await;
-        assert!(matches!(refused, Err(AcquireError::Rejected { .. })), "{refused:?}");
+        let rejected = locks(&url).acquire(&name("r"), ttl(1_000)).await;
+        assert!(matches!(rejected, Err(AcquireError::Rejected { .. })), "{rejected:?}");
     }
 }
 

@@ -32,7 +32,7 @@ async fn node_of_redlock_that_loads_its_data_grants_no_lock() {
     redis.process().kill().unwrap();
 
     let was_loading = Cell::new(false);
-    let refusal = async {
+    let rejection = async {
         until_async(SOON, async || {
             match backend.try_acquire(&r, &holder, ttl(60_000), Order::Unordered).await {
                 Ok(attempt) => panic!("a node alone granted a lock: {attempt:?}"),
@@ -51,7 +51,7 @@ async fn node_of_redlock_that_loads_its_data_grants_no_lock() {
         .await
         .unwrap();
     };
-    let (restarted, ()) = tokio::join!(redis.restart(), refusal);
+    let (restarted, ()) = tokio::join!(redis.restart(), rejection);
     restarted.unwrap();
     assert!(was_loading.get(), "it was asked while it loaded");
 }

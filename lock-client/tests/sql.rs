@@ -31,7 +31,7 @@ pub(crate) use self::{
         late_try_is_released, release_does_not_overtake_a_lost_try,
         renewals_do_not_wait_behind_tries,
     },
-    names::{names_differ_byte_by_byte, names_of_no_lock_are_refused},
+    names::{names_differ_byte_by_byte, names_of_no_lock_are_rejected},
     waiting::{
         dead_head_is_skipped, fair_waiters_keep_their_order, queue_is_not_overtaken,
         release_notifies_own_waiters, release_wakes_the_waiter,

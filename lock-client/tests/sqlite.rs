@@ -154,19 +154,19 @@ async fn names_differ_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn names_of_no_lock_are_refused() {
+async fn names_of_no_lock_are_rejected() {
     let (folder, _) = locked().await;
     let mut connection = connect(&folder).await;
     let acquire = async |name: &str| {
         let acquire = "insert into fenced_lock (name, token) values (?, 1)";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
-    sql::names_of_no_lock_are_refused(acquire).await.unwrap();
+    sql::names_of_no_lock_are_rejected(acquire).await.unwrap();
 }
 
 /// A missing row starts at this time.
 #[tokio::test]
-async fn times_of_a_grant_that_are_no_unix_time_are_refused() {
+async fn times_of_a_grant_that_are_no_unix_time_are_rejected() {
     let (folder, _) = locked().await;
     let mut connection = connect(&folder).await;
     let mut insert = async |since_ms: &str| {
@@ -249,7 +249,7 @@ async fn install_fence(connection: &mut SqliteConnection) {
     }
 }
 
-/// A lock expires, and nobody else acquires it. Returns why the owner's claim is refused, if it is.
+/// A lock expires, and nobody else acquires it. Returns why the owner's claim is rejected, if it is.
 async fn claim_of_an_expired_owner(change: impl Fn(&str) -> String) -> Option<String> {
     let (folder, client) = locked().await;
     let mut connection = connect(&folder).await;
@@ -277,15 +277,15 @@ async fn claim_of_an_expired_owner(change: impl Fn(&str) -> String) -> Option<St
 
 #[tokio::test]
 async fn expired_owner_does_not_claim() {
-    let refusal = claim_of_an_expired_owner(str::to_owned).await.expect("it is refused");
-    assert!(refusal.contains("ZL001"), "{refusal}");
+    let rejection = claim_of_an_expired_owner(str::to_owned).await.expect("it is rejected");
+    assert!(rejection.contains("ZL001"), "{rejection}");
     let without_the_clock = |trigger: &str| {
         let (before, expiry) = trigger.split_once("\n            and expires_at_ms > ").unwrap();
         assert!(expiry.starts_with("cast((julianday('now')"));
         format!("{before});\nend;")
     };
-    let refusal = claim_of_an_expired_owner(without_the_clock).await;
-    assert_eq!(refusal, None, "the control");
+    let rejection = claim_of_an_expired_owner(without_the_clock).await;
+    assert_eq!(rejection, None, "the control");
 }
 
 #[tokio::test]
@@ -348,7 +348,7 @@ async fn removal_of_the_fence_keeps_the_locks() {
 }
 
 #[test]
-fn url_of_something_else_is_refused() {
+fn url_of_something_else_is_rejected() {
     for url in ["postgres://localhost", "sqlite::memory:", "sqlite://x?mode=memory"] {
         Sqlite::open(url).unwrap_err();
     }

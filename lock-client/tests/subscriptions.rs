@@ -55,7 +55,7 @@ async fn waiters_for_many_locks_subscribe_in_one_round_trip() {
 }
 
 #[tokio::test]
-async fn refused_channel_does_not_fail_other_subscriptions() {
+async fn rejected_channel_does_not_fail_other_subscriptions() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
     let rights = ["on", ">secret", "~*", "+@all", "resetchannels", "&fenced:{a}*", "&fenced:{c}*"];
     let user = [&["ACL", "SETUSER", "locker"], &rights[..]].concat();

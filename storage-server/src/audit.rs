@@ -1,4 +1,4 @@
-//! The audit log: a line for each refusal and for each action of an operator.
+//! The audit log: a line for each rejection and for each action of an operator.
 
 pub(crate) mod file;
 
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How many lines a second there are of one problem of one client, on average, and how many at once. A
-/// client that repeats a refused request for ever must not push out the lines of its other problems.
+/// client that repeats a rejected request for ever must not push out the lines of its other problems.
 const LINES_OF_PROBLEM: NonZeroU32 = NonZeroU32::new(10).expect("it is not 0");
 /// How many there are of one client. It must not push out the lines of others.
 const LINES_OF_CLIENT: NonZeroU32 = NonZeroU32::new(30).expect("it is not 0");
@@ -40,7 +40,7 @@ const MAX_COUNTED: usize = 256;
 /// At the end, how long requests that were cut off may take to be recorded.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Records refusals and the actions of operators.
+/// Records rejections and the actions of operators.
 #[derive(Debug)]
 pub(crate) struct Audit {
     recorder: Arc<Recorder>,
@@ -74,10 +74,10 @@ type Source = (Client, Option<&'static str>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Event {
-    /// It was refused.
+    /// It was rejected.
     #[default]
-    Refusal,
-    /// Its client left before the server knew whether to refuse it.
+    Rejection,
+    /// Its client left before the server knew whether to reject it.
     Abandoned,
     /// Only operators may do this.
     Operation,
@@ -240,7 +240,7 @@ impl Recorder {
 impl Event {
     fn name(self) -> &'static str {
         match self {
-            Self::Refusal => "refusal",
+            Self::Rejection => "rejection",
             Self::Abandoned => "abandoned",
             Self::Operation => "operation",
             Self::AuthFile => "auth-file",
@@ -269,7 +269,7 @@ mod tests {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    fn refusal(identity: Option<&str>, problem: &'static str) -> Line<'static> {
+    fn rejection(identity: Option<&str>, problem: &'static str) -> Line<'static> {
         let identity = identity.map(str::to_owned);
         Line { identity, problem: Some(problem), ..Line::default() }
     }
@@ -289,19 +289,19 @@ mod tests {
         let now = Instant::now();
         let lines = recorded(|recorder| {
             for _ in 0..25 {
-                recorder.record(HERE, refusal(Some("busy"), "stale-token"), now);
-                recorder.record(HERE, refusal(None, "stale-token"), now);
+                recorder.record(HERE, rejection(Some("busy"), "stale-token"), now);
+                recorder.record(HERE, rejection(None, "stale-token"), now);
             }
-            recorder.record(HERE, refusal(Some("calm"), "stale-token"), now);
+            recorder.record(HERE, rejection(Some("calm"), "stale-token"), now);
             recorder.report();
             // Later, there is room again, and nothing to report.
-            recorder.record(HERE, refusal(Some("busy"), "stale-token"), now + REPORT_INTERVAL);
+            recorder.record(HERE, rejection(Some("busy"), "stale-token"), now + REPORT_INTERVAL);
             recorder.report();
         })
         .await;
-        assert_eq!(count(&lines, "refusal", "identity", "busy"), 11);
-        assert_eq!(count(&lines, "refusal", "identity", "calm"), 1);
-        assert_eq!(count(&lines, "refusal", "client", "127.0.0.1"), 22, "each has the address");
+        assert_eq!(count(&lines, "rejection", "identity", "busy"), 11);
+        assert_eq!(count(&lines, "rejection", "identity", "calm"), 1);
+        assert_eq!(count(&lines, "rejection", "client", "127.0.0.1"), 22, "each has the address");
         let left_out: Vec<_> = lines.iter().filter(|it| it["event"] == "left-out").collect();
         assert_eq!(left_out.len(), 2);
         assert!(left_out.iter().all(|it| it["count"] == 15), "{left_out:?}");
@@ -316,14 +316,14 @@ mod tests {
         let lines = recorded(|recorder| {
             for problem in ["one", "two", "three", "four"] {
                 for _ in 0..25 {
-                    recorder.record(HERE, refusal(Some("busy"), problem), now);
+                    recorder.record(HERE, rejection(Some("busy"), problem), now);
                 }
             }
-            recorder.record(HERE, refusal(Some("calm"), "four"), now);
+            recorder.record(HERE, rejection(Some("calm"), "four"), now);
         })
         .await;
         for (problem, expected) in [("one", 10), ("two", 10), ("three", 10), ("four", 1)] {
-            assert_eq!(count(&lines, "refusal", "problem", problem), expected, "{problem}");
+            assert_eq!(count(&lines, "rejection", "problem", problem), expected, "{problem}");
         }
     }
 
@@ -332,14 +332,14 @@ mod tests {
         let now = Instant::now();
         let lines = recorded(|recorder| {
             for number in 0..1_000 {
-                recorder.record(address(number), refusal(None, "unauthenticated"), now);
+                recorder.record(address(number), rejection(None, "unauthenticated"), now);
             }
-            recorder.record(HERE, refusal(Some("known"), "stale-token"), now);
+            recorder.record(HERE, rejection(Some("known"), "stale-token"), now);
             recorder.report();
         })
         .await;
-        assert_eq!(count(&lines, "refusal", "problem", "unauthenticated"), 100);
-        assert_eq!(count(&lines, "refusal", "identity", "known"), 1);
+        assert_eq!(count(&lines, "rejection", "problem", "unauthenticated"), 100);
+        assert_eq!(count(&lines, "rejection", "identity", "known"), 1);
         let left_out: Vec<_> = lines.iter().filter(|it| it["event"] == "left-out").collect();
         // Those beyond the limit have one line together.
         assert_eq!(left_out.len(), MAX_COUNTED + 1);

@@ -62,7 +62,7 @@ struct Arguments {
     #[arg(long, global = true, env = "FENCED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The file for refusals and for the actions of operators. Without it, the log on stderr has them.
+    /// The file for rejections and for the actions of operators. Without it, the log on stderr has them.
     #[arg(long, global = true, env = "FENCED_AUDIT_LOG", value_name = "FILE")]
     audit_log: Option<PathBuf>,
 

@@ -90,7 +90,7 @@ pub struct Config {
     #[arg(skip)]
     pub access: Access,
 
-    /// Where refusals and the actions of operators are recorded; `None` if in the server's own log.
+    /// Where rejections and the actions of operators are recorded; `None` if in the server's own log.
     #[arg(skip)]
     pub audit_log: Option<AuditLog>,
 

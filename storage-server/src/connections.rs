@@ -42,7 +42,7 @@ use crate::{
 
 /// How often to look for connections whose clients keep the server waiting.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to log what was refused.
+/// How often to log what was rejected.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait after the system let the server accept no connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

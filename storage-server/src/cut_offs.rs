@@ -59,11 +59,11 @@ impl CutOff {
             Self::Silent => "closed connections that sent no whole request",
             Self::UnreadAnswer => "closed connections that did not read their answers",
             Self::Displaced => "closed idle connections, to accept others",
-            Self::HeadTooLarge => "refused requests whose headers are too many or too large",
+            Self::HeadTooLarge => "rejected requests whose headers are too many or too large",
             Self::FailedHandshake => "closed connections whose TLS handshake failed",
             Self::NotAccepted => "could not accept connections: too many files are open",
-            Self::SlowBody => "refused bodies that came too slowly",
-            Self::NoRoom => "refused bodies and answers: too many bytes are in flight",
+            Self::SlowBody => "rejected bodies that came too slowly",
+            Self::NoRoom => "rejected bodies and answers: too many bytes are in flight",
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Guard {
 impl Guard {
     /// Checks the permissions of a file.
     fn check(self, mode: u32) -> io::Result<()> {
-        let (refused, reason) = match self {
+        let (rejected, reason) = match self {
             Self::NoOtherWriters => {
                 (0o002, "all users of this machine may write to it; `chmod o-w` prevents that")
             }
@@ -34,7 +34,7 @@ impl Guard {
                 "all users of this machine may read it or write to it; `chmod o-rw` prevents that",
             ),
         };
-        if mode & refused == 0 { Ok(()) } else { Err(io::Error::other(reason)) }
+        if mode & rejected == 0 { Ok(()) } else { Err(io::Error::other(reason)) }
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn routers(
 ) -> Routers {
     let hosts = config.hosts;
     let metrics_listener = config.metrics_listener.clone();
-    problem::slugs().for_each(|slug| metrics.begin_refusals(slug));
+    problem::slugs().for_each(|slug| metrics.begin_rejections(slug));
     let prober = Prober::start(store.clone());
     let rate_limit = config.requests_per_second.map(RateLimit::new);
     let (audit, audit_end) = Audit::start(config.audit_log.clone(), &config.access);

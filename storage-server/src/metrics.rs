@@ -27,7 +27,7 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     request_duration: Family<RouteLabels, Histogram, fn() -> Histogram>,
-    refusals: Family<ReasonLabels, Counter>,
+    rejections: Family<ReasonLabels, Counter>,
     cut_offs: Family<ReasonLabels, Counter>,
     pub(crate) commits: CommitMetrics,
     /// How many connections are open.
@@ -106,7 +106,7 @@ impl Metrics {
             registry: Registry::with_prefix("storage_server"),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(|| Histogram::new(SECONDS)),
-            refusals: Family::default(),
+            rejections: Family::default(),
             cut_offs: Family::default(),
             commits: CommitMetrics {
                 batch_operations: Histogram::new(OPERATIONS),
@@ -136,13 +136,13 @@ impl Metrics {
             self.request_duration.clone(),
         );
         registry.register(
-            "refusals",
+            "rejections",
             "Requests that were answered with a problem, by its slug",
-            self.refusals.clone(),
+            self.rejections.clone(),
         );
         registry.register(
             "cut_offs",
-            "What slow, silent and too many clients were refused",
+            "What slow, silent and too many clients were rejected",
             self.cut_offs.clone(),
         );
         registry.register(
@@ -213,8 +213,8 @@ impl Metrics {
 
     /// Begins to count a problem. A counter that begins with 1 would look to Prometheus as if it had
     /// always been 1.
-    pub(crate) fn begin_refusals(&self, slug: &'static str) {
-        drop(self.refusals.get_or_create(&ReasonLabels { reason: slug }));
+    pub(crate) fn begin_rejections(&self, slug: &'static str) {
+        drop(self.rejections.get_or_create(&ReasonLabels { reason: slug }));
     }
 
     /// Counters of clients that were cut off, by reason.
@@ -237,7 +237,7 @@ impl Metrics {
         let labels = RequestLabels { method, route: route.clone(), status };
         self.requests.get_or_create(&labels).inc();
         if let Some(reason) = problem {
-            self.refusals.get_or_create(&ReasonLabels { reason }).inc();
+            self.rejections.get_or_create(&ReasonLabels { reason }).inc();
         }
         self.request_duration
             .get_or_create(&RouteLabels { method, route })

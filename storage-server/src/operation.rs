@@ -1,7 +1,7 @@
 //! The operations that clients request, and their results.
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, ResourceName, Token};
+use fence::{Fence, Rejection, ResourceName, Token};
 
 use crate::sequence::{Numbered, Sequence};
 
@@ -124,8 +124,8 @@ pub(crate) enum Versions {
 pub(crate) struct Decided {
     /// What the operation did, or why it did nothing.
     pub(crate) outcome: Outcome,
-    /// The refusal that the server would have returned if it enforced.
-    pub(crate) overruled: Option<Refusal>,
+    /// The rejection that the server would have returned if it enforced.
+    pub(crate) overruled: Option<Rejection>,
 }
 
 /// What an operation did, or why it did nothing.
@@ -161,7 +161,7 @@ pub(crate) enum Outcome {
         version: u64,
     },
     /// The rule rejected the offer, and nothing changed.
-    Refused(Refusal),
+    Rejected(Rejection),
     /// The offered token is above the ceiling, and nothing changed.
     TokenTooHigh {
         /// The offered token.
@@ -188,7 +188,7 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// Whether the operation was rejected for its token, and so had no effect.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::TokenTooHigh { .. })
+        matches!(self, Self::Rejected(_) | Self::TokenTooHigh { .. })
     }
 }
 

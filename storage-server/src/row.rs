@@ -1,6 +1,6 @@
 //! The state of a resource, and how an operation changes it.
 
-use fence::{Decision, Fence, Holder, Refusal, RefusalReason, Token, decide};
+use fence::{Decision, Fence, Holder, Rejection, RejectionReason, Token, decide};
 
 use crate::{
     config::Enforcement,
@@ -55,18 +55,18 @@ impl Row {
         {
             return Decided { outcome: Outcome::TokenTooHigh { token, ceiling }, overruled: None };
         }
-        let refusal = self.claim(operation.offered.as_ref()).err();
-        if let Some(refusal) = refusal
+        let rejection = self.claim(operation.offered.as_ref()).err();
+        if let Some(rejection) = rejection
             && enforcement == Enforcement::Enforce
         {
-            return Decided { outcome: Outcome::Refused(refusal), overruled: None };
+            return Decided { outcome: Outcome::Rejected(rejection), overruled: None };
         }
-        let outcome = match refusal {
+        let outcome = match rejection {
             None => self.act_once(operation),
             // The fence is another's, and so are the answers.
             Some(_) => self.act(operation),
         };
-        Decided { outcome, overruled: refusal }
+        Decided { outcome, overruled: rejection }
     }
 
     /// The highest token that the rule knows: the fence's, or a higher floor. `None` if there is
@@ -113,7 +113,7 @@ impl Row {
 
     /// Claims: advances the fence to the offer, unless the rule rejects it. Without an offer, there
     /// is nothing to claim.
-    fn claim(&mut self, offered: Option<&Fence>) -> Result<(), Refusal> {
+    fn claim(&mut self, offered: Option<&Fence>) -> Result<(), Rejection> {
         let Some(offered) = offered else {
             return Ok(());
         };
@@ -124,11 +124,11 @@ impl Row {
                 return Ok(());
             }
             Decision::Accept => return Ok(()),
-            Decision::Stale => RefusalReason::Stale,
-            Decision::HolderConflict => RefusalReason::HolderConflict,
+            Decision::Stale => RejectionReason::Stale,
+            Decision::HolderConflict => RejectionReason::HolderConflict,
         };
         let highest_token = self.highest_token().expect("only a fence or a floor rejects an offer");
-        Err(Refusal { reason, token: offered.token, highest_token })
+        Err(Rejection { reason, token: offered.token, highest_token })
     }
 
     /// Acts, unless the operation is a write that was answered before.

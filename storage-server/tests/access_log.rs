@@ -147,7 +147,7 @@ async fn lines_of_a_request_have_its_id() {
         wire::request(server.url(), "PUT", "/v1/fences/r", &headers(token, id), "").await;
     }
     let accepted = || {
-        lines(&server).into_iter().find(|line| line["message"] == "accepted what would be refused")
+        lines(&server).into_iter().find(|line| line["message"] == "accepted what would be rejected")
     };
     until(PATIENCE, || Ok(accepted().is_some())).await.unwrap();
     assert_eq!(accepted().unwrap()["span"]["request_id"], "stale");
@@ -177,7 +177,7 @@ async fn line_of_a_request_beyond_the_limit_has_its_identity() {
     let limit = ["--requests-per-second", "1", "--access-log", "--log-format", "json"];
     let arguments = [&limit[..], &["--auth-file", file.to_str().unwrap()]].concat();
     let server = guarded.database.serve(&arguments).await;
-    let refused = rate_limit::refusal(&server, &bearer).await;
-    let line = line(&server, refused.header("x-request-id").unwrap()).await;
+    let rejected = rate_limit::rejection(&server, &bearer).await;
+    let line = line(&server, rejected.header("x-request-id").unwrap()).await;
     assert_eq!((&line["status"], &line["identity"]), (&json!("429"), &json!("busy")), "{line}");
 }

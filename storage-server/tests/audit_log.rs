@@ -1,8 +1,8 @@
-//! The audit log: who was refused what and why, and what operators did.
+//! The audit log: who was rejected what and why, and what operators did.
 
 mod abandoned;
 mod file;
-mod refusals;
+mod rejections;
 
 use std::{fs, path::Path};
 
@@ -38,7 +38,7 @@ async fn without_a_file_the_log_has_the_lines() {
     let server = database.serve(&[]).await;
     assert_eq!(offer(&server, "PUT", "/v1/fences/accepted", 34, "").await.status, 200);
     assert_eq!(offer(&server, "PUT", "/v1/fences/accepted", 33, "").await.status, 412);
-    is_logged(&server, "audit: event=\"refusal\" client=127.0.0.1 method=\"PUT\"").await;
+    is_logged(&server, "audit: event=\"rejection\" client=127.0.0.1 method=\"PUT\"").await;
     assert_eq!(server.log().unwrap().matches("audit: ").count(), 1);
 }
 

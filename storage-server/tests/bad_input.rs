@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use crate::{on_both_databases::on_all_stores, wire, world::World};
 
 #[tokio::test]
-async fn malformed_tokens_are_refused() {
+async fn malformed_tokens_are_rejected() {
     let world = World::on_sqlite(&[]).await;
     let tokens = [
         "",
@@ -42,7 +42,7 @@ async fn malformed_tokens_are_refused() {
 }
 
 #[tokio::test]
-async fn malformed_holders_are_refused() {
+async fn malformed_holders_are_rejected() {
     let world = World::on_sqlite(&[]).await;
     let too_long = "x".repeat(129);
     for holder in ["a b", "a\tb", "\u{17c}", &too_long] {
@@ -53,7 +53,7 @@ async fn malformed_holders_are_refused() {
     let twice = [("Fencing-Token", "1"), ("Fencing-Holder", "a"), ("Fencing-Holder", "a")];
     let answer = world.put("/v1/resources/r", &twice, "x").await;
     assert_eq!(answer.problem(), "400 malformed-holder");
-    // A control character makes no header at all: the HTTP parser refuses the request.
+    // A control character makes no header at all: the HTTP parser rejects the request.
     let headers = [("Fencing-Token", "1"), ("Fencing-Holder", "a\u{1}b")];
     assert_eq!(world.put("/v1/resources/r", &headers, "x").await.status, 400);
     assert_eq!(world.ask("GET", "/v1/fences/r", &[]).await.status, 404, "nothing has happened");
@@ -64,7 +64,7 @@ async fn malformed_holders_are_refused() {
 }
 
 #[tokio::test]
-async fn malformed_names_are_refused() {
+async fn malformed_names_are_rejected() {
     let world = World::on_sqlite(&[]).await;
     let too_long = "x".repeat(513);
     let names = [
@@ -136,7 +136,7 @@ async fn odd_names_are_resources_of_their_own(world: World) {
 }
 
 #[tokio::test]
-async fn values_over_the_limit_are_refused() {
+async fn values_over_the_limit_are_rejected() {
     let world = World::on_sqlite(&["--max-value-bytes", "1000"]).await;
     let token = [("Fencing-Token", "1")];
     let answer = world.put("/v1/resources/r", &token, &"x".repeat(1001)).await;
@@ -216,7 +216,7 @@ async fn a_thousand_requests_at_once_on_one_resource_are_all_decided() {
     let versions: Vec<_> = accepted.iter().map(|(version, _)| *version).collect();
     assert_eq!(versions, (1..=accepted.len() as u64).collect::<Vec<_>>());
     assert!(accepted.is_sorted_by_key(|(_, token)| *token));
-    assert_eq!(accepted.last().unwrap().1, 1000, "the highest token is never refused");
+    assert_eq!(accepted.last().unwrap().1, 1000, "the highest token is never rejected");
     assert_eq!(world.ask("GET", "/v1/resources/hot", &[]).await.text(), "1000");
 }
 
@@ -241,7 +241,7 @@ async fn a_value_that_is_too_large_is_answered_while_it_is_sent() {
 }
 
 #[tokio::test]
-async fn parts_and_encodings_of_values_and_long_types_are_refused() {
+async fn parts_and_encodings_of_values_and_long_types_are_rejected() {
     let server = World::on_sqlite(&[]).await.server;
     let longest = "x".repeat(256);
     let too_long = "x".repeat(257);
@@ -253,8 +253,8 @@ async fn parts_and_encodings_of_values_and_long_types_are_refused() {
     ];
     for (header, value, problem) in cases {
         let headers = [("Fencing-Token", "1"), (header, value)];
-        let refused = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
-        assert_eq!(refused.problem(), problem, "{header}: {value}");
+        let rejected = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
+        assert_eq!(rejected.problem(), problem, "{header}: {value}");
     }
     assert_eq!(wire::request(server.url(), "GET", "/v1/fences/r", &[], "").await.status, 404);
     // The control.

@@ -28,7 +28,7 @@ pub(crate) async fn write(url: &str, resource: &str, length: &str, rest: &[u8]) 
 }
 
 /// The connection gets a problem document of this slug, and is closed. Returns after how long.
-pub(crate) async fn is_refused(mut connection: TcpStream, slug: &str) -> Duration {
+pub(crate) async fn is_rejected(mut connection: TcpStream, slug: &str) -> Duration {
     let begun = Instant::now();
     let answer = wire::answer(&mut connection).await;
     assert_eq!(answer.problem(), slug);
@@ -72,22 +72,22 @@ pub(crate) async fn repeat_until_steady(experiment: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn body_that_comes_too_slowly_is_refused_and_nothing_happens() {
+async fn body_that_comes_too_slowly_is_rejected_and_nothing_happens() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let url = server.url();
     let stalled = async {
         let half = write(url, "/v1/resources/half", "Content-Length: 1048576", b"x").await;
-        let waited = is_refused(half, "408 slow-body").await;
+        let waited = is_rejected(half, "408 slow-body").await;
         assert!(waited > Duration::from_secs(4), "{waited:?}");
     };
     let small = async {
         let half = write(url, "/v1/resources/half", "Content-Length: 2", b"x").await;
-        is_refused(half, "408 slow-body").await;
+        is_rejected(half, "408 slow-body").await;
     };
     let chunked = async {
         let chunked = "Transfer-Encoding: chunked";
         let half = write(url, "/v1/resources/half", chunked, b"1\r\nx\r\n").await;
-        is_refused(half, "408 slow-body").await;
+        is_rejected(half, "408 slow-body").await;
     };
     let trickling = async {
         let half = write(url, "/v1/resources/half", "Content-Length: 1048576", b"x").await;
@@ -115,7 +115,7 @@ async fn body_that_comes_too_slowly_is_refused_and_nothing_happens() {
     };
     tokio::join!(stalled, small, chunked, trickling, steady);
     assert_eq!(wire::request(url, "GET", "/v1/fences/half", &[], "").await.status, 404);
-    is_logged(&server, "refused bodies that came too slowly").await;
+    is_logged(&server, "rejected bodies that came too slowly").await;
 }
 
 /// There is room for one large body.
@@ -136,7 +136,7 @@ async fn half_sent_body_makes_room_for_others() {
     assert_eq!(large.status, 201);
     // Earlier than without another body.
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    is_refused(half, "408 slow-body").await;
+    is_rejected(half, "408 slow-body").await;
 }
 
 /// A request that needs no body may have one. Its client gets the decision.
@@ -187,7 +187,7 @@ async fn body_beside_one_that_takes_all_room() -> bool {
 
 /// The control of the test above: room is bounded, and a body that keeps coming keeps its room.
 #[tokio::test]
-async fn body_without_room_is_refused_and_nothing_happens() {
+async fn body_without_room_is_rejected_and_nothing_happens() {
     repeat_until_steady(bodies_beside_one_that_takes_all_room).await;
 }
 
@@ -218,16 +218,16 @@ async fn bodies_beside_one_that_takes_all_room() -> bool {
     let others = async {
         until_room_is_taken(async || wire::request(url, "GET", "/metrics", &[], "").await).await;
         let headers = [("Fencing-Token", "1")];
-        let refused = wire::request(url, "PUT", "/v1/resources/other", &headers, &value).await;
+        let rejected = wire::request(url, "PUT", "/v1/resources/other", &headers, &value).await;
         // The control: a small body has room.
         let small = wire::request(url, "PUT", "/v1/resources/small", &headers, "x").await;
-        (refused, small)
+        (rejected, small)
     };
-    let (is_steady, (refused, small)) = tokio::join!(steady, others);
+    let (is_steady, (rejected, small)) = tokio::join!(steady, others);
     if is_steady {
-        assert_eq!(refused.problem(), "503 unavailable");
-        assert_eq!(refused.json()["outcome"], "none");
-        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert_eq!(rejected.problem(), "503 unavailable");
+        assert_eq!(rejected.json()["outcome"], "none");
+        assert_eq!(rejected.header("retry-after"), Some("1"));
         assert_eq!(small.status, 201);
         assert_eq!(wire::request(url, "GET", "/v1/fences/other", &[], "").await.status, 404);
         is_logged(&server, "too many bytes are in flight").await;
@@ -235,7 +235,7 @@ async fn bodies_beside_one_that_takes_all_room() -> bool {
     is_steady
 }
 
-/// They would be refused as well, and a client that reads nothing may have sent many.
+/// They would be rejected as well, and a client that reads nothing may have sent many.
 #[tokio::test]
 async fn requests_behind_one_without_room_do_not_begin() {
     let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
@@ -283,7 +283,7 @@ async fn unread_answer_makes_room_for_others() {
         for token in 2..20 {
             let begun = Instant::now();
             let unread = sending(url, &requests).await;
-            let refused = until_async(Duration::from_secs(5), || async {
+            let rejected = until_async(Duration::from_secs(5), || async {
                 let answer = wire::request(url, "GET", "/v1/resources/r", &[], "").await;
                 if answer.status == 200 {
                     return Ok(false);
@@ -292,7 +292,7 @@ async fn unread_answer_makes_room_for_others() {
                 assert_eq!(answer.json()["outcome"], "none");
                 Ok(true)
             });
-            if refused.await.is_err() {
+            if rejected.await.is_err() {
                 continue;
             }
             // The claim of a fenced read has happened, whether or not there is room for the answer.
@@ -303,7 +303,7 @@ async fn unread_answer_makes_room_for_others() {
                 break 'attempts (begun, unread, token, answer);
             }
         }
-        panic!("no fenced read was refused");
+        panic!("no fenced read was rejected");
     };
     assert_eq!(answer.json()["outcome"], json!("unknown"));
     let fence = wire::request(url, "GET", "/v1/fences/r", &[], "").await;

@@ -123,8 +123,8 @@ async fn drain_answers_requests_in_flight_and_closes_the_other_connections() {
         in_flight.write_all(b"x").await.unwrap();
     }
     let address = server.address();
-    let refuses = || async { Ok(TcpStream::connect(address).await.is_err()) };
-    until_async(PATIENCE, refuses).await.expect("no further connection");
+    let rejects = || async { Ok(TcpStream::connect(address).await.is_err()) };
+    until_async(PATIENCE, rejects).await.expect("no further connection");
     in_flight.write_all(b"ab").await.unwrap();
     assert_eq!(read_answer(&mut in_flight).await.0, 201);
     assert_eq!(read_to_end(&mut in_flight).await.0, 0);

@@ -9,7 +9,7 @@ const HOLDER: &str = "0123456789abcdef0123456789abcdef";
 on_all_stores!(&[] =>
     first_write_creates_and_the_next_replaces,
     written_value_is_read_back_with_its_token_holder_and_type,
-    late_write_with_old_token_is_refused,
+    late_write_with_old_token_is_rejected,
     same_token_from_another_holder_conflicts,
     fenced_read_claims_before_it_reads,
     fenced_read_without_a_value_claims_all_the_same,
@@ -19,7 +19,7 @@ on_all_stores!(&[] =>
     head_reads_and_never_claims,
     known_version_is_not_sent_again,
     holders_are_shown_whole_only_to_themselves,
-    writes_without_a_token_are_refused,
+    writes_without_a_token_are_rejected,
     server_is_alive_and_ready,
 );
 
@@ -69,7 +69,7 @@ async fn written_value_is_read_back_with_its_token_holder_and_type(world: World)
     assert_eq!(nothing.header("cache-control"), Some("no-store"));
 }
 
-async fn late_write_with_old_token_is_refused(world: World) {
+async fn late_write_with_old_token_is_rejected(world: World) {
     world.put("/v1/resources/invoice-7", &[("Fencing-Token", "34")], "by client 2").await;
     for (method, path) in [
         ("PUT", "/v1/resources/invoice-7"),
@@ -184,7 +184,7 @@ async fn conditional_writes_depend_on_the_version(world: World) {
     }
     assert_eq!(put("1", ("If-Match", "3")).await.problem(), "400 malformed-request");
 
-    // The token was good, and has claimed; a bad one is refused for itself.
+    // The token was good, and has claimed; a bad one is rejected for itself.
     assert_eq!(put("9", ("If-Match", "\"1\"")).await.problem(), "412 version-mismatch");
     assert_eq!(put("8", ("If-Match", "\"3\"")).await.problem(), "412 stale-token");
 
@@ -246,7 +246,7 @@ async fn holders_are_shown_whole_only_to_themselves(world: World) {
     assert_eq!(world.ask("GET", "/v1/fences/s", &[]).await.json()["holder"], "...");
 }
 
-async fn writes_without_a_token_are_refused(world: World) {
+async fn writes_without_a_token_are_rejected(world: World) {
     for (method, path) in
         [("PUT", "/v1/resources/r"), ("DELETE", "/v1/resources/r"), ("PUT", "/v1/fences/r")]
     {

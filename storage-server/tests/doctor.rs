@@ -108,7 +108,7 @@ async fn asynchronous_replica_can_lose_a_fence() {
 async fn pooler_in_transaction_mode_is_wrong() {
     let postgres = Postgres::start().await.unwrap();
     assert_eq!(verdict(&database_at(postgres.url()), "pooler", &[]).await, "ok");
-    // It refuses the settings of sessions, or ignores them.
+    // It rejects the settings of sessions, or ignores them.
     let ignore = "ignore_startup_parameters = extra_float_digits, options";
     for settings in [&[][..], &[ignore]] {
         let bouncer = PgBouncer::start_with(&postgres, settings).await.unwrap();

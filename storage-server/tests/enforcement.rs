@@ -1,4 +1,4 @@
-//! The modes in which the server refuses nothing.
+//! The modes in which the server rejects nothing.
 
 use crate::{
     logs::{is_logged, stop_and_read_log},
@@ -9,10 +9,11 @@ use crate::{
 const OFF: &[&str] = &["--enforcement", "off"];
 
 #[tokio::test]
-async fn report_accepts_and_logs_what_it_would_refuse() {
+async fn report_accepts_and_logs_what_it_would_reject() {
     let world = World::on_sqlite(&["--enforcement", "report"]).await;
     accepts_everything(&world).await;
-    for part in ["accepted what would be refused", "stale-token", "holder-conflict", "has no token"]
+    for part in
+        ["accepted what would be rejected", "stale-token", "holder-conflict", "has no token"]
     {
         is_logged(&world.server, part).await;
     }

@@ -18,12 +18,12 @@ async fn server_without_tls_or_authentication_listens_on_loopback_only() {
     let ca_file = authority.ca_file();
     let client_ca = ["--tls-client-ca", ca_file.to_str().unwrap()];
 
-    let refused: [(&[&[&str]], &str); 3] = [
+    let rejected: [(&[&[&str]], &str); 3] = [
         (&[], "give --tls-cert, --tls-key and --auth-file, or --insecure"),
         (&[&auth], "give --tls-cert and --tls-key, or --insecure"),
         (&[&tls], "give --auth-file or --tls-client-ca, or --insecure"),
     ];
-    for (options, reason) in refused {
+    for (options, reason) in rejected {
         let arguments = [&["--listen", ALL_ADDRESSES][..], &options.concat()].concat();
         let error = guarded.database.run(&arguments).await.failed();
         assert!(error.contains("other machines can reach 0.0.0.0:"), "{options:?}: {error}");

@@ -100,8 +100,8 @@ async fn primary_that_was_paused_is_not_used_again() {
     // With the new primary down, nothing but the old one is left.
     cluster.replica.crash().await.unwrap();
     for _ in 0..5 {
-        let refused = write(&cluster.server, 55).await;
-        assert_eq!(refused.status, 503, "{}", refused.text());
+        let rejected = write(&cluster.server, 55).await;
+        assert_eq!(rejected.status, 503, "{}", rejected.text());
     }
     assert_eq!(token_in(&cluster.primary.url()).await, 1);
     // The control: a server that has not seen the failover accepts a stale write there.
@@ -190,11 +190,11 @@ async fn none_of_two_primaries_on_one_timeline_is_used() {
     cluster.replica.promote().await.unwrap();
     writes_within(AFTER_PROMOTION, &server, 34).await;
     other.promote().await.unwrap();
-    let is_refused = async || Ok(write(&server, 34).await.status == 503);
-    until_async(PATIENCE, is_refused).await.unwrap();
-    let refused = write(&server, 34).await;
-    assert_eq!(refused.json()["outcome"], "none");
-    assert!(refused.text().contains("same timeline"), "{}", refused.text());
+    let is_rejected = async || Ok(write(&server, 34).await.status == 503);
+    until_async(PATIENCE, is_rejected).await.unwrap();
+    let rejected = write(&server, 34).await;
+    assert_eq!(rejected.json()["outcome"], "none");
+    assert!(rejected.text().contains("same timeline"), "{}", rejected.text());
     assert_eq!(token_in(&other.url()).await, 2);
     let another = Database { url: all, folder: tempfile::tempdir().unwrap(), postgres: None };
     let error = another.run(&["fence", "set", "r", "--token", "3"]).await.failed();
@@ -247,7 +247,7 @@ async fn commands_find_the_primary() {
 
 /// A name of the primary, such as that of a proxy, leads to an old one again.
 #[tokio::test]
-async fn address_that_leads_back_to_an_old_primary_is_refused() {
+async fn address_that_leads_back_to_an_old_primary_is_rejected() {
     let primary = Postgres::start().await.unwrap();
     let replica = primary.start_replica().await.unwrap();
     let proxy = testbed::Proxy::start(socket(&primary)).await.unwrap();

@@ -124,7 +124,7 @@ async fn heads_of_requests_without_bodies_take_room() {
     assert_eq!(wire::request(url, "GET", "/livez", &[], "").await.status, 200);
     let mut statuses = Vec::new();
     for (answered, mut body) in open {
-        // One that is refused may have been answered already.
+        // One that is rejected may have been answered already.
         let _ = body.send_data("value".into(), true);
         statuses.push(answer(answered).await.status());
     }
@@ -138,7 +138,7 @@ async fn heads_of_requests_without_bodies_take_room() {
     let (answered, mut body) = begin(&mut client, with_headers(100)).await;
     body.send_data("value".into(), true).unwrap();
     assert_eq!(answer(answered).await.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    is_logged(&server, "refused requests whose headers are too many or too large").await;
+    is_logged(&server, "rejected requests whose headers are too many or too large").await;
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn log_that_nobody_reads_stops_nothing_and_says_what_it_dropped() {
         if line.contains("lines of this log were dropped") {
             break;
         }
-        warnings += usize::from(line.contains("accepted what would be refused"));
+        warnings += usize::from(line.contains("accepted what would be rejected"));
         accesses += usize::from(line.contains("access: "));
     }
     assert!((1..WRITES).contains(&warnings) && (1..WRITES).contains(&accesses));

@@ -49,7 +49,7 @@ async fn requests_are_counted_without_their_names() {
     let database = Database::sqlite();
     let server = database.serve(&["--max-connections", "77"]).await;
     let before = scrape(server.url()).await;
-    assert_eq!(value(&before, "storage_server_refusals_total{reason=\"stale-token\"}"), 0.0);
+    assert_eq!(value(&before, "storage_server_rejections_total{reason=\"stale-token\"}"), 0.0);
     traffic(&server).await;
     until_ready(server.url(), 200).await;
     // A connection counts until the server has seen its end.
@@ -70,9 +70,9 @@ async fn requests_are_counted_without_their_names() {
         (format!("requests_total{{method=\"other\",{name},status=\"405\"}}"), 1.0),
         ("requests_total{method=\"GET\",route=\"other\",status=\"404\"}".to_owned(), 1.0),
         (format!("request_duration_seconds_count{{method=\"PUT\",{name}}}"), 2.0),
-        ("refusals_total{reason=\"stale-token\"}".to_owned(), 1.0),
-        ("refusals_total{reason=\"malformed-name\"}".to_owned(), 1.0),
-        ("refusals_total{reason=\"holder-conflict\"}".to_owned(), 0.0),
+        ("rejections_total{reason=\"stale-token\"}".to_owned(), 1.0),
+        ("rejections_total{reason=\"malformed-name\"}".to_owned(), 1.0),
+        ("rejections_total{reason=\"holder-conflict\"}".to_owned(), 0.0),
         ("cut_offs_total{reason=\"silent\"}".to_owned(), 0.0),
         ("batch_operations_count".to_owned(), 2.0),
         ("batch_operations_sum".to_owned(), 2.0),

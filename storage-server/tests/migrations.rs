@@ -4,7 +4,7 @@ use crate::database::{Database, get, offer, on_empty_databases};
 
 on_empty_databases! {
     no_migrate_fails_until_migrate_has_run,
-    schema_that_was_changed_is_refused,
+    schema_that_was_changed_is_rejected,
 }
 
 async fn no_migrate_fails_until_migrate_has_run(database: Database) {
@@ -35,7 +35,7 @@ async fn no_migrate_fails_until_migrate_has_run(database: Database) {
     assert!(error.contains("newer than this server knows"), "{error}");
 }
 
-async fn schema_that_was_changed_is_refused(database: Database) {
+async fn schema_that_was_changed_is_rejected(database: Database) {
     database.run(&["migrate"]).await.printed();
     let changed = "update storage.migrations set checksum = '' where version = 2";
     database.execute(changed).await.unwrap();

@@ -41,7 +41,7 @@ async fn forward(mut client: UnixStream, mut server: UnixStream) -> io::Result<(
 }
 
 #[tokio::test]
-async fn pooler_that_drops_synchronous_commit_is_refused() {
+async fn pooler_that_drops_synchronous_commit_is_rejected() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
     let direct = Database::postgres().await;

@@ -13,7 +13,7 @@ fn url(postgres: &Postgres, settings: &str) -> String {
 }
 
 /// Why a server with this database does not start.
-async fn refusal(url: &str) -> String {
+async fn rejection(url: &str) -> String {
     let database = Database { url: url.to_owned(), ..Database::sqlite() };
     database.run(&["--listen", "127.0.0.1:0"]).await.failed()
 }
@@ -39,7 +39,7 @@ async fn certificate_of_postgres_is_checked_as_the_url_says() {
     let other = Authority::new().unwrap();
     let of_other = format!("sslrootcert={}", other.ca_file().display());
     for settings in ["sslmode=verify-full", &format!("sslmode=verify-full&{of_other}")] {
-        let error = refusal(&url(&postgres, settings)).await;
+        let error = rejection(&url(&postgres, settings)).await;
         assert!(error.contains("UnknownIssuer"), "{settings}: {error}");
     }
 }
@@ -48,7 +48,7 @@ async fn certificate_of_postgres_is_checked_as_the_url_says() {
 async fn certificate_of_postgres_for_another_name_is_rejected() {
     let postgres = Postgres::start_tls_as("DNS:db.example").await.unwrap();
     let root = format!("sslrootcert={}", postgres.ca_file().display());
-    let error = refusal(&url(&postgres, &format!("sslmode=verify-full&{root}"))).await;
+    let error = rejection(&url(&postgres, &format!("sslmode=verify-full&{root}"))).await;
     assert!(error.contains("not valid for name"), "{error}");
     // The control: without a check of the name, the certificate is good.
     let verify_ca = url(&postgres, &format!("sslmode=verify-ca&{root}"));
@@ -58,6 +58,6 @@ async fn certificate_of_postgres_for_another_name_is_rejected() {
 #[tokio::test]
 async fn postgres_without_tls_is_rejected_if_the_url_wants_it() {
     let postgres = Postgres::start().await.unwrap();
-    let error = refusal(&format!("{}&sslmode=require", postgres.url())).await;
+    let error = rejection(&format!("{}&sslmode=require", postgres.url())).await;
     assert!(error.contains("server does not support TLS"), "{error}");
 }

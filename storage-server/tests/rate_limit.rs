@@ -11,25 +11,25 @@ use crate::{
 /// One request in a second, which no test can send too slowly by being slow itself.
 const ONE: [&str; 2] = ["--requests-per-second", "1"];
 
-/// Sends requests until one is refused: two within a second are enough.
-pub(crate) async fn refusal(server: &StorageServer, bearer: &str) -> Answer {
+/// Sends requests until one is rejected: two within a second are enough.
+pub(crate) async fn rejection(server: &StorageServer, bearer: &str) -> Answer {
     for _ in 0..1_000 {
         let answer = ask(server, bearer, "GET", "/v1/fences/r", None).await;
         if answer.status == 429 {
             return answer;
         }
     }
-    panic!("no request was refused");
+    panic!("no request was rejected");
 }
 
 #[tokio::test]
-async fn requests_beyond_the_limit_are_refused() {
+async fn requests_beyond_the_limit_are_rejected() {
     let database = Database::sqlite();
     let server = database.serve(&ONE).await;
-    let refused = refusal(&server, "").await;
-    assert_eq!(refused.problem(), "429 too-many-requests");
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    assert_eq!(refused.json()["outcome"], "none");
+    let rejected = rejection(&server, "").await;
+    assert_eq!(rejected.problem(), "429 too-many-requests");
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    assert_eq!(rejected.json()["outcome"], "none");
     for _ in 0..20 {
         for path in ["/livez", "/readyz", "/problems"] {
             assert_eq!(get(&server, path).await.status, 200, "{path}");
@@ -53,8 +53,8 @@ async fn requests_that_the_server_does_not_serve_count_too() {
         let server = database.serve(&ONE).await;
         let first = ask(&server, "", method, path, None).await;
         assert_eq!(first.status, status, "{path}");
-        let is_refused = async || Ok(ask(&server, "", method, path, None).await.status == 429);
-        testbed::wait::until_async(crate::logs::PATIENCE, is_refused).await.unwrap();
+        let is_rejected = async || Ok(ask(&server, "", method, path, None).await.status == 429);
+        testbed::wait::until_async(crate::logs::PATIENCE, is_rejected).await.unwrap();
     }
 }
 
@@ -69,9 +69,9 @@ async fn wrong_tokens_count_wherever_they_are_sent() {
     let wrong = try_wrong().await;
     assert_eq!(wrong.problem(), "401 unauthenticated");
     assert_eq!(wrong.header("www-authenticate"), Some("Bearer"));
-    let is_refused = async || Ok(try_wrong().await.status == 429);
-    testbed::wait::until_async(crate::logs::PATIENCE, is_refused).await.unwrap();
-    // The controls: these are neither limited nor refused.
+    let is_rejected = async || Ok(try_wrong().await.status == 429);
+    testbed::wait::until_async(crate::logs::PATIENCE, is_rejected).await.unwrap();
+    // The controls: these are neither limited nor rejected.
     for _ in 0..20 {
         assert_eq!(get(&server, "/readyz").await.status, 200);
         assert_eq!(ask(&server, &operator, "GET", "/readyz", None).await.status, 200);
@@ -94,8 +94,8 @@ async fn each_identity_has_the_limit_for_itself() {
     let server = guarded.database.serve(&arguments).await;
     assert_eq!(ask(&server, &calm, "GET", "/v1/fences/r", None).await.status, 404);
     // Clients without an identity, which all have the same address, use up nothing of the others.
-    refusal(&server, "unknown").await;
-    refusal(&server, &busy).await;
+    rejection(&server, "unknown").await;
+    rejection(&server, &busy).await;
     let calm_again =
         async || Ok(ask(&server, &calm, "GET", "/v1/fences/r", None).await.status == 404);
     testbed::wait::until_async(crate::logs::PATIENCE, calm_again).await.unwrap();

@@ -96,12 +96,12 @@ async fn primary_answers_without_a_replica(database: Database) {
     assert_eq!(offer(&server, "DELETE", VALUE, 33, "").await.status, 204);
     assert_eq!(ask_at_least(&server, "GET", "2").await.problem(), "404 not-found");
     for malformed in ["", "-1", "+1", "\"1\"", "1, 2", "x", "99999999999999999999"] {
-        let refused = ask_at_least(&server, "GET", malformed).await;
-        assert_eq!(refused.problem(), "400 malformed-request", "{malformed:?}");
+        let rejected = ask_at_least(&server, "GET", malformed).await;
+        assert_eq!(rejected.problem(), "400 malformed-request", "{malformed:?}");
     }
     let twice = [("If-Version-At-Least", "1"), ("If-Version-At-Least", "1")];
-    let refused = wire::request(server.url(), "GET", VALUE, &twice, "").await;
-    assert_eq!(refused.problem(), "400 malformed-request");
+    let rejected = wire::request(server.url(), "GET", VALUE, &twice, "").await;
+    assert_eq!(rejected.problem(), "400 malformed-request");
 }
 
 /// A version of a primary from before a failover has another value.

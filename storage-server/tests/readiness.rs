@@ -172,14 +172,14 @@ async fn server_with_a_full_disk_is_not_ready() {
     assert_eq!(ready(&url).await.status, 200);
 }
 
-/// A refused transaction commits nothing, so it does not show that the disk has room again.
+/// A rejected transaction commits nothing, so it does not show that the disk has room again.
 #[tokio::test]
-async fn refused_transaction_does_not_hide_a_full_disk() {
+async fn rejected_transaction_does_not_hide_a_full_disk() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let (_process, url) = server_with_a_small_disk(&folder).await;
     assert_eq!(put(&url, "2", "x").await.status, 201);
     assert_eq!(put(&url, "2", &large()).await.status, 503);
-    assert_eq!(transact(&url, 1, "late").await.problem(), "409 transaction-refused");
+    assert_eq!(transact(&url, 1, "late").await.problem(), "409 transaction-rejected");
     assert_eq!(ready(&url).await.status, 503);
     assert_eq!(transact(&url, 2, "y").await.status, 200, "the control");
     assert_eq!(ready(&url).await.status, 200);

@@ -58,7 +58,7 @@ impl Cluster {
                 end().await;
             }
         );
-        assert_refused(&unknown, "unknown");
+        assert_rejected(&unknown, "unknown");
         // The control: PostgreSQL reports both commits as made.
         assert_eq!(accepted.status, 200, "{accepted:?}");
     }
@@ -110,7 +110,7 @@ async fn know(server: &StorageServer, resource: &str) {
     assert_eq!(offer(server, "PUT", &path, 33, "33").await.status, 200);
 }
 
-fn assert_refused(answer: &Answer, outcome: &str) {
+fn assert_rejected(answer: &Answer, outcome: &str) {
     assert_eq!(answer.problem(), "503 unavailable", "{answer:?}");
     assert_eq!(answer.json()["outcome"], outcome, "{answer:?}");
 }
@@ -120,9 +120,9 @@ async fn nothing_is_written_without_the_required_standby() {
     let mut cluster = Cluster::start("").await;
     // The replica streams, and is asynchronous.
     for _ in 0..3 {
-        let refused = put(&cluster.requiring, 33).await;
-        assert_refused(&refused, "none");
-        assert!(refused.text().contains("--require-sync-standby is 1"), "{}", refused.text());
+        let rejected = put(&cluster.requiring, 33).await;
+        assert_rejected(&rejected, "none");
+        assert!(rejected.text().contains("--require-sync-standby is 1"), "{}", rejected.text());
     }
     assert_eq!(get(&cluster.requiring, "/v1/fences/r").await.status, 404);
     let not_ready = get(&cluster.requiring, "/readyz").await;
@@ -139,8 +139,8 @@ async fn nothing_is_written_without_the_required_standby() {
     cluster.replica.crash().await.unwrap();
     until_ready(cluster.requiring.url(), 503).await;
     // The replica has been seen less than half a second ago, or not.
-    let is_refused = async || Ok(put(&cluster.requiring, 35).await.json()["outcome"] == "none");
-    until_async(PATIENCE, is_refused).await.unwrap();
+    let is_rejected = async || Ok(put(&cluster.requiring, 35).await.json()["outcome"] == "none");
+    until_async(PATIENCE, is_rejected).await.unwrap();
     cluster.replica.start_again().await.unwrap();
     let is_written = async || Ok(put(&cluster.requiring, 36).await.status == 200);
     until_async(PATIENCE, is_written).await.unwrap();
@@ -163,7 +163,7 @@ async fn each_required_standby_must_have_the_write() {
     // Both are connected still, and one has no more of it.
     replicas[0].cut();
     let unconfirmed = put(&two, 34).await;
-    assert_refused(&unconfirmed, "unknown");
+    assert_rejected(&unconfirmed, "unknown");
     // The controls: one standby has it, and both take part again.
     assert_eq!(put(&one, 35).await.status, 200);
     replicas[0].mend();
@@ -184,7 +184,7 @@ async fn commit_whose_standby_was_given_up_is_unknown() {
         read_fenced(&cluster.requiring, 34).await,
         put(&cluster.requiring, 33).await,
     ] {
-        assert_refused(&answer, "none");
+        assert_rejected(&answer, "none");
     }
     // The controls: they would be decided otherwise.
     assert_eq!(claim(&cluster.other, 34).await.status, 200);
@@ -234,7 +234,7 @@ async fn timeouts_of_postgres_end_no_commit() {
 
 /// All that is seen of a standby then is that it is connected.
 #[tokio::test]
-async fn role_that_sees_no_standbys_is_refused() {
+async fn role_that_sees_no_standbys_is_rejected() {
     let database = Database::postgres().await;
     database.run(&["migrate"]).await.printed();
     database

@@ -112,7 +112,7 @@ async fn request(
             let read = stream.read_buf(&mut answer).await?;
             anyhow::ensure!(read > 0, "the connection was closed");
         }
-        anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "refused");
+        anyhow::ensure!(answer.starts_with(b"HTTP/1.1 200"), "rejected");
         let answer = String::from_utf8(answer)?;
         Ok((!answer.contains("connection: close")).then_some(stream))
     };

@@ -70,7 +70,7 @@ async fn backup_of_a_running_server_is_restored() {
 }
 
 #[tokio::test]
-async fn restore_refuses_a_file_that_a_server_uses() {
+async fn restore_rejects_a_file_that_a_server_uses() {
     let database = backed_up().await;
     let server = database.serve(&[]).await;
     let error = database.run(&["restore", "backup.db", "--force"]).await.failed();
@@ -81,7 +81,7 @@ async fn restore_refuses_a_file_that_a_server_uses() {
 
 /// The server was killed: its last writes are only in the log, which must not outlive its file.
 #[tokio::test]
-async fn restore_by_hand_with_the_old_log_is_refused() {
+async fn restore_by_hand_with_the_old_log_is_rejected() {
     let database = backed_up().await;
     let (file, log) = (database.file("fenced.db"), database.file("fenced.db-wal"));
     // The log begins again, and will have only some of the file's pages.
@@ -252,7 +252,7 @@ async fn only_a_damaged_file_is_to_be_moved_away() {
 }
 
 #[tokio::test]
-async fn log_without_its_file_is_refused() {
+async fn log_without_its_file_is_rejected() {
     let database = Database::sqlite();
     let mut server = database.serve(&[]).await;
     offer(&server, "PUT", "/v1/resources/r", 34, "x").await;
@@ -264,7 +264,7 @@ async fn log_without_its_file_is_refused() {
 }
 
 #[tokio::test]
-async fn damaged_or_foreign_backups_are_refused() {
+async fn damaged_or_foreign_backups_are_rejected() {
     let database = backed_up().await;
     let file = fs::read(database.file("fenced.db")).unwrap();
     let mut damaged = fs::read(database.file("backup.db")).unwrap();
@@ -292,7 +292,7 @@ async fn damaged_or_foreign_backups_are_refused() {
     });
     assert_eq!(left.count(), 0, "temporary files are removed");
 
-    // A server refuses to start on a damaged file, too.
+    // A server does not start on a damaged file, either.
     fs::write(database.file("fenced.db"), &damaged).unwrap();
     let error = database.run(&["--listen", "127.0.0.1:0"]).await.failed();
     assert!(error.contains("is damaged") && error.contains("storage-server restore"), "{error}");

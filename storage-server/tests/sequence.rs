@@ -17,12 +17,12 @@ const R: &str = "/v1/resources/r";
 
 on_all_stores!(&[] =>
     repeated_write_gets_the_first_answer,
-    other_request_under_the_same_number_is_refused,
-    refused_condition_stays_refused,
+    other_request_under_the_same_number_is_rejected,
+    rejected_condition_stays_rejected,
     number_without_an_answer_is_never_used,
     numbers_start_anew_with_another_token_or_holder,
     tries_at_the_same_time_take_effect_once,
-    malformed_number_is_refused,
+    malformed_number_is_rejected,
     claims_and_reads_have_no_number,
 );
 
@@ -82,7 +82,7 @@ async fn repeated_write_gets_the_first_answer(world: World) {
     assert_eq!(world.ask("GET", R, &[]).await.text(), "plain");
 }
 
-async fn other_request_under_the_same_number_is_refused(world: World) {
+async fn other_request_under_the_same_number_is_rejected(world: World) {
     let number = ("Fencing-Sequence", "7");
     assert_eq!(ask(&world, "PUT", &[number], "x").await.status, 201);
     let others = [
@@ -103,16 +103,16 @@ async fn other_request_under_the_same_number_is_refused(world: World) {
     assert_eq!(written(&ask(&world, "PUT", &[number], "x").await), (201, 1));
 }
 
-async fn refused_condition_stays_refused(world: World) {
+async fn rejected_condition_stays_rejected(world: World) {
     let put = async |number| {
         let headers = [("Fencing-Sequence", number), ("If-Match", "\"1\"")];
         ask(&world, "PUT", &headers, "conditional").await
     };
-    let refused = put("1").await;
-    assert_eq!(refused.problem(), "412 version-mismatch");
+    let rejected = put("1").await;
+    assert_eq!(rejected.problem(), "412 version-mismatch");
     assert_eq!(ask(&world, "PUT", &[], "plain").await.status, 201);
     let again = put("1").await;
-    assert_eq!((again.problem().as_str(), &again.body), ("412 version-mismatch", &refused.body));
+    assert_eq!((again.problem().as_str(), &again.body), ("412 version-mismatch", &rejected.body));
     assert_eq!(world.ask("GET", R, &[]).await.text(), "plain");
     assert_eq!(written(&put("2").await), (200, 2), "the control: the condition is met now");
 }
@@ -181,7 +181,7 @@ async fn tries_at_the_same_time_take_effect_once(world: World) {
     assert!(tries.join_all().await.iter().all(|answer| written(answer) == (201, 1)));
 }
 
-async fn malformed_number_is_refused(world: World) {
+async fn malformed_number_is_rejected(world: World) {
     for wrong in ["0", "", "01", "-1", "1.0", "x", "1000000000000000", "1, 2", "\u{663}"] {
         for method in ["PUT", "DELETE"] {
             let answer = ask(&world, method, &[("Fencing-Sequence", wrong)], "").await;

@@ -31,9 +31,9 @@ async fn assert_takes_no_writes(server: &StorageServer) {
         let answer = wire::request(server.url(), method, path, &same, "").await;
         assert_eq!(answer.status, 503, "{method}");
     }
-    let refused = put(server.url(), "35").await;
-    assert_eq!(refused.json()["outcome"], "none", "{refused:?}");
-    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    let rejected = put(server.url(), "35").await;
+    assert_eq!(rejected.json()["outcome"], "none", "{rejected:?}");
+    let detail = rejected.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("was deleted or replaced"), "{detail}");
 }
 
@@ -81,10 +81,10 @@ async fn missing_file_is_created_with_a_warning_unless_that_is_forbidden() {
     let url = format!("sqlite:{}", folder.path().join("fenced.db").display());
     let mut command = Command::new(STORAGE_SERVER);
     command.args(["--listen", "127.0.0.1:0", "--database-url", &url, "--no-create"]);
-    let mut refused = Process::spawn("refused", &command, folder.path()).unwrap();
-    let status = refused.exit(Duration::from_secs(20)).await.unwrap();
+    let mut rejected = Process::spawn("rejected", &command, folder.path()).unwrap();
+    let status = rejected.exit(Duration::from_secs(20)).await.unwrap();
     assert_eq!(status.code(), Some(1));
-    assert!(refused.stderr().unwrap().contains("can't open"), "{}", refused.stderr().unwrap());
+    assert!(rejected.stderr().unwrap().contains("can't open"), "{}", rejected.stderr().unwrap());
     assert!(!folder.path().join("fenced.db").exists());
 
     let created = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();

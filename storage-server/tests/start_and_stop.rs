@@ -1,4 +1,4 @@
-//! How a storage server starts, refuses to start, and stops.
+//! How a storage server starts, fails to start, and stops.
 
 use std::{process::Command, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::readiness::until_ready;
 use crate::wire;
 
 /// Why a server with these arguments does not start.
-async fn refusal(arguments: &[&str]) -> String {
+async fn rejection(arguments: &[&str]) -> String {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let mut command = Command::new(STORAGE_SERVER);
     command.env("FENCED_LISTEN", "127.0.0.1:0").args(arguments).current_dir(folder.path());
@@ -27,25 +27,25 @@ async fn refusal(arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn bad_configuration_is_refused_with_its_reason() {
+async fn bad_configuration_is_rejected_with_its_reason() {
     let cases = [
         (["--database-url", "mysql://h/d"], "begins neither with sqlite: nor with postgres:"),
         (["--database-url", "sqlite::memory:"], "can't keep a fence"),
         (["--database-url", "sqlite:/no/such/folder/f.db"], "can't open"),
-        (["--database-url", "postgres://u@127.0.0.1:1/d"], "refused"),
+        (["--database-url", "postgres://u@127.0.0.1:1/d"], "rejected"),
         (["--listen", "nowhere"], "can't listen on nowhere"),
         (["--enforcement", "maybe"], "--help"),
         (["--max-value-bytes", "many"], "--help"),
     ];
     for (arguments, reason) in cases {
-        let error = refusal(&arguments).await;
+        let error = rejection(&arguments).await;
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }
 
 /// A misspelt password must be neither ignored nor logged.
 #[tokio::test]
-async fn unknown_parameter_of_a_database_url_is_refused_without_its_value() {
+async fn unknown_parameter_of_a_database_url_is_rejected_without_its_value() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let mut command = Command::new(STORAGE_SERVER);
     let url = "postgres://u@127.0.0.1:1/d?sslmode=prefer&pasword=s3cret";
@@ -59,20 +59,20 @@ async fn unknown_parameter_of_a_database_url_is_refused_without_its_value() {
 }
 
 #[tokio::test]
-async fn postgres_without_fsync_is_refused() {
+async fn postgres_without_fsync_is_rejected() {
     let postgres = Postgres::start_with(&["fsync=off"]).await.unwrap();
-    let error = refusal(&["--database-url", &postgres.url()]).await;
+    let error = rejection(&["--database-url", &postgres.url()]).await;
     assert!(error.contains("fsync=off"), "{error}");
 }
 
 #[tokio::test]
-async fn database_that_cannot_hold_every_name_is_refused() {
+async fn database_that_cannot_hold_every_name_is_rejected() {
     let postgres = Postgres::start().await.unwrap();
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
     let latin = "create database latin encoding 'LATIN1' locale 'C' template template0";
     sqlx::query(latin).execute(&mut connection).await.unwrap();
     let url = postgres.url().replace("/postgres?", "/latin?");
-    let error = refusal(&["--database-url", &url]).await;
+    let error = rejection(&["--database-url", &url]).await;
     assert!(error.contains("not UTF8"), "{error}");
 }
 
@@ -141,7 +141,7 @@ async fn database_checks_the_rows_that_commands_write() {
 }
 
 #[tokio::test]
-async fn newer_schema_is_refused() {
+async fn newer_schema_is_rejected() {
     let postgres = Postgres::start().await.unwrap();
     drop(StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap());
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
@@ -149,7 +149,7 @@ async fn newer_schema_is_refused() {
         insert into storage.migrations (version, description, success, checksum, execution_time)
         values (9999, 'of the future', true, '', 0)";
     sqlx::raw_sql(newer).execute(&mut connection).await.unwrap();
-    let error = refusal(&["--database-url", &postgres.url()]).await;
+    let error = rejection(&["--database-url", &postgres.url()]).await;
     assert!(error.contains("newer than this server knows"), "{error}");
 
     let folder = TempDir::with_prefix("fenced-").unwrap();
@@ -159,7 +159,7 @@ async fn newer_schema_is_refused() {
     let newer = newer.replace("storage.", "storage_");
     sqlx::raw_sql(sqlx::AssertSqlSafe(newer)).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
-    let error = refusal(&["--database-url", &url]).await;
+    let error = rejection(&["--database-url", &url]).await;
     assert!(error.contains("newer than this server knows"), "{error}");
 }
 

@@ -72,5 +72,5 @@ async fn nothing_is_decided_on_what_no_standby_has() {
     let is_confirmed = async || Ok(put(url, "/v1/fences/r", "35", "").await.status == 200);
     until_async(PATIENCE, is_confirmed).await.unwrap();
     assert_eq!(put(url, "/v1/resources/r", "1", "stale").await.problem(), "412 stale-token");
-    assert_eq!(transact(&server, &transaction).await.problem(), "409 transaction-refused");
+    assert_eq!(transact(&server, &transaction).await.problem(), "409 transaction-rejected");
 }

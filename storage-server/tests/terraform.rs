@@ -64,7 +64,7 @@ async fn lock_after_expiry(server: &StorageServer, id: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn malformed_requests_are_refused() {
+async fn malformed_requests_are_rejected() {
     let world = World::on_sqlite(&[]).await;
     let server = &world.server;
     let url = server.url();
@@ -169,8 +169,8 @@ async fn metrics_and_audit_log_know_the_methods() {
         );
         assert_eq!(metric(&metrics, &labels), count, "{labels} in {metrics}");
     }
-    let refusals = "storage_server_refusals_total{reason=\"state-locked\"}";
-    assert_eq!(metric(&metrics, refusals), 1.0);
+    let rejections = "storage_server_rejections_total{reason=\"state-locked\"}";
+    assert_eq!(metric(&metrics, rejections), 1.0);
     let line = async || Ok(std::fs::read_to_string(&audit_log)?.contains("state-locked"));
     until_async(PATIENCE, line).await.unwrap();
     let lines = std::fs::read_to_string(&audit_log).unwrap();

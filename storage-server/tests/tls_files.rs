@@ -18,7 +18,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[tokio::test]
-async fn files_that_all_users_may_change_or_key_that_they_may_read_are_refused() {
+async fn files_that_all_users_may_change_or_key_that_they_may_read_are_rejected() {
     let authority = Authority::new().unwrap();
     let files = authority.sign_for_loopback().unwrap();
     for (path, mode, reason) in [
@@ -43,7 +43,7 @@ async fn files_that_all_users_may_change_or_key_that_they_may_read_are_refused()
 
 /// The server would wait for a pipe, and read a device for ever.
 #[tokio::test]
-async fn file_that_has_no_end_is_refused() {
+async fn file_that_has_no_end_is_rejected() {
     let authority = Authority::new().unwrap();
     let files = authority.sign_for_loopback().unwrap();
     let folder = files.key.parent().unwrap();

@@ -91,7 +91,7 @@ async fn transactions_need_scopes_for_each_resource() {
 }
 
 #[tokio::test]
-async fn report_accepts_and_logs_the_writes_that_it_would_refuse() {
+async fn report_accepts_and_logs_the_writes_that_it_would_reject() {
     let world = World::on_sqlite(&["--enforcement", "report"]).await;
     offer(&world.server, "PUT", "/v1/resources/a", 34, "a").await;
     let late = json!({"writes": [
@@ -102,7 +102,7 @@ async fn report_accepts_and_logs_the_writes_that_it_would_refuse() {
     assert_eq!(answer.json()["writes"][1]["token"], Value::Null);
     assert_eq!(text(&world, "a").await, "late");
     assert_eq!(fence(&world, "a").await, 34, "the fence never falls");
-    is_logged(&world.server, "accepted what would be refused").await;
+    is_logged(&world.server, "accepted what would be rejected").await;
     is_logged(&world.server, "has no token resource=b action=\"write\"").await;
     let mismatch = json!({
         "conditions": [{"resource": "a", "version": 1}],
@@ -129,8 +129,8 @@ async fn transactions_are_in_the_metrics() {
     for line in [
         &format!("{requests},status=\"200\"}} 1"),
         &format!("{requests},status=\"409\"}} 1"),
-        "storage_server_refusals_total{reason=\"transaction-refused\"} 1",
-        "storage_server_refusals_total{reason=\"condition-not-met\"} 0",
+        "storage_server_rejections_total{reason=\"transaction-rejected\"} 1",
+        "storage_server_rejections_total{reason=\"condition-not-met\"} 0",
         "storage_server_batch_operations_sum 4.0",
         "storage_server_queued_operations 0",
     ] {

@@ -63,9 +63,9 @@ async fn unread_answers_of_transactions_take_room() {
     let deletes =
         (0..64).map(|number| json!({"resource": long_name(number), "token": 1, "value": null}));
     let accepted = json!({"writes": deletes.collect::<Vec<_>>()});
-    let refused = json!({"conditions": conditions(), "writes": [write("fenced", 33, "late")]});
+    let rejected = json!({"conditions": conditions(), "writes": [write("fenced", 33, "late")]});
     let not_met = json!({"conditions": conditions(), "writes": [write("fenced", 34, "x")]});
-    for (expected, transaction) in [(200, accepted), (409, refused), (412, not_met)] {
+    for (expected, transaction) in [(200, accepted), (409, rejected), (412, not_met)] {
         let (mut unread, mut answers, mut lost) = (Vec::new(), 0, 0);
         // On a busy machine, the connection may be cut off first: then another one is not read.
         let client = 'attempts: {

@@ -113,7 +113,7 @@ impl MariaDb {
     /// Kills it (SIGKILL), as in a crash.
     ///
     /// # Errors
-    /// If the operating system refuses.
+    /// If the operating system rejects.
     pub fn crash(&mut self) -> anyhow::Result<()> {
         self.process.kill()
     }

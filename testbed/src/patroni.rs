@@ -141,7 +141,7 @@ impl Patroni {
         while begun.elapsed() < TIMEOUT {
             if let Some(number) = self.leader().await?
                 && members.contains(&number)
-                // While it is being promoted, it may refuse connections.
+                // While it is being promoted, it may reject connections.
                 && self.takes_writes(number).await.unwrap_or(false)
             {
                 return Ok(number);

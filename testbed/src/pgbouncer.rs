@@ -53,7 +53,7 @@ impl PgBouncer {
             further.join("\n"),
         );
         fs::write(&settings, text)?;
-        // It refuses to run as root.
+        // It does not run as root.
         let user = User::unprivileged("postgres", PACKAGE)?;
         if let Some(User { uid, gid }) = user {
             chown(folder.path(), Some(uid), Some(gid))?;

@@ -84,7 +84,7 @@ impl Authority {
     }
 }
 
-/// Makes an authority and a server's certificate in a folder. Clients refuse a server that is its own
+/// Makes an authority and a server's certificate in a folder. Clients reject a server that is its own
 /// authority.
 ///
 /// # Errors

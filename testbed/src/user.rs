@@ -13,7 +13,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Returns the user for a database server, which refuses to run as root: the user that its
+    /// Returns the user for a database server, which does not run as root: the user that its
     /// package creates, or `None` if this process is not root.
     ///
     /// # Errors

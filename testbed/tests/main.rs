@@ -1,4 +1,4 @@
-//! The testbed does what it says: its servers keep, lose, refuse and promote, its disks lose what was
+//! The testbed does what it says: its servers keep, lose, reject and promote, its disks lose what was
 //! not synced, and its proxy strikes the messages that its rules name, and no others.
 
 #[cfg(target_os = "linux")]

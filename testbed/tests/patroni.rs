@@ -149,7 +149,7 @@ mod at_length {
             has(&cluster.url(primary), token).await;
         }
         cluster.cut(second, Link::Clients);
-        let refused = timeout(Duration::from_secs(1), PgConnection::connect(&cluster.url(second)));
-        assert!(refused.await.is_err(), "its clients are cut off, too");
+        let rejected = timeout(Duration::from_secs(1), PgConnection::connect(&cluster.url(second)));
+        assert!(rejected.await.is_err(), "its clients are cut off, too");
     }
 }

@@ -1,4 +1,4 @@
-//! The private Redis servers keep, lose, refuse and promote what their documentation says.
+//! The private Redis servers keep, lose, reject and promote what their documentation says.
 
 #[cfg(target_os = "linux")]
 mod clocks;
@@ -55,8 +55,8 @@ async fn restart_waits_for_a_port_that_another_process_has_taken() {
     redis.process().kill().unwrap();
     let other_process = std::net::TcpListener::bind(redis.address().unwrap()).unwrap();
     let leave = async move {
-        let is_refused = || Ok(std::fs::read_to_string(&log)?.contains("Address already in use"));
-        until(SOON, is_refused).await.unwrap();
+        let is_rejected = || Ok(std::fs::read_to_string(&log)?.contains("Address already in use"));
+        until(SOON, is_rejected).await.unwrap();
         drop(other_process);
     };
     let (restarted, ()) = tokio::join!(redis.restart(), leave);
@@ -76,8 +76,8 @@ async fn password_is_required() {
             redis::cmd("GET").arg("key").query_async::<String>(&mut connection).await
         };
         assert_eq!(connect(redis.url_as("default", "secret")).await.unwrap(), "34");
-        let refused = connect(redis.url()).await.unwrap_err();
-        assert_eq!(refused.code(), Some("NOAUTH"));
+        let rejected = connect(redis.url()).await.unwrap_err();
+        assert_eq!(rejected.code(), Some("NOAUTH"));
         assert!(connect(redis.url_as("default", "wrong")).await.is_err());
     }
 }
@@ -91,7 +91,7 @@ async fn ping_over_tls(redis: &Redis, ca_file: &std::path::Path) -> Output {
 }
 
 #[tokio::test]
-async fn tls_port_refuses_plain_text_and_has_a_certificate_of_its_own_authority() {
+async fn tls_port_rejects_plain_text_and_has_a_certificate_of_its_own_authority() {
     let redis = Redis::start_tls().await.unwrap();
     let ponged = ping_over_tls(&redis, &redis.ca_file().unwrap()).await;
     assert_eq!(String::from_utf8_lossy(&ponged.stdout), "PONG\n", "{ponged:?}");
@@ -174,7 +174,7 @@ async fn sentinels_promote_the_replica_of_a_primary_that_died() {
 }
 
 #[tokio::test]
-async fn cluster_refuses_keys_of_different_slots() {
+async fn cluster_rejects_keys_of_different_slots() {
     let mut cluster = RedisCluster::start().await.unwrap();
     let node = cluster.node_of("{invoice-7}").await.unwrap();
     let nodes = cluster.nodes();

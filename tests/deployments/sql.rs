@@ -58,8 +58,8 @@ async fn locks_last_when_the_clock_jumps_back(locks: &Locks, clock: &Clock) {
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
     until_async(LONGEST_EXPIRY, is_free).await.unwrap();
     assert!(lease.token().is_err(), "the lease ended at its deadline");
-    let refused = locks.acquire(&name("back"), lasting()).await;
-    assert!(matches!(refused, Err(AcquireError::Contended { .. })), "{refused:?}");
+    let rejected = locks.acquire(&name("back"), lasting()).await;
+    assert!(matches!(rejected, Err(AcquireError::Contended { .. })), "{rejected:?}");
     clock.jump(MINUTE).unwrap();
     let _second = locks.acquire(&name("back"), lasting()).await.unwrap();
 }
@@ -158,6 +158,6 @@ async fn fence_goes_back_with_a_restored_postgresql() {
     let second = locks.acquire(&name("r"), lasting()).await.unwrap();
     assert_eq!(second.token(), first.token());
     claim(&second).await.unwrap();
-    let refused = claim(&first).await;
-    assert!(matches!(refused, Err(ClaimError::Refused { .. })), "{refused:?}");
+    let rejected = claim(&first).await;
+    assert!(matches!(rejected, Err(ClaimError::Rejected { .. })), "{rejected:?}");
 }

@@ -76,8 +76,8 @@ async fn sqlite_when_the_clock_jumps_back() {
     let _control = locks.acquire(&name("control"), unrenewed(SHORT_MS)).await.unwrap();
     let is_free = async || Ok(locks.status(&name("control")).await?.held.is_none());
     until_async(LONGEST_EXPIRY, is_free).await.unwrap();
-    let refused = locks.acquire(&name("back"), lasting()).await;
-    assert!(matches!(refused, Err(AcquireError::Contended { .. })), "{refused:?}");
+    let rejected = locks.acquire(&name("back"), lasting()).await;
+    assert!(matches!(rejected, Err(AcquireError::Contended { .. })), "{rejected:?}");
     run(&clock, &folder, &["acquire", "back", "--no-wait"]).await;
 }
 

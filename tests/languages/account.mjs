@@ -29,7 +29,7 @@ await transaction(async () => {
   await client.query("update accounts set balance = 70 where account_id = 'alice'");
 });
 
-// A late one with an older token is refused.
+// A late one with an older token is rejected.
 const stale = transaction(async () => {
   await client.query("select fence.present($1, $2)", [33, "late"]);
   await client.query("update accounts set balance = 0 where account_id = 'alice'");
@@ -41,14 +41,14 @@ await assert.rejects(
     assert.deepEqual(JSON.parse(error.detail), { resource: "alice", token: 33, highest_token: 34 });
     return true;
   },
-  "the write with token 33 was not refused",
+  "the write with token 33 was not rejected",
 );
 
-// A write that presents no token is refused too.
+// A write that presents no token is rejected too.
 await assert.rejects(
   client.query("update accounts set balance = 0 where account_id = 'alice'"),
   { code: "ZF004" },
-  "the write without a token was not refused",
+  "the write without a token was not rejected",
 );
 
 // A write that depends on what it reads claims before it reads.

@@ -17,7 +17,7 @@ with connection.transaction():
     connection.execute("select fence.present(%s, %s)", [34, "me"])
     connection.execute("update accounts set balance = 70 where account_id = 'alice'")
 
-# A late one with an older token is refused.
+# A late one with an older token is rejected.
 try:
     with connection.transaction():
         connection.execute("select fence.present(%s, %s)", [33, "late"])
@@ -27,15 +27,15 @@ except psycopg.Error as error:
     detail = json.loads(error.diag.message_detail)
     assert detail == {"resource": "alice", "token": 33, "highest_token": 34}, detail
 else:
-    raise SystemExit("the write with token 33 was not refused")
+    raise SystemExit("the write with token 33 was not rejected")
 
-# A write that presents no token is refused too.
+# A write that presents no token is rejected too.
 try:
     connection.execute("update accounts set balance = 0 where account_id = 'alice'")
 except psycopg.Error as error:
     assert error.sqlstate == "ZF004", error
 else:
-    raise SystemExit("the write without a token was not refused")
+    raise SystemExit("the write without a token was not rejected")
 
 # A write that depends on what it reads claims before it reads.
 with connection.transaction():

@@ -11,7 +11,7 @@ select fence.present(34, 'me');
 update accounts set balance = 70 where account_id = 'alice';
 commit;
 
--- A late one with an older token is refused. The commit of a failed transaction is a rollback.
+-- A late one with an older token is rejected. The commit of a failed transaction is a rollback.
 \set ON_ERROR_STOP off
 begin;
 select fence.present(33, 'late');
@@ -19,10 +19,10 @@ update accounts set balance = 0 where account_id = 'alice';
 \set sqlstate :SQLSTATE
 commit;
 \set ON_ERROR_STOP on
-select :'sqlstate' = 'ZF001' as refused \gset
-\if :refused
+select :'sqlstate' = 'ZF001' as rejected \gset
+\if :rejected
 \else
-    do $$ begin raise 'the write with token 33 was not refused as stale'; end $$;
+    do $$ begin raise 'the write with token 33 was not rejected as stale'; end $$;
 \endif
 
 -- PL/pgSQL also gets at the error's detail, which says how high the fence is.
@@ -32,7 +32,7 @@ declare
 begin
     perform fence.present(33, 'late');
     update accounts set balance = 0 where account_id = 'alice';
-    raise 'the write with token 33 was not refused';
+    raise 'the write with token 33 was not rejected';
 exception
     when sqlstate 'ZF001' then
         get stacked diagnostics detail = pg_exception_detail;
@@ -42,11 +42,11 @@ exception
 end
 $$;
 
--- A write that presents no token is refused too.
+-- A write that presents no token is rejected too.
 do $$
 begin
     update accounts set balance = 0 where account_id = 'alice';
-    raise 'the write without a token was not refused';
+    raise 'the write without a token was not rejected';
 exception
     when sqlstate 'ZF004' then null;
 end
@@ -59,7 +59,7 @@ select balance = 70 as unchanged, balance + 5 as new_balance
 from accounts where account_id = 'alice' \gset
 \if :unchanged
 \else
-    do $$ begin raise 'a write that was refused has changed the balance'; end $$;
+    do $$ begin raise 'a write that was rejected has changed the balance'; end $$;
 \endif
 update accounts set balance = :new_balance where account_id = 'alice';
 commit;

@@ -32,7 +32,7 @@ with Session(engine) as session, session.begin():
     session.execute(select(func.fence.present(34, "me")))
     session.execute(update(Account).filter_by(account_id="alice").values(balance=70))
 
-# A late one with an older token is refused.
+# A late one with an older token is rejected.
 try:
     with Session(engine) as session, session.begin():
         session.execute(select(func.fence.present(33, "late")))
@@ -42,16 +42,16 @@ except DBAPIError as error:
     detail = json.loads(error.orig.diag.message_detail)
     assert detail == {"resource": "alice", "token": 33, "highest_token": 34}, detail
 else:
-    raise SystemExit("the write with token 33 was not refused")
+    raise SystemExit("the write with token 33 was not rejected")
 
-# A write that presents no token is refused too.
+# A write that presents no token is rejected too.
 try:
     with Session(engine) as session, session.begin():
         session.execute(update(Account).filter_by(account_id="alice").values(balance=0))
 except DBAPIError as error:
     assert error.orig.sqlstate == "ZF004", error
 else:
-    raise SystemExit("the write without a token was not refused")
+    raise SystemExit("the write without a token was not rejected")
 
 # A write that depends on what it reads claims before it reads: in a new session, which remembers
 # nothing of what it read before.

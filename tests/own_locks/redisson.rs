@@ -10,7 +10,7 @@ use super::{
 const LOCK: &str = "invoice-7";
 const COUNTER: &str = "redisson_lock_token:{invoice-7}";
 /// What the lock's script does: the owner's field counts re-entries, and every acquire raises the
-/// counter. A refusal is 0.
+/// counter. A rejection is 0.
 const ACQUIRE: &str = "
     local owned = redis.call('hexists', KEYS[1], ARGV[1]) == 1
     if redis.call('exists', KEYS[1]) == 1 and not owned then return 0 end

@@ -97,9 +97,9 @@ async fn late_try_of_a_write_that_was_sent_again_changes_nothing() {
     assert_eq!(kept(&world.server).await, Some(("newer".to_owned(), 3)));
 }
 
-/// A refusal does not say that the try before it has changed nothing.
+/// A rejection does not say that the try before it has changed nothing.
 #[tokio::test]
-async fn repeat_that_is_refused_leaves_the_outcome_unknown() {
+async fn repeat_that_is_rejected_leaves_the_outcome_unknown() {
     let world = Claimed::with_33().await;
     let held = world.proxy.hold("late value");
     let write = world.resource.write(TEXT, "late value");

@@ -44,10 +44,11 @@ async fn heals(counter: u64, first: First) {
     let lease = acquire(&redis).await;
     let issued = lease.token().unwrap();
     assert_eq!(issued, token(counter + 1));
-    let reason = if counter == 40 { RefusalReason::HolderConflict } else { RefusalReason::Stale };
+    let reason =
+        if counter == 40 { RejectionReason::HolderConflict } else { RejectionReason::Stale };
     let unhealed = Storage::new(server.url()).unwrap();
     let unhealed = unhealed.fenced_read(&name("r"), &lease.fence().unwrap()).await.unwrap();
-    assert_eq!(unhealed, Answer::Refused(refusal(reason, counter + 1, 41)), "{case}");
+    assert_eq!(unhealed, Answer::Rejected(rejection(reason, counter + 1, 41)), "{case}");
 
     let resource = under(&server, &lease);
     let then = match first {

@@ -73,8 +73,8 @@ impl<'a> Resending<'a> {
         loop {
             match ask(self.lease.fence().unwrap()).await {
                 Answer::Accepted(answer) => return answer,
-                Answer::Refused(refusal) => {
-                    self.lease.reissue(refusal.highest_token).await.unwrap();
+                Answer::Rejected(rejection) => {
+                    self.lease.reissue(rejection.highest_token).await.unwrap();
                 }
             }
         }

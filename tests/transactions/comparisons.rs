@@ -126,7 +126,7 @@ async fn paused_transaction_keeps_no_other_server_waiting_and_does_not_take_effe
 
 /// The database commits, and its answer is lost.
 #[tokio::test]
-async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_refusal() {
+async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_rejection() {
     let postgres = Postgres::start().await.unwrap();
     let proxy = Proxy::start(postgres.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres", proxy.address());

@@ -41,7 +41,7 @@ async fn late_transfer_under_two_locks_moves_nothing() {
     assert_eq!(transact(server.url(), &paid).await.status, 200);
 
     let late = transact(server.url(), &transfer(&paused, ["70", "30"])).await;
-    assert_eq!(late.problem(), "409 transaction-refused");
+    assert_eq!(late.problem(), "409 transaction-rejected");
     let decisions = late.json()["writes"].as_array().unwrap().clone();
     assert_eq!([&decisions[0]["decision"], &decisions[1]["decision"]], ["stale-token", "accepted"]);
     assert_eq!(get(server.url(), "account/a").await.text(), "10");

@@ -1,4 +1,4 @@
-// Claims and refusals with pg. The control of the first test: the same program without `fenced`
+// Claims and rejections with pg. The control of the first test: the same program without `fenced`
 // loses an update.
 
 import assert from "node:assert/strict";
@@ -35,7 +35,7 @@ async function writeLate(account, under) {
 test("a late write with an old token is stale", async () => {
   const account = await openAccount();
   await assert.rejects(writeLate(account, fenced), (error) => {
-    assert(error instanceof fence.Stale && error instanceof fence.Refused, error);
+    assert(error instanceof fence.Stale && error instanceof fence.Rejected, error);
     assert.equal(error.name, "Stale");
     assert.deepEqual([error.resource, error.token, error.highestToken], [account, 33, 34]);
     assert.equal(error.cause.code, "ZF001");
@@ -71,7 +71,7 @@ test("any object with resource, token and holder is a lease", async () => {
   });
 });
 
-test("a refusal of one lease undoes the claims of all, and the client can be used", async () => {
+test("a rejection of one lease undoes the claims of all, and the client can be used", async () => {
   const accounts = [await openAccount(), await openAccount()];
   await withClients(1, async (client) => {
     await fenced(client, new Lease(accounts[1], 34), () => {});
@@ -134,7 +134,7 @@ test("other errors are typed", async () => {
     "40P01": fence.Contended,
     "55P03": fence.Contended,
     ZF003: fence.Malformed,
-    ZF005: fence.TruncateRefused,
+    ZF005: fence.TruncateRejected,
   };
   await withClients(1, async (client) => {
     for (const [state, kind] of Object.entries(typed)) {

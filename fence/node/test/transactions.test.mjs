@@ -58,7 +58,7 @@ test("an end of the transaction within the work is not taken for a commit", asyn
   });
 });
 
-test("an open transaction is refused, and left as it is", async () => {
+test("an open transaction is rejected, and left as it is", async () => {
   const account = await openAccount();
   await withClients(1, async (client) => {
     await unfenced(client, undefined, async () => {
@@ -76,7 +76,7 @@ test("an open transaction is refused, and left as it is", async () => {
   });
 });
 
-test("fenced inside fenced is refused, and undoes all", async () => {
+test("fenced inside fenced is rejected, and undoes all", async () => {
   const account = await openAccount();
   const lease = new Lease(account, 33);
   await withClients(1, async (client) => {
@@ -102,7 +102,7 @@ test("control: a claim after the read loses an update", async () => {
   assert.equal(await balance(account), 50, "the withdrawal of 30 is lost");
 });
 
-test("a pool is refused, and a client of it is not", async () => {
+test("a pool is rejected, and a client of it is not", async () => {
   const account = await openAccount();
   const clients = pool();
   try {

@@ -42,7 +42,7 @@ class Entries:
         """
 
     def are_protected(self):
-        """Whether a blind insert is refused."""
+        """Whether a blind insert is rejected."""
         with psycopg.connect(OWNER_URL) as connection:
             try:
                 connection.execute(self.blind_insert)

@@ -1,4 +1,4 @@
-"""What holds for fenced transactions with every library. Each test that something is refused has
+"""What holds for fenced transactions with every library. Each test that something is rejected has
 its control: the same program without `fenced` loses an update, or hears of no error."""
 
 import traceback
@@ -85,7 +85,7 @@ class Claims:
         self.assertIn("Stale", errors[0])
         self.assertNotIn("secret-holder", "".join(errors))
 
-    def test_after_a_refusal_the_connection_can_be_used(self):
+    def test_after_a_rejection_the_connection_can_be_used(self):
         account, connection = bank.open_account(), self.connect()
         with self.fenced(connection, Lease(account, 34)):
             pass
@@ -96,7 +96,7 @@ class Claims:
             self.execute(connection, WRITE, 5, account)
         self.assertEqual((bank.balance(account), bank.token_of(account)), (5, 35))
 
-    def test_refusal_of_one_lease_undoes_the_claims_of_all(self):
+    def test_rejection_of_one_lease_undoes_the_claims_of_all(self):
         accounts, connection = [bank.open_account(), bank.open_account()], self.connect()
         with self.fenced(connection, Lease(accounts[1], 34)):
             pass
@@ -127,7 +127,7 @@ class Claims:
         raises = "do $$ begin raise sqlstate '%s' using message = 'm'; end $$"
         typed = {
             "40001": fence.Contended, "40P01": fence.Contended, "55P03": fence.Contended,
-            "ZF003": fence.Malformed, "ZF005": fence.TruncateRefused,
+            "ZF003": fence.Malformed, "ZF005": fence.TruncateRejected,
         }
         for state, error in typed.items():
             with self.subTest(state), self.assertRaises(error):
@@ -184,7 +184,7 @@ class Claims:
                 with self.fenced(connection, Lease(account, 33)):
                     self.execute(connection, raises % detail)
 
-    def test_open_transaction_is_refused_and_left_as_it_is(self):
+    def test_open_transaction_is_rejected_and_left_as_it_is(self):
         account, connection = bank.open_account(), self.connect()
         with self.transaction(connection):
             self.execute(connection, WRITE, 5, account)
@@ -194,7 +194,7 @@ class Claims:
             self.assertEqual(self.execute(connection, READ, account), 5)
         self.assertEqual((bank.balance(account), bank.token_of(account)), (5, None))
 
-    def test_fenced_inside_fenced_is_refused_and_undoes_all(self):
+    def test_fenced_inside_fenced_is_rejected_and_undoes_all(self):
         account, connection = bank.open_account(), self.connect()
         with self.assertRaises(fence.TransactionOpen):
             with self.fenced(connection, Lease(account, 33)):

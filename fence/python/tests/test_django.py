@@ -71,7 +71,7 @@ class Django(Claims, unittest.TestCase):
             cursor.execute(sql, parameters or None)
             return cursor.fetchone()[0] if cursor.description else None
 
-    def test_connection_without_autocommit_is_refused(self):
+    def test_connection_without_autocommit_is_rejected(self):
         account, connection = bank.open_account(), connections["without_autocommit"]
         self.addCleanup(connection.close)
         with self.assertRaises(fence.TransactionOpen):
@@ -98,7 +98,7 @@ class Django(Claims, unittest.TestCase):
                 fail_within()  # the control hears of no error
             self.assertEqual(bank.balance(account), 100)
 
-    def test_error_after_the_commit_is_not_a_refusal_of_it(self):
+    def test_error_after_the_commit_is_not_a_rejection_of_it(self):
         account, connection, other = bank.open_account(), self.connect(), self.connect()
         with self.assertRaises(DatabaseError) as late:
             with self.fenced(connection, Lease(account, 33)):
@@ -109,7 +109,7 @@ class Django(Claims, unittest.TestCase):
         self.assertEqual(late.exception.__cause__.sqlstate, "ZF004")
         self.assertEqual(bank.balance(account), 5, "committed")
 
-    def test_other_databases_are_refused(self):
+    def test_other_databases_are_rejected(self):
         with self.assertRaisesRegex(TypeError, "psycopg 3, not sqlite3.Connection"):
             with self.fenced(connections["sqlite"], Lease("alice", 33)):
                 self.fail("the block must not run")

@@ -79,7 +79,7 @@ class OnlyPsycopg(unittest.TestCase):
         self.assertIsInstance(errors[0], fence.Contended)
         self.assertIn("retry the whole transaction", str(errors[0]))
 
-    def test_claim_in_a_pipeline_is_refused_before_the_block(self):
+    def test_claim_in_a_pipeline_is_rejected_before_the_block(self):
         account = bank.open_account()
         connection = self.connect()
         with fence.fenced(connection, Lease(account, 34)):

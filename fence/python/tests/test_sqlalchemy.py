@@ -63,7 +63,7 @@ class WithSession(SqlAlchemy, unittest.TestCase):
             with self.fenced(session, Lease(account, 33)):
                 self.fail("the block must not run")
 
-    def test_session_on_a_connection_in_a_transaction_is_refused(self):
+    def test_session_on_a_connection_in_a_transaction_is_rejected(self):
         account = bank.open_account()
         with engine().connect() as connection, connection.begin():
             with self.assertRaises(fence.TransactionOpen):
@@ -91,7 +91,7 @@ class WithSession(SqlAlchemy, unittest.TestCase):
 
         self.assertEqual(self.deposit_after_another(unfenced), 105)
 
-    def test_refusal_at_the_flush_of_the_commit_is_typed(self):
+    def test_rejection_at_the_flush_of_the_commit_is_typed(self):
         account, session = bank.open_account(), self.connect()
         with self.assertRaises(fence.TokenRequired):
             with self.fenced(session, Lease(account, 33)):
@@ -148,7 +148,7 @@ class WithSession(SqlAlchemy, unittest.TestCase):
                 self.execute(session, "insert into entries values ('another', 1)")
         self.assertEqual(bank.balance(account), 100)
 
-    def test_error_after_the_commit_is_not_a_refusal_of_it(self):
+    def test_error_after_the_commit_is_not_a_rejection_of_it(self):
         account, session = bank.open_account(), self.connect()
 
         def write_elsewhere(_session):
@@ -174,7 +174,7 @@ class WithConnection(SqlAlchemy, unittest.TestCase):
         result = connection.exec_driver_sql(sql, parameters or None)
         return result.scalar() if result.returns_rows else None
 
-    def test_autocommit_is_refused(self):
+    def test_autocommit_is_rejected(self):
         account = bank.open_account()
         with engine(isolation_level="AUTOCOMMIT").connect() as connection:
             with self.assertRaisesRegex(ValueError, "AUTOCOMMIT"):
@@ -182,7 +182,7 @@ class WithConnection(SqlAlchemy, unittest.TestCase):
                     self.fail("the block must not run")
         self.assertIsNone(bank.token_of(account))
 
-    def test_other_drivers_are_refused(self):
+    def test_other_drivers_are_rejected(self):
         connection = create_engine("sqlite://").connect()
         self.addCleanup(connection.close)
         with self.assertRaisesRegex(TypeError, "psycopg 3, not sqlite3.Connection"):

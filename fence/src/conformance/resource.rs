@@ -6,7 +6,7 @@ use std::fmt;
 use super::subject::{Failure, Outcome, Subject};
 use crate::{
     name::ResourceName,
-    refusal::{Refusal, RefusalReason},
+    rejection::{Rejection, RejectionReason},
     rule::{Decision, Fence, decide},
 };
 
@@ -100,11 +100,11 @@ impl Resource {
     fn demanded(&self, offered: &Fence) -> Outcome {
         let reason = match decide(self.fence.as_ref(), offered) {
             Decision::Advance | Decision::Accept => return Outcome::Accepted,
-            Decision::Stale => RefusalReason::Stale,
-            Decision::HolderConflict => RefusalReason::HolderConflict,
+            Decision::Stale => RejectionReason::Stale,
+            Decision::HolderConflict => RejectionReason::HolderConflict,
         };
-        let highest_token = self.fence.as_ref().expect("only a fence refuses").token;
-        Outcome::Refused(Refusal { reason, token: offered.token, highest_token })
+        let highest_token = self.fence.as_ref().expect("only a fence rejects").token;
+        Outcome::Rejected(Rejection { reason, token: offered.token, highest_token })
     }
 }
 

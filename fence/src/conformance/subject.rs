@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::{name::ResourceName, refusal::Refusal, rule::Fence};
+use crate::{name::ResourceName, rejection::Rejection, rule::Fence};
 
 /// A datastore with a fence. It must be empty at first.
 #[async_trait]
@@ -28,8 +28,8 @@ pub type Answer = Result<Outcome, Failure>;
 pub enum Outcome {
     /// It accepted the offer.
     Accepted,
-    /// It refused the offer.
-    Refused(Refusal),
+    /// It rejected the offer.
+    Rejected(Rejection),
 }
 
 /// Why a datastore didn't answer.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::{
-    refusal::{Refusal, RefusalReason},
+    rejection::{Rejection, RejectionReason},
     rule::{Decision, decide},
 };
 
@@ -66,10 +66,10 @@ impl Memory {
                 self.fences.insert(key, offered.clone());
                 return Outcome::Accepted;
             }
-            Decision::Stale => RefusalReason::Stale,
-            Decision::HolderConflict => RefusalReason::HolderConflict,
+            Decision::Stale => RejectionReason::Stale,
+            Decision::HolderConflict => RejectionReason::HolderConflict,
         };
-        Outcome::Refused(Refusal { reason, token: offered.token, highest_token })
+        Outcome::Rejected(Rejection { reason, token: offered.token, highest_token })
     }
 
     fn decide(&self, fence: &Fence, offered: &Fence) -> Decision {

@@ -4,7 +4,7 @@ use std::{error::Error, fmt};
 
 use bytes::Bytes;
 
-use crate::{name::ResourceName, refusal::Refusal, rule::Fence};
+use crate::{name::ResourceName, rejection::Rejection, rule::Fence};
 
 /// The outcome of a claim, a write or a delete.
 ///
@@ -25,7 +25,7 @@ pub enum Outcome<T> {
     Applied(T),
     /// The rule rejected it: stop. The lock was granted to another client since. It was not applied, and
     /// never will be.
-    Rejected(Refusal),
+    Rejected(Rejection),
     /// It may have been applied, or may still be. Don't send it again as it is: take a higher token,
     /// claim with it, and look at the value. That claim cuts the late write off.
     Unknown(UnknownOutcome),

@@ -16,7 +16,7 @@ pub(super) const LONG_NAMES: &str = "~";
 pub(super) const REGISTER: &str = "fence.register";
 
 /// Where the objects of a resource are. No two of them are an object and a folder of one name,
-/// because stores on file systems refuse that.
+/// because stores on file systems reject that.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     pub(super) register: Path,

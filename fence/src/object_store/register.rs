@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     name::ResourceName,
-    refusal::{Refusal, RefusalReason},
+    rejection::{Rejection, RejectionReason},
     rule::{Decision, Fence, decide},
 };
 
@@ -63,7 +63,7 @@ enum Change {
 /// The outcome of one attempt at a change.
 enum Attempt {
     Applied(Content),
-    Rejected(Refusal),
+    Rejected(Rejection),
     /// It was not applied, and never will be.
     Again,
     Unknown(Error),
@@ -142,7 +142,7 @@ impl Register {
         for _ in 0..ATTEMPTS {
             match self.attempt(offered, &change, &mut is_fresh).await? {
                 Attempt::Applied(content) => return Ok(Outcome::Applied(content)),
-                Attempt::Rejected(refusal) => return Ok(Outcome::Rejected(refusal)),
+                Attempt::Rejected(rejection) => return Ok(Outcome::Rejected(rejection)),
                 Attempt::Again => {}
                 Attempt::Unknown(source) => {
                     return Ok(Outcome::Unknown(UnknownOutcome { resource, source }));
@@ -184,12 +184,12 @@ impl Register {
         }
 
         // 2. Let the rule decide. What an earlier call saw rejects nothing.
-        if let Some(refusal) = refusal(known.fence(), offered) {
+        if let Some(rejection) = rejection(known.fence(), offered) {
             if !*is_fresh {
                 return Ok(Attempt::Again);
             }
             self.known = Some(known);
-            return Ok(Attempt::Rejected(refusal));
+            return Ok(Attempt::Rejected(rejection));
         }
 
         // 3. Upload a large value. Its name has the version that was read: once the register has a
@@ -231,13 +231,13 @@ impl Register {
     }
 }
 
-/// The rule's refusal of an offer, if it refuses.
-fn refusal(fence: Option<&Fence>, offered: &Fence) -> Option<Refusal> {
+/// Returns the rule's rejection of an offer, if there is one.
+fn rejection(fence: Option<&Fence>, offered: &Fence) -> Option<Rejection> {
     let reason = match decide(fence, offered) {
         Decision::Advance | Decision::Accept => return None,
-        Decision::Stale => RefusalReason::Stale,
-        Decision::HolderConflict => RefusalReason::HolderConflict,
+        Decision::Stale => RejectionReason::Stale,
+        Decision::HolderConflict => RejectionReason::HolderConflict,
     };
-    let highest_token = fence.expect("only a fence refuses").token;
-    Some(Refusal { reason, token: offered.token, highest_token })
+    let highest_token = fence.expect("only a fence rejects").token;
+    Some(Rejection { reason, token: offered.token, highest_token })
 }

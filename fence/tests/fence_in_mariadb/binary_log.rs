@@ -28,8 +28,8 @@ async fn replay(source: &MariaDb) -> Result<i64, String> {
 }
 
 #[tokio::test]
-async fn statement_format_is_refused_before_it_stops_a_replica() {
-    // The negative control: the old triggers let it pass, and the replica refuses.
+async fn statement_format_is_rejected_before_it_stops_a_replica() {
+    // The negative control: the old triggers let it pass, and the replica rejects.
     let (server, mut database) = old_accounts(&["--log-bin=log"]).await;
     for statement in [
         "set binlog_format = 'STATEMENT'",

@@ -23,7 +23,7 @@ async fn installing_again_keeps_fences_protection_and_grants() {
         attempt(&mut database, statement).await.expect(statement);
     }
     for _ in 0..2 {
-        // A refusal holds after each file, also after the first, which restores the old procedures.
+        // A rejection holds after each file, also after the first, which restores the old procedures.
         for file in FILES {
             run(&server, "test", file).unwrap();
             for claim in
@@ -61,6 +61,6 @@ async fn older_version_does_not_replace_a_newer_one() {
     attempt(&mut database, newer).await.unwrap();
     attempt(&mut database, "create database other").await.unwrap();
     attempt(&mut database, "use other").await.unwrap();
-    let refused = mariadb::install(&mut database).await.unwrap_err();
-    assert!(matches!(refused, MigrateError::VersionMissing(1000)), "{refused}");
+    let rejected = mariadb::install(&mut database).await.unwrap_err();
+    assert!(matches!(rejected, MigrateError::VersionMissing(1000)), "{rejected}");
 }

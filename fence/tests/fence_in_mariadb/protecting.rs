@@ -23,7 +23,7 @@ async fn status_shows_that_a_rebuilt_table_lost_its_triggers() {
     ] {
         attempt(&mut database, statement).await.unwrap();
     }
-    // Nothing refuses any more; the status says so.
+    // Nothing rejects any more; the status says so.
     attempt(&mut database, UPDATE).await.unwrap();
     assert_eq!(number(&mut database, PROTECTED).await, 0);
     protect(&mut database, "test.accounts", "account_id").await;
@@ -145,7 +145,7 @@ async fn binary_keys_do_not_collide_under_a_lax_creator() {
 }
 
 #[tokio::test]
-async fn report_records_what_enforce_refuses() {
+async fn report_records_what_enforce_rejects() {
     let (_server, mut database) = accounts().await;
     attempt(&mut database, "call fence.report('test.accounts')").await.unwrap();
     for before in ["select 1", "call fence.present(33, 'a')"] {
@@ -154,7 +154,7 @@ async fn report_records_what_enforce_refuses() {
         }
     }
     let recorded = "
-        select count(*) from fence.refusals
+        select count(*) from fence.rejections
         where protected = 'test.accounts' and resource = 'alice' and user = 'root@localhost'
             and (code = 'ZF004' or code = 'ZF001' and message like '%\"highest_token\":34}')";
     assert_eq!(number(&mut database, recorded).await, 2);
@@ -165,16 +165,16 @@ async fn report_records_what_enforce_refuses() {
     assert_eq!(number(&mut database, recorded).await, 2);
     let stale = attempt(&mut database, "call fence.claim('alice', 34, 'a')").await;
     assert_eq!(stale.unwrap_err(), STALE);
-    // However many are refused, a session records ten in a minute.
+    // However many are rejected, a session records ten in a minute.
     attempt(&mut database, "insert into accounts select seq, 1 from seq_1_to_100").await.unwrap();
-    let all = number(&mut database, "select count(*) from fence.refusals").await;
+    let all = number(&mut database, "select count(*) from fence.rejections").await;
     assert!((10..=20).contains(&all), "{all}");
 
     attempt(&mut database, "call fence.enforce('test.accounts')").await.unwrap();
     for (before, expected) in [("select 1", TOKEN_REQUIRED), ("call fence.present(33, 'a')", STALE)]
     {
-        let refused = attempt_all(&mut database, &[before, UPDATE]).await;
-        assert_eq!(refused.unwrap_err(), expected);
+        let rejected = attempt_all(&mut database, &[before, UPDATE]).await;
+        assert_eq!(rejected.unwrap_err(), expected);
     }
     attempt(&mut database, "call fence.unprotect('test.accounts')").await.unwrap();
     assert_eq!(number(&mut database, PROTECTED).await, 0);

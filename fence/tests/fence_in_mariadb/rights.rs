@@ -69,7 +69,7 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "create procedure fence.mine() select 1",
         "select * from fence.fences",
         "select * from fence.status",
-        "select * from fence.refusals",
+        "select * from fence.rejections",
         "update fence.protected set mode = 'report'",
         "call fence.report('test.accounts')",
         "call fence.unprotect('test.accounts')",
@@ -80,8 +80,8 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "drop trigger accounts_fence_update",
         "drop database fence",
     ] {
-        let refused = attempt(&mut writer, forbidden).await.unwrap_err();
-        assert!(["42000", "HY000"].contains(&refused.as_str()), "{forbidden}: {refused}");
+        let rejected = attempt(&mut writer, forbidden).await.unwrap_err();
+        assert!(["42000", "HY000"].contains(&rejected.as_str()), "{forbidden}: {rejected}");
     }
     assert_eq!(attempt_all(&mut writer, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
 }
@@ -110,7 +110,7 @@ async fn rights_on_the_applications_database_do_not_lower_the_fence() {
     ] {
         attempt(&mut writer, lowers).await.expect(lowers);
         assert_eq!(attempt(&mut writer, STALE_CLAIM).await.unwrap_err(), STALE, "{lowers}");
-        let refused = attempt(&mut root, "call fence.claim('alice', 33, 'a')").await;
-        assert_eq!(refused.unwrap_err(), STALE, "{lowers}");
+        let rejected = attempt(&mut root, "call fence.claim('alice', 33, 'a')").await;
+        assert_eq!(rejected.unwrap_err(), STALE, "{lowers}");
     }
 }

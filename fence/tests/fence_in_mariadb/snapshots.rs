@@ -38,7 +38,7 @@ async fn claim_of_an_outdated_snapshot_is_to_be_retried() {
         attempt(&mut late, "rollback").await.unwrap();
     }
 
-    // Nobody claimed meanwhile: neither an old fence nor a new one is refused, however often.
+    // Nobody claimed meanwhile: neither an old fence nor a new one is rejected, however often.
     for statement in ["begin", "select * from accounts", CLAIM, CLAIM] {
         attempt(&mut other, statement).await.expect(statement);
     }

@@ -39,9 +39,9 @@ async fn offer_of_one_transaction_does_not_count_in_the_next() {
             for statement in [begin, offer, UPDATE].into_iter().chain(end.split("; ")) {
                 attempt(&mut database, statement).await.expect(statement);
             }
-            let refused = attempt(&mut database, UPDATE).await;
+            let rejected = attempt(&mut database, UPDATE).await;
             let expected = Err(TOKEN_REQUIRED.to_owned());
-            assert_eq!(refused, expected, "{offer}, {begin} to {end}");
+            assert_eq!(rejected, expected, "{offer}, {begin} to {end}");
             for statement in ["xa end 'y'", "xa rollback 'y'", "rollback", "set autocommit = 1"] {
                 // Ends the transaction, if there is one.
                 let _ = attempt(&mut database, statement).await;
@@ -166,7 +166,7 @@ async fn claim_that_waited_reads_what_was_written_meanwhile() {
         let (mut second, claimed) = waiting.await.unwrap();
         let read = match claimed {
             Ok(_) => Ok(number(&mut second, BALANCE).await),
-            Err(refused) => Err(refused),
+            Err(rejected) => Err(rejected),
         };
         assert_eq!(read, expected, "{level}, {reads_first}");
         attempt(&mut second, "rollback").await.unwrap();

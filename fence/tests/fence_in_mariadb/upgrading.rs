@@ -103,10 +103,10 @@ async fn at_no_moment_of_the_upgrade_is_an_older_token_accepted() {
         for claim in stale_claims {
             assert_eq!(attempt(&mut database, claim).await.unwrap_err(), STALE, "{claim}");
         }
-        // A refused claim has claimed nothing.
-        let refused = "call fence_claim('alice', 36, 'a')";
+        // A rejected claim has claimed nothing.
+        let rejected = "call fence_claim('alice', 36, 'a')";
         attempt(&mut database, "begin").await.unwrap();
-        assert_eq!(attempt(&mut database, refused).await.unwrap_err(), STALE);
+        assert_eq!(attempt(&mut database, rejected).await.unwrap_err(), STALE);
         assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
         attempt(&mut database, "rollback").await.unwrap();
     }

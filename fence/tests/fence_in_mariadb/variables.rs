@@ -27,8 +27,8 @@ async fn no_variable_replaces_a_claim() {
         for statement in forged.split("; ").filter(|set| !set.contains("sysdate")) {
             attempt(&mut database, statement).await.expect(statement);
         }
-        let refused = attempt(&mut database, UPDATE).await;
-        assert_eq!(refused, Err(TOKEN_REQUIRED.to_owned()), "{forged}");
+        let rejected = attempt(&mut database, UPDATE).await;
+        assert_eq!(rejected, Err(TOKEN_REQUIRED.to_owned()), "{forged}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every way to write a row, and to move one from a resource to another.
 
-use fence::{RefusalReason, mariadb};
+use fence::{RejectionReason, mariadb};
 
 use super::{
     HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all,
@@ -114,7 +114,7 @@ async fn moved_row_needs_the_tokens_of_both_resources() {
 }
 
 #[tokio::test]
-async fn malformed_offers_are_refused() {
+async fn malformed_offers_are_rejected() {
     let (_server, mut database) = accounts().await;
     let too_long = (format!("'{}'", "m".repeat(129)), format!("'{}'", "x".repeat(513)));
     for (resource, token, holder) in [
@@ -144,8 +144,8 @@ async fn malformed_offers_are_refused() {
         }
         let present = format!("call fence.present({token}, {holder})");
         let write = "update accounts set balance = 7 where account_id = 'bob'";
-        let refused = attempt_all(&mut database, &[&present, write]).await;
-        assert_eq!(refused.unwrap_err(), MALFORMED, "{present}");
+        let rejected = attempt_all(&mut database, &[&present, write]).await;
+        assert_eq!(rejected.unwrap_err(), MALFORMED, "{present}");
     }
     for claim in [
         format!("call fence.claim('bob', 34, {})", too_long.0),
@@ -168,8 +168,8 @@ async fn conflict_with_an_empty_holder_asks_whether_it_was_left_out() {
         ("call fence.claim('alice', 34, 'b')", false),
     ] {
         let conflict = sqlx::raw_sql(claim).execute(&mut database).await.unwrap_err();
-        let refusal = mariadb::refusal(&conflict).expect(claim);
-        assert_eq!(refusal.reason, RefusalReason::HolderConflict, "{claim}");
+        let rejection = mariadb::rejection(&conflict).expect(claim);
+        assert_eq!(rejection.reason, RejectionReason::HolderConflict, "{claim}");
         assert_eq!(conflict.to_string().contains("left out?"), asks, "{conflict}");
     }
 }
@@ -192,9 +192,9 @@ async fn truncate_and_cascades_are_not_seen() {
     assert_eq!(number(&mut database, "select count(*) from accounts").await, 0);
 }
 
-/// A function or trigger that goes on after the refusal. `migrations/README.md` says so.
+/// A function or trigger that goes on after the rejection. `migrations/README.md` says so.
 #[tokio::test]
-async fn handler_that_goes_on_keeps_the_refused_row() {
+async fn handler_that_goes_on_keeps_the_rejected_row() {
     let (_server, mut database) = accounts().await;
     let goes_on = "
         create function goes_on() returns int begin

@@ -177,8 +177,8 @@ async fn lost_write_whose_place_was_taken_is_rejected_and_never_lands() {
     let read = hold_read.caught().await.unwrap();
     world.write_as_rival(1).await;
     read.deliver();
-    let refusal = rejected(write.await.unwrap());
-    assert_eq!(refusal.highest_token.as_u64(), 35);
+    let rejection = rejected(write.await.unwrap());
+    assert_eq!(rejection.highest_token.as_u64(), 35);
     assert!(late.deliver().await.unwrap().contains("412"));
     assert_eq!(world.value().await, (2, Some("rival".to_owned())));
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fence::{
-    RefusalReason,
+    RejectionReason,
     object_store::{RegisterError, Registers},
 };
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
@@ -31,9 +31,9 @@ async fn claim_returns_the_value_and_cuts_older_tokens_off() {
 
     // It still remembers the register as its own.
     let stale = rejected(first.write(&offer(33, "a"), "70".into()).await);
-    assert_eq!((stale.reason, stale.highest_token.as_u64()), (RefusalReason::Stale, 34));
+    assert_eq!((stale.reason, stale.highest_token.as_u64()), (RejectionReason::Stale, 34));
     let conflict = rejected(first.delete(&offer(34, "a")).await);
-    assert_eq!(conflict.reason, RefusalReason::HolderConflict);
+    assert_eq!(conflict.reason, RejectionReason::HolderConflict);
     let _ = applied(second.delete(&offer(34, "b")).await);
     let read = first.read().await.unwrap();
     assert_eq!((read.fence, read.value), (Some(offer(34, "b")), None), "a delete keeps the fence");

@@ -30,9 +30,9 @@ async fn many_rows_of_one_resource_need_few_looks() {
     }
     // Nothing of it counts in the next transaction. What remembers it is empty by now.
     assert_eq!(attempt(&mut owner, MANY).await.unwrap_err(), TOKEN_REQUIRED);
-    for (resource, refusal) in [("''", TOKEN_REQUIRED), ("null", MALFORMED)] {
+    for (resource, rejection) in [("''", TOKEN_REQUIRED), ("null", MALFORMED)] {
         let insert = format!("insert into rows values ({resource})");
-        assert_eq!(attempt(&mut owner, &insert).await.unwrap_err(), refusal, "{resource}");
+        assert_eq!(attempt(&mut owner, &insert).await.unwrap_err(), rejection, "{resource}");
     }
     let other = "select fence.claim('alice', 34, 'a'); insert into rows values ('alice'), ('bob')";
     assert_eq!(attempt(&mut owner, other).await.unwrap_err(), TOKEN_REQUIRED);
@@ -101,10 +101,10 @@ async fn what_passed_can_not_be_forged() {
         "create or replace function fence.verify(text) returns boolean language sql as 'select true'",
     ] {
         attempt(&mut writer, "savepoint s").await.unwrap();
-        let refused = attempt(&mut writer, secret).await;
+        let rejected = attempt(&mut writer, secret).await;
         assert!(
-            refused == Err(NO_PRIVILEGE.to_owned()) || refused == Ok(0),
-            "{secret}: {refused:?}"
+            rejected == Err(NO_PRIVILEGE.to_owned()) || rejected == Ok(0),
+            "{secret}: {rejected:?}"
         );
         attempt(&mut writer, "rollback to s").await.unwrap();
     }

@@ -69,7 +69,7 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
     for database in [&mut database, &mut restored] {
         let protected = "
             select count(*) from fence.status
-            where checks_rows and refuses_truncate
+            where checks_rows and rejects_truncate
                 and resource = any (array['account_id', $$e'back\\\\slash' || \"id\"$$])";
         assert_eq!(number(database, protected).await, 3);
         let stale = "select fence.present(33, 'a'); delete from accounts";

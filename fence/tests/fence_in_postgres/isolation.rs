@@ -110,9 +110,9 @@ async fn first_claim_that_an_older_snapshot_can_not_see_is_not_overlooked() {
 
             let write =
                 format!("{offer}; update accounts set balance = 7 where account_id = 'bob'");
-            let refused = attempt(&mut second, &write).await.unwrap_err();
+            let rejected = attempt(&mut second, &write).await.unwrap_err();
             let expected = if level == "read committed" { STALE } else { SERIALIZATION_FAILURE };
-            assert_eq!(refused, expected, "{level}, {offer}");
+            assert_eq!(rejected, expected, "{level}, {offer}");
         }
     }
 }
@@ -135,7 +135,7 @@ async fn stale_claim_waits_and_is_decided_by_how_the_other_ends() {
 
 /// A blind write that waits for the row is decided only after it, by the fence as it is then.
 #[tokio::test]
-async fn stale_write_that_waited_for_the_row_is_refused() {
+async fn stale_write_that_waited_for_the_row_is_rejected() {
     let (server, mut first) = accounts().await;
     let second = session(&server).await;
     let write = "

@@ -28,9 +28,9 @@ async fn first_version_runs_what_others_create_in_its_schema() {
     attempt(&mut writer, BETTER_MATCH).await.unwrap();
     assert_eq!(attempt(&mut writer, NULL_RESOURCE).await.unwrap_err(), "EV001");
 
-    // The upgrade refuses to go on beside it.
-    let refused = psql(&server.url(), &files()).unwrap_err();
-    assert!(refused.contains("fence.refuse_malformed(text,text) belongs to writer"), "{refused}");
+    // The upgrade fails beside it.
+    let rejected = psql(&server.url(), &files()).unwrap_err();
+    assert!(rejected.contains("fence.refuse_malformed(text,text) belongs to writer"), "{rejected}");
     attempt(&mut owner, "drop function fence.refuse_malformed(text, text)").await.unwrap();
     psql(&server.url(), &files()).unwrap();
     assert_eq!(attempt(&mut writer, BETTER_MATCH).await.unwrap_err(), NO_PRIVILEGE);
@@ -64,12 +64,12 @@ async fn what_others_create_in_the_schema_is_not_called() {
     let table = "create table notes (id text); select fence.protect('notes', 'id')";
     attempt(&mut owner, table).await.unwrap();
     // The next application takes the right away, and names what was created.
-    let refused = psql(&server.url(), &files()).unwrap_err();
-    assert!(refused.contains("belongs to writer"), "{refused}");
+    let rejected = psql(&server.url(), &files()).unwrap_err();
+    assert!(rejected.contains("belongs to writer"), "{rejected}");
 }
 
 #[tokio::test]
-async fn schema_of_another_owner_is_refused() {
+async fn schema_of_another_owner_is_rejected() {
     for schema in [
         "create schema fence authorization writer",
         "create schema fence; grant create on schema fence to writer;
@@ -80,10 +80,10 @@ async fn schema_of_another_owner_is_refused() {
         attempt(&mut owner, "create role writer login").await.unwrap();
         attempt(&mut owner, schema).await.unwrap();
 
-        let refused = psql(&server.url(), &files()).unwrap_err();
-        assert!(refused.contains("belongs to writer"), "{refused}");
-        let refused = postgres::install(&mut owner).await.unwrap_err();
-        assert!(refused.to_string().contains("belongs to writer"), "{refused}");
+        let rejected = psql(&server.url(), &files()).unwrap_err();
+        assert!(rejected.contains("belongs to writer"), "{rejected}");
+        let rejected = postgres::install(&mut owner).await.unwrap_err();
+        assert!(rejected.to_string().contains("belongs to writer"), "{rejected}");
         // The role that owns it may install it, and everything then is its own.
         let own = "alter schema fence owner to writer; grant create on database postgres to writer";
         attempt(&mut owner, own).await.unwrap();

@@ -1,7 +1,7 @@
 //! TRUNCATE, and tables that have partitions.
 
 use super::{
-    STALE, TOKEN_REQUIRED, TRUNCATE_REFUSED, accounts, attempt, attempt_and_roll_back, fence,
+    STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, accounts, attempt, attempt_and_roll_back, fence,
     is_true, number,
 };
 
@@ -13,7 +13,7 @@ const ORDERS: &str = "
     insert into orders values (1, 1, 'eu'), (2, 2, 'eu');";
 
 #[tokio::test]
-async fn truncate_is_refused_even_with_a_token() {
+async fn truncate_is_rejected_even_with_a_token() {
     let (_server, mut database) = accounts().await;
     attempt(&mut database, "create table owners (account_id text primary key)").await.unwrap();
     let references = "
@@ -25,8 +25,8 @@ async fn truncate_is_refused_even_with_a_token() {
         for before in
             ["", "select fence.claim('alice', 34, 'a');", "select fence.present(34, 'a');"]
         {
-            let refused = attempt(&mut database, &format!("{before}{truncate}")).await;
-            assert_eq!(refused.unwrap_err(), TRUNCATE_REFUSED, "{truncate}");
+            let rejected = attempt(&mut database, &format!("{before}{truncate}")).await;
+            assert_eq!(rejected.unwrap_err(), TRUNCATE_REJECTED, "{truncate}");
         }
         // Without the protection, it goes through.
         let unprotected = format!("select fence.unprotect('accounts'); {truncate}");
@@ -43,12 +43,12 @@ async fn partitions_are_as_protected_as_their_table() {
     attempt(&mut database, protect).await.unwrap();
     for part in ["orders", "orders_1", "orders_2", "orders_2_eu"] {
         let truncate = format!("truncate {part}");
-        assert_eq!(attempt(&mut database, &truncate).await.unwrap_err(), TRUNCATE_REFUSED);
+        assert_eq!(attempt(&mut database, &truncate).await.unwrap_err(), TRUNCATE_REJECTED);
         let delete = format!("delete from {part}");
         assert_eq!(attempt(&mut database, &delete).await.unwrap_err(), TOKEN_REQUIRED);
     }
     let everywhere = "select not exists (
-        select from fence.status where not (checks_rows and refuses_truncate))";
+        select from fence.status where not (checks_rows and rejects_truncate))";
     assert!(is_true(&mut database, everywhere).await);
     assert_eq!(number(&mut database, "select count(*) from fence.status").await, 4);
 }
@@ -105,14 +105,14 @@ async fn partition_that_is_added_later_checks_rows_at_once() {
         }
     }
 
-    let refusing = "select count(*) from fence.status where checks_rows and refuses_truncate";
+    let rejecting = "select count(*) from fence.status where checks_rows and rejects_truncate";
     let checking = "select count(*) from fence.status where checks_rows";
-    assert_eq!(number(&mut database, refusing).await, 4);
+    assert_eq!(number(&mut database, rejecting).await, 4);
     assert_eq!(number(&mut database, checking).await, 6);
     attempt_and_roll_back(&mut database, "truncate orders_3").await.unwrap();
     attempt(&mut database, protect).await.unwrap();
-    assert_eq!(number(&mut database, refusing).await, 6);
-    assert_eq!(attempt(&mut database, "truncate orders_3").await.unwrap_err(), TRUNCATE_REFUSED);
+    assert_eq!(number(&mut database, rejecting).await, 6);
+    assert_eq!(attempt(&mut database, "truncate orders_3").await.unwrap_err(), TRUNCATE_REJECTED);
 }
 
 #[tokio::test]
@@ -130,11 +130,11 @@ async fn detached_partition_can_be_protected_or_freed() {
 
     let freed = "select fence.unprotect('orders_1'); truncate orders_1";
     attempt(&mut database, freed).await.unwrap();
-    assert_eq!(attempt(&mut database, "truncate orders").await.unwrap_err(), TRUNCATE_REFUSED);
+    assert_eq!(attempt(&mut database, "truncate orders").await.unwrap_err(), TRUNCATE_REJECTED);
     // A partition is freed with its table only.
     assert_eq!(
         attempt(&mut database, "select fence.unprotect('orders_2')").await.unwrap_err(),
         "42704"
     );
-    assert_eq!(attempt(&mut database, "truncate orders_2").await.unwrap_err(), TRUNCATE_REFUSED);
+    assert_eq!(attempt(&mut database, "truncate orders_2").await.unwrap_err(), TRUNCATE_REJECTED);
 }

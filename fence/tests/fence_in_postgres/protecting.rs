@@ -52,12 +52,12 @@ async fn resource_is_any_expression_over_the_row() {
         let valid = format!("select fence.claim('{resource}', 34); {insert}");
         attempt_and_roll_back(&mut database, &valid).await.expect(expression);
         let other = format!("select fence.claim('{resource}.', 34); {insert}");
-        let refused = attempt_and_roll_back(&mut database, &other).await;
-        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{expression}");
+        let rejected = attempt_and_roll_back(&mut database, &other).await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{expression}");
     }
 }
 
-/// Otherwise two sessions would write the same row under two fences, and neither would be refused.
+/// Otherwise two sessions would write the same row under two fences, and neither would be rejected.
 #[tokio::test]
 async fn resource_does_not_depend_on_the_sessions_settings() {
     let (_server, mut database) = fence().await;
@@ -109,8 +109,8 @@ async fn mistakes_are_found_when_the_table_is_protected() {
         ("fence.fence", "resource", "42809"),
     ] {
         let protect = format!("select fence.protect('{table}', $$ {expression} $$)");
-        let refused = attempt(&mut database, &protect).await;
-        assert_eq!(refused.unwrap_err(), expected, "{table}, {expression}");
+        let rejected = attempt(&mut database, &protect).await;
+        assert_eq!(rejected.unwrap_err(), expected, "{table}, {expression}");
     }
     // The table that was protected before still is.
     let update = "update accounts set balance = 7 where account_id = 'alice'";
@@ -199,9 +199,9 @@ async fn changed_columns_never_open_the_table() {
     ] {
         attempt(&mut database, change).await.unwrap();
         let stale = "select fence.present(33, 'a'); update notes set other = 'y'";
-        let refused = attempt(&mut database, stale).await.unwrap_err();
+        let rejected = attempt(&mut database, stale).await.unwrap_err();
         let goes_on = [expected, STALE, MALFORMED, no_column, "42804"];
-        assert!(goes_on.contains(&refused.as_str()), "{change}: {refused}");
+        assert!(goes_on.contains(&rejected.as_str()), "{change}: {rejected}");
 
         let mut new = session(&server).await;
         assert_eq!(attempt(&mut new, stale).await.unwrap_err(), expected, "{change}");
@@ -215,21 +215,21 @@ async fn changed_columns_never_open_the_table() {
 async fn status_shows_what_was_disabled() {
     let (_server, mut database) = accounts().await;
     let checks = "select checks_rows from fence.status where protected = 'accounts'::regclass";
-    let refuses =
-        "select refuses_truncate from fence.status where protected = 'accounts'::regclass";
-    assert!(is_true(&mut database, checks).await && is_true(&mut database, refuses).await);
+    let rejects =
+        "select rejects_truncate from fence.status where protected = 'accounts'::regclass";
+    assert!(is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
     attempt(&mut database, "alter table accounts disable trigger fence_rows").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && is_true(&mut database, refuses).await);
+    assert!(!is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
     let stale = "
         select fence.present(33, 'a'); update accounts set balance = 7 where account_id = 'alice'";
     attempt_and_roll_back(&mut database, stale).await.unwrap();
     attempt(&mut database, "alter table accounts disable trigger fence_truncate").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, refuses).await);
+    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, rejects).await);
     // Not in every session.
     attempt(&mut database, "alter table accounts enable trigger all").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, refuses).await);
+    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, rejects).await);
 
     attempt(&mut database, "select fence.protect('accounts', 'account_id')").await.unwrap();
-    assert!(is_true(&mut database, checks).await && is_true(&mut database, refuses).await);
+    assert!(is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
     assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE);
 }

@@ -17,8 +17,8 @@ async fn owner_does_not_remove_fences_unless_it_says_so() {
     for removal in removals {
         for role in ["origin", "replica"] {
             let removal = format!("set local session_replication_role = {role}; {removal}");
-            let refused = attempt_and_roll_back(&mut owner, &removal).await;
-            assert_eq!(refused.unwrap_err(), SETTING_REQUIRED, "{removal}");
+            let rejected = attempt_and_roll_back(&mut owner, &removal).await;
+            assert_eq!(rejected.unwrap_err(), SETTING_REQUIRED, "{removal}");
         }
         let allowed = format!("set local fence.remove = 'on'; {removal}");
         attempt_and_roll_back(&mut owner, &allowed).await.unwrap();
@@ -62,11 +62,11 @@ async fn holder_conflict_hints_at_a_forgotten_holder() {
         ("select fence.claim('carol', 34, 'c')", "The holder in the fence is empty"),
         ("select fence.claim('alice', 34, 'b')", "The lock service lost its counter"),
     ] {
-        let refused = sqlx::query(claim).execute(&mut owner).await.unwrap_err();
-        let refused = refused.as_database_error().unwrap();
-        assert_eq!(refused.code().as_deref(), Some(HOLDER_CONFLICT));
-        let refused = refused.downcast_ref::<sqlx::postgres::PgDatabaseError>();
-        assert_eq!(refused.hint().unwrap().split(':').next(), Some(hint));
+        let rejected = sqlx::query(claim).execute(&mut owner).await.unwrap_err();
+        let rejected = rejected.as_database_error().unwrap();
+        assert_eq!(rejected.code().as_deref(), Some(HOLDER_CONFLICT));
+        let rejected = rejected.downcast_ref::<sqlx::postgres::PgDatabaseError>();
+        assert_eq!(rejected.hint().unwrap().split(':').next(), Some(hint));
     }
 }
 
@@ -88,8 +88,8 @@ async fn uninstalling_drops_nothing_that_is_not_the_fences() {
         create table fence.ours (id text);";
     attempt(&mut owner, own).await.unwrap();
     // A table of ours in the schema keeps the schema, and with it everything.
-    let refused = psql(&server.url(), &uninstall).unwrap_err();
-    assert!(refused.contains("table fence.ours depends on schema fence"), "{refused}");
+    let rejected = psql(&server.url(), &uninstall).unwrap_err();
+    assert!(rejected.contains("table fence.ours depends on schema fence"), "{rejected}");
     assert_eq!(attempt(&mut owner, "delete from accounts").await.unwrap_err(), "ZF004");
 
     attempt(&mut owner, "alter table fence.ours set schema public").await.unwrap();

@@ -1,7 +1,7 @@
-//! A table in the mode `report` refuses nothing, and says what it would have refused.
+//! A table in the mode `report` rejects nothing, and says what it would have rejected.
 
 use super::{
-    NO_PRIVILEGE, STALE, TOKEN_REQUIRED, TRUNCATE_REFUSED, accounts, attempt,
+    NO_PRIVILEGE, STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, accounts, attempt,
     attempt_and_roll_back, is_true, number, roles::WRITER, session, session_of,
 };
 
@@ -9,7 +9,7 @@ const REPORT: &str = "select fence.protect('accounts', 'account_id', mode => 're
 const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
 
 #[tokio::test]
-async fn what_would_be_refused_passes_and_is_recorded() {
+async fn what_would_be_rejected_passes_and_is_recorded() {
     let (_server, mut owner) = accounts().await;
     attempt(&mut owner, REPORT).await.unwrap();
     for (write, code, resource) in [
@@ -18,7 +18,7 @@ async fn what_would_be_refused_passes_and_is_recorded() {
         ("select fence.present(33, 'a'); update accounts set balance = 7", STALE, "alice"),
         ("select fence.present(34, 'b'); update accounts set balance = 7", "ZF002", "alice"),
         ("select fence.present(34, 'a'); insert into accounts values ('')", "ZF003", ""),
-        ("truncate accounts", TRUNCATE_REFUSED, ""),
+        ("truncate accounts", TRUNCATE_REJECTED, ""),
     ] {
         attempt(&mut owner, "delete from fence.reports").await.unwrap();
         // Otherwise this session would not report the same twice within a minute.
@@ -47,23 +47,23 @@ async fn valid_writes_are_not_recorded_and_raise_the_fence() {
     }
     assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 0);
     assert_eq!(number(&mut owner, "select token from fence.fences").await, 35);
-    // A claim is refused as ever: only writes are let through.
+    // A claim is rejected as ever: only writes are let through.
     let stale = "select fence.claim('alice', 34, 'a')";
     assert_eq!(attempt(&mut owner, stale).await.unwrap_err(), STALE);
 }
 
 #[tokio::test]
-async fn enforcing_refuses_what_was_reported() {
+async fn enforcing_rejects_what_was_reported() {
     let (_server, mut owner) = accounts().await;
     attempt(&mut owner, REPORT).await.unwrap();
     let status =
-        "select mode = 'report' and not checks_rows and not refuses_truncate from fence.status";
+        "select mode = 'report' and not checks_rows and not rejects_truncate from fence.status";
     assert!(is_true(&mut owner, status).await);
     attempt(&mut owner, UPDATE).await.unwrap();
     attempt(&mut owner, "select fence.enforce('accounts')").await.unwrap();
     assert_eq!(attempt(&mut owner, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
-    assert_eq!(attempt(&mut owner, "truncate accounts").await.unwrap_err(), TRUNCATE_REFUSED);
-    let status = "select mode = 'enforce' and checks_rows and refuses_truncate from fence.status";
+    assert_eq!(attempt(&mut owner, "truncate accounts").await.unwrap_err(), TRUNCATE_REJECTED);
+    let status = "select mode = 'enforce' and checks_rows and rejects_truncate from fence.status";
     assert!(is_true(&mut owner, status).await);
     for (wrong, code) in [
         ("select fence.enforce('fence.fence')", "42704"),
@@ -94,9 +94,9 @@ async fn role_without_rights_on_the_fence_passes() {
     assert_eq!(number(&mut owner, recorded).await, 2);
 }
 
-/// Nor does a failing expression refuse, nor a missing right of the table's owner.
+/// Nor does a failing expression reject, nor a missing right of the table's owner.
 #[tokio::test]
-async fn nothing_that_goes_wrong_in_the_check_refuses() {
+async fn nothing_that_goes_wrong_in_the_check_rejects() {
     let (_server, mut owner) = accounts().await;
     let protect = "select fence.protect('accounts', '100 / balance', 'report')";
     attempt(&mut owner, protect).await.unwrap();

@@ -59,14 +59,14 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "drop trigger fence_rows on accounts",
         "set session_replication_role = replica",
     ] {
-        let refused = attempt_and_roll_back(&mut writer, forbidden).await;
-        assert_eq!(refused.unwrap_err(), NO_PRIVILEGE, "{forbidden}");
+        let rejected = attempt_and_roll_back(&mut writer, forbidden).await;
+        assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE, "{forbidden}");
     }
     for forbidden in
         ["select fence.unprotect('accounts')", "select fence.protect('accounts', '''mine''')"]
     {
-        let refused = attempt_and_roll_back(&mut writer, forbidden).await;
-        assert_eq!(refused.unwrap_err(), NO_PRIVILEGE, "{forbidden}");
+        let rejected = attempt_and_roll_back(&mut writer, forbidden).await;
+        assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE, "{forbidden}");
     }
     assert_eq!(attempt(&mut writer, "truncate accounts").await.unwrap_err(), "ZF005");
     assert_eq!(attempt(&mut writer, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
@@ -85,8 +85,8 @@ async fn role_without_the_schema_can_not_write() {
         "select fence.claim('alice', 34, 'a')",
         "set fence.token = '34'; set fence.holder = 'a'; delete from accounts",
     ] {
-        let refused = attempt(&mut stranger, write).await;
-        assert_eq!(refused.unwrap_err(), NO_PRIVILEGE, "{write}");
+        let rejected = attempt(&mut stranger, write).await;
+        assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE, "{write}");
     }
 }
 
@@ -168,8 +168,8 @@ async fn default_privileges_open_no_fence() {
         "create function fence.refuse_malformed(text, text) returns void language sql as ''",
         "create table fence.mine ()",
     ] {
-        let refused = attempt(&mut writer, forbidden).await.unwrap_err();
-        assert_eq!(refused, NO_PRIVILEGE, "{forbidden}");
+        let rejected = attempt(&mut writer, forbidden).await.unwrap_err();
+        assert_eq!(rejected, NO_PRIVILEGE, "{forbidden}");
     }
     let granted = "select count(*) from pg_proc, aclexplode(proacl) as acl
         where pronamespace = 'fence'::regnamespace and acl.grantee = 'writer'::regrole";

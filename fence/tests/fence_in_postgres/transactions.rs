@@ -90,7 +90,7 @@ async fn offer_of_a_savepoint_ends_with_it() {
     }
 }
 
-/// Other sessions can claim at once, without waiting for the transaction whose claim was refused.
+/// Other sessions can claim at once, without waiting for the transaction whose claim was rejected.
 #[tokio::test]
 async fn claim_that_a_savepoint_undoes_leaves_no_lock() {
     let (server, mut database) = accounts().await;
@@ -181,8 +181,8 @@ async fn prepared_statements_outlive_a_new_protection() {
             update().bind("alice").execute(&mut database).await.unwrap();
             sqlx::query("commit").execute(&mut database).await.unwrap();
 
-            let refused = update().bind("alice").execute(&mut database).await.unwrap_err();
-            let code = refused.as_database_error().unwrap().code().unwrap().into_owned();
+            let rejected = update().bind("alice").execute(&mut database).await.unwrap_err();
+            let code = rejected.as_database_error().unwrap().code().unwrap().into_owned();
             assert_eq!(code, TOKEN_REQUIRED, "after {protect}");
         }
     }

@@ -42,7 +42,7 @@ async fn check_of_rows_can_not_be_replaced() {
     {
         assert_eq!(attempt(&mut writer, write).await.unwrap_err(), TOKEN_REQUIRED);
     }
-    let intact = "select bool_and(checks_rows and refuses_truncate) from fence.status";
+    let intact = "select bool_and(checks_rows and rejects_truncate) from fence.status";
     assert!(is_true(&mut owner, intact).await);
 }
 
@@ -72,7 +72,7 @@ async fn check_of_rows_could_be_replaced_in_the_first_version() {
 }
 
 #[tokio::test]
-async fn replaced_refusal_of_truncate_is_warned_of_and_shown() {
+async fn replaced_rejection_of_truncate_is_warned_of_and_shown() {
     let (server, mut owner) = accounts().await;
     attempt(&mut owner, WRITER).await.unwrap();
     let protect = "select fence.protect('accounts', 'account_id')";
@@ -83,12 +83,12 @@ async fn replaced_refusal_of_truncate_is_warned_of_and_shown() {
     let mut writer = session_of(&server, "writer").await;
     attempt(&mut writer, PASS).await.unwrap();
     attempt(&mut writer, &replace("fence_truncate", "truncate", "accounts")).await.unwrap();
-    let shown = "select checks_rows and not refuses_truncate from fence.status";
+    let shown = "select checks_rows and not rejects_truncate from fence.status";
     assert!(is_true(&mut owner, shown).await);
 
     attempt(&mut owner, "revoke trigger on accounts from writer").await.unwrap();
     assert_eq!(messages(&server, protect), "");
-    let mended = "select checks_rows and refuses_truncate
+    let mended = "select checks_rows and rejects_truncate
         and not 'writer' = any (removable_by) from fence.status";
     assert!(is_true(&mut owner, mended).await);
     assert_eq!(attempt(&mut writer, "truncate accounts").await.unwrap_err(), "ZF005");
@@ -97,7 +97,7 @@ async fn replaced_refusal_of_truncate_is_warned_of_and_shown() {
 #[tokio::test]
 async fn status_shows_what_ought_to_be_protected() {
     let (_server, mut owner) = accounts().await;
-    let intact = "select checks_rows and refuses_truncate from fence.status";
+    let intact = "select checks_rows and rejects_truncate from fence.status";
     assert!(is_true(&mut owner, intact).await);
     let condition = "
         create or replace function pg_temp.other() returns trigger language plpgsql

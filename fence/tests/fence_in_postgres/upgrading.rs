@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use testbed::Postgres;
 
 use super::{
-    STALE, TOKEN_REQUIRED, TRUNCATE_REFUSED, attempt, attempt_and_roll_back, files, first_version,
+    STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, attempt, attempt_and_roll_back, files, first_version,
     is_true, messages, number, psql, session, session_of,
 };
 
@@ -45,17 +45,17 @@ async fn assert_nothing_is_lost(server: &Postgres) {
     for (write, expected) in [
         ("select fence.present(33, 'a'); delete from accounts", STALE),
         ("insert into orders values (1, 1)", TOKEN_REQUIRED),
-        ("truncate orders_1", TRUNCATE_REFUSED),
+        ("truncate orders_1", TRUNCATE_REJECTED),
         ("select fence.claim('alice', 33, 'z')", STALE),
     ] {
-        let refused = attempt_and_roll_back(&mut owner, write).await;
-        assert_eq!(refused.unwrap_err(), expected, "{write}");
+        let rejected = attempt_and_roll_back(&mut owner, write).await;
+        assert_eq!(rejected.unwrap_err(), expected, "{write}");
     }
     let valid = "
         select fence.claim('alice', 34, 'a');
         update accounts set balance = 7 where account_id = 'alice'";
     attempt_and_roll_back(&mut owner, valid).await.unwrap();
-    let status = "select count(*) from fence.status where checks_rows and refuses_truncate";
+    let status = "select count(*) from fence.status where checks_rows and rejects_truncate";
     assert_eq!(number(&mut owner, status).await, 3);
     // A view over the view still stands, and sees the new one.
     assert_eq!(number(&mut owner, "select count(*) from unprotected").await, 0);
@@ -74,8 +74,8 @@ async fn assert_nothing_is_lost(server: &Postgres) {
     ] {
         attempt(&mut monitor, granted).await.expect(granted);
     }
-    let refused = attempt(&mut monitor, "select token from fence.fence").await;
-    assert_eq!(refused.unwrap_err(), "42501");
+    let rejected = attempt(&mut monitor, "select token from fence.fence").await;
+    assert_eq!(rejected.unwrap_err(), "42501");
     let executable = "
         select not has_function_privilege('public', 'fence.protect(regclass, text)', 'execute')
             and has_function_privilege('monitor', 'fence.protect(regclass, text)', 'execute')
@@ -153,8 +153,8 @@ async fn application_that_was_cut_short_is_completed_by_the_next() {
 #[tokio::test]
 async fn first_version_does_not_replace_a_later_one() {
     let (server, _owner) = super::accounts().await;
-    let refused = psql(&server.url(), &first_version()).unwrap_err();
-    assert!(refused.contains("cannot drop columns from view"), "{refused}");
+    let rejected = psql(&server.url(), &first_version()).unwrap_err();
+    assert!(rejected.contains("cannot drop columns from view"), "{rejected}");
 }
 
 #[tokio::test]

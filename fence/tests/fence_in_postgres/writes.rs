@@ -1,7 +1,7 @@
 //! Every way to write a row, and to move one from a resource to another.
 
 use super::{
-    HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, TRUNCATE_REFUSED, accounts, attempt,
+    HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, accounts, attempt,
     attempt_and_roll_back, fence, number,
 };
 
@@ -96,7 +96,7 @@ async fn copy_takes_a_valid_token() {
 }
 
 #[tokio::test]
-async fn superuser_as_a_replica_is_refused_too() {
+async fn superuser_as_a_replica_is_rejected_too() {
     let (_server, mut database) = accounts().await;
     // An ordinary trigger doesn't fire in such a session.
     let ordinary = "
@@ -110,7 +110,7 @@ async fn superuser_as_a_replica_is_refused_too() {
     let stale = format!("select fence.present(33, 'a'); {update}");
     assert_eq!(attempt(&mut database, &stale).await.unwrap_err(), STALE);
     let truncate = "truncate accounts";
-    assert_eq!(attempt(&mut database, truncate).await.unwrap_err(), TRUNCATE_REFUSED);
+    assert_eq!(attempt(&mut database, truncate).await.unwrap_err(), TRUNCATE_REJECTED);
     let valid = format!("select fence.present(34, 'a'); {update}");
     attempt(&mut database, &valid).await.unwrap();
     assert_eq!(number(&mut database, "select count(*) from seen").await, 0);
@@ -152,8 +152,8 @@ async fn row_that_a_later_trigger_moves_needs_the_tokens_of_both_resources() {
         "update accounts set balance = 7 where account_id = 'alice'",
         "insert into accounts values ('alice', 7)",
     ] {
-        let refused = attempt_and_roll_back(&mut database, &format!("{alice}{write}")).await;
-        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED);
+        let rejected = attempt_and_roll_back(&mut database, &format!("{alice}{write}")).await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
         attempt_and_roll_back(&mut database, &format!("{both}{write}")).await.unwrap();
     }
 }
@@ -182,7 +182,7 @@ async fn row_that_another_tables_trigger_writes_needs_its_token() {
 }
 
 #[tokio::test]
-async fn malformed_offers_are_refused() {
+async fn malformed_offers_are_rejected() {
     let (_server, mut database) = fence().await;
     let setup = "
         create table notes (account_id text, note text);

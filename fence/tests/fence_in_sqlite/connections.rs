@@ -18,8 +18,8 @@ async fn connection_without_its_settings_can_not_write() {
             "insert into accounts values ('carol', 7)",
         ] {
             let write = format!("{PRESENT}{write}");
-            let refused = attempt_and_roll_back(&mut careless, &write).await;
-            assert_eq!(refused.unwrap_err(), SETTING_NEEDED, "{setting}");
+            let rejected = attempt_and_roll_back(&mut careless, &write).await;
+            assert_eq!(rejected.unwrap_err(), SETTING_NEEDED, "{setting}");
         }
     }
     // A token that a connection without foreign keys presents does not stay for others.

@@ -102,8 +102,8 @@ async fn kept(database: &mut SqliteConnection) {
         (presented(33, "a"), STALE),
         (presented(34, "b"), HOLDER_CONFLICT),
     ] {
-        let refused = attempt_and_roll_back(database, &format!("{offered}{UPDATE}")).await;
-        assert_eq!(refused.unwrap_err(), expected);
+        let rejected = attempt_and_roll_back(database, &format!("{offered}{UPDATE}")).await;
+        assert_eq!(rejected.unwrap_err(), expected);
     }
     let valid = format!("begin immediate; {PRESENT}{UPDATE} {WITHDRAW} commit");
     attempt(database, &valid).await.unwrap();

@@ -26,8 +26,8 @@ async fn fences_are_not_deleted_or_lowered_by_mistake() {
             format!("pragma recursive_triggers = {setting}; pragma foreign_keys = {setting}");
         attempt(&mut database, &settings).await.unwrap();
         for mistake in MISTAKES {
-            let refused = attempt_and_roll_back(&mut database, mistake).await;
-            assert_eq!(refused.unwrap_err(), NOT_REMOVED, "{mistake}");
+            let rejected = attempt_and_roll_back(&mut database, mistake).await;
+            assert_eq!(rejected.unwrap_err(), NOT_REMOVED, "{mistake}");
         }
     }
     assert_eq!(texts(&mut database, TOKENS).await, ["alice34a bob50"]);
@@ -69,8 +69,8 @@ async fn operator_retires_the_fences_of_a_prefix() {
     attempt(&mut database, "insert into fence_claim values ('order/1', 1, 'b')").await.unwrap();
     // A retired resource is no longer presented.
     let retired = format!("{PRESENT} insert into fence_retire values (''); {UPDATE}");
-    let refused = attempt_and_roll_back(&mut database, &retired).await;
-    assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED);
+    let rejected = attempt_and_roll_back(&mut database, &retired).await;
+    assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
 }
 
 #[tokio::test]
@@ -83,8 +83,8 @@ async fn holder_conflict_with_an_empty_holder_says_so() {
         ("insert into fence_presented (resource, token) values ('alice', 34)", true),
         ("insert into fence_claim values ('alice', 34, 'b')", false),
     ] {
-        let refused = sqlx::query(claim).execute(&mut database).await.unwrap_err();
-        let message = refused.as_database_error().unwrap().message().to_owned();
+        let rejected = sqlx::query(claim).execute(&mut database).await.unwrap_err();
+        let message = rejected.as_database_error().unwrap().message().to_owned();
         assert!(message.starts_with(HOLDER_CONFLICT), "{claim}: {message}");
         assert_eq!(message.contains("forgotten"), hint, "{claim}: {message}");
     }

@@ -10,8 +10,8 @@ async fn presented_token_can_not_be_changed() {
         "insert into fence_presented (resource, token, holder) values ('alice', 34, 'a')
          on conflict do update set resource = 'bob'",
     ] {
-        let refused = attempt_and_roll_back(&mut database, &format!("{PRESENT}{change}")).await;
-        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{change}");
+        let rejected = attempt_and_roll_back(&mut database, &format!("{PRESENT}{change}")).await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{change}");
     }
 }
 
@@ -56,11 +56,11 @@ async fn present_and_withdraw_of_the_library_frame_the_writes() {
     transaction.commit().await.unwrap();
 
     let mut transaction = database.begin_with("begin immediate").await.unwrap();
-    let refused = sqlite::present(&mut transaction, &name("alice"), &offered(33)).await;
-    let Err(ClaimError::Refused { refusal, .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!((refusal.reason, refusal.highest_token), (RefusalReason::Stale, token(34)));
+    let rejected = sqlite::present(&mut transaction, &name("alice"), &offered(33)).await;
+    let Err(ClaimError::Rejected { rejection, .. }) = rejected else { panic!("{rejected:?}") };
+    assert_eq!((rejection.reason, rejection.highest_token), (RejectionReason::Stale, token(34)));
     transaction.rollback().await.unwrap();
     let claimed = sqlite::claim(&mut database, &name("alice"), &offered(33)).await;
-    let Err(ClaimError::Refused { refusal, .. }) = claimed else { panic!("{claimed:?}") };
-    assert_eq!(refusal.highest_token, token(34));
+    let Err(ClaimError::Rejected { rejection, .. }) = claimed else { panic!("{claimed:?}") };
+    assert_eq!(rejection.highest_token, token(34));
 }

@@ -50,8 +50,8 @@ async fn printed_triggers_protect_a_table_of_any_name_and_shape() {
             execute_printed_sql(&mut database).await.expect(&shape);
             assert!(texts(&mut database, problem).await.is_empty(), "{shape}");
         }
-        let refused = attempt_and_roll_back(&mut database, &insert).await;
-        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{shape}");
+        let rejected = attempt_and_roll_back(&mut database, &insert).await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{shape}");
         // All names that the shapes give to the row above, and none of another row.
         let present = "
             insert into fence_presented (resource, token)
@@ -61,13 +61,13 @@ async fn printed_triggers_protect_a_table_of_any_name_and_shape() {
             let presented = format!("{present}{insert}{write}");
             attempt_and_roll_back(&mut database, &presented).await.expect(&shape);
             let withdrawn = format!("{present}{insert}{WITHDRAW}{write}");
-            let refused = attempt_and_roll_back(&mut database, &withdrawn).await;
-            assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{shape}: {write}");
+            let rejected = attempt_and_roll_back(&mut database, &withdrawn).await;
+            assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{shape}: {write}");
         }
         if resource != "'all of them'" {
             let other = format!("{present} insert into {table} values (8, 1);");
-            let refused = attempt_and_roll_back(&mut database, &other).await;
-            assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{shape}");
+            let rejected = attempt_and_roll_back(&mut database, &other).await;
+            assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{shape}");
         }
     }
 }

@@ -131,8 +131,8 @@ async fn renamed_or_dropped_table_is_shown() {
     let people = "select problem from fence_status where protected = 'people'";
     let [problem] = texts(&mut database, people).await.try_into().unwrap();
     assert!(problem.starts_with("not noted"), "{problem}");
-    let refused = attempt(&mut database, "update people set balance = 7").await;
-    assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED);
+    let rejected = attempt(&mut database, "update people set balance = 7").await;
+    assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
     attempt(&mut database, "drop table people").await.unwrap();
     execute_printed_sql(&mut database).await.expect("nothing is printed");
     assert_eq!(status(&mut database).await, missing);

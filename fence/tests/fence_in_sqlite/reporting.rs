@@ -1,4 +1,4 @@
-//! A table in report mode refuses nothing, and records what it would refuse.
+//! A table in report mode rejects nothing, and records what it would reject.
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn reporting() -> SqliteConnection {
 }
 
 #[tokio::test]
-async fn report_mode_records_each_write_that_enforcement_refuses() {
+async fn report_mode_records_each_write_that_enforcement_rejects() {
     let moved = "update accounts set account_id = 'carol' where account_id = 'alice'";
     let victim = "replace into accounts select account_id, 7 from accounts";
     for (write, settings, expected) in [
@@ -89,7 +89,7 @@ async fn reports_are_limited() {
 
 /// The conflict clause of a statement overrides those inside the triggers that it fires.
 #[tokio::test]
-async fn no_conflict_clause_turns_a_report_into_a_refusal() {
+async fn no_conflict_clause_turns_a_report_into_a_rejection() {
     let mut database = reporting().await;
     for clause in ["abort", "fail", "ignore", "replace", "rollback"] {
         for write in [

@@ -138,9 +138,9 @@ async fn replaced_rows_need_the_tokens_of_their_own_resources() {
     }
 }
 
-/// A refusal of the last row takes back the first ones, whatever the conflict clause says.
+/// A rejection of the last row takes back the first ones, whatever the conflict clause says.
 #[tokio::test]
-async fn refused_statement_changes_no_row() {
+async fn rejected_statement_changes_no_row() {
     let mut database = accounts().await;
     for clause in ["abort", "fail", "ignore", "replace"] {
         for write in [
@@ -149,9 +149,9 @@ async fn refused_statement_changes_no_row() {
         ] {
             let write = write.replace("{}", clause);
             attempt(&mut database, "begin immediate").await.unwrap();
-            let refused = attempt(&mut database, &format!("{PRESENT}{write}")).await;
+            let rejected = attempt(&mut database, &format!("{PRESENT}{write}")).await;
             attempt(&mut database, &format!("{WITHDRAW} commit")).await.unwrap();
-            assert!(refused.is_err(), "{write}");
+            assert!(rejected.is_err(), "{write}");
             let balances = "select group_concat(account_id || balance, ' ') from accounts";
             assert_eq!(texts(&mut database, balances).await, ["alice100 bob100"], "{write}");
         }
@@ -166,8 +166,8 @@ async fn moved_row_needs_the_tokens_of_both_resources_and_leaves_each_its_own() 
     let moved = "update accounts set account_id = 'carol' where account_id = 'alice';";
     for presented in [PRESENT, carol] {
         let write = format!("{presented}{moved}");
-        let refused = attempt_and_roll_back(&mut database, &write).await;
-        assert_eq!(refused.unwrap_err(), TOKEN_REQUIRED, "{presented}");
+        let rejected = attempt_and_roll_back(&mut database, &write).await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{presented}");
     }
     let write = format!("begin immediate; {PRESENT}{carol}{moved}{WITHDRAW} commit");
     attempt(&mut database, &write).await.unwrap();
@@ -180,7 +180,7 @@ async fn moved_row_needs_the_tokens_of_both_resources_and_leaves_each_its_own() 
 }
 
 #[tokio::test]
-async fn malformed_offers_are_refused() {
+async fn malformed_offers_are_rejected() {
     let mut database = accounts().await;
     let long = format!("'{}'", "m".repeat(129));
     for (resource, token, holder) in [
@@ -210,12 +210,12 @@ async fn malformed_offers_are_refused() {
         ("printf('%.257c', 'x') || printf('%.128c', 'ż')", "34", "'a'"),
     ] {
         let claim = format!("insert into fence_claim values ({resource}, {token}, {holder})");
-        let refused = attempt(&mut database, &claim).await;
-        assert_eq!(refused, Err(MALFORMED.to_owned()), "{claim}");
+        let rejected = attempt(&mut database, &claim).await;
+        assert_eq!(rejected, Err(MALFORMED.to_owned()), "{claim}");
     }
     // A row without a resource.
     let nothing = format!("{PRESENT}insert into accounts values (null, 7)");
-    let refused = attempt_and_roll_back(&mut database, &nothing).await;
-    assert_eq!(refused.unwrap_err(), MALFORMED);
+    let rejected = attempt_and_roll_back(&mut database, &nothing).await;
+    assert_eq!(rejected.unwrap_err(), MALFORMED);
     assert_eq!(number(&mut database, "select count(*) from fence").await, 1);
 }

@@ -21,7 +21,7 @@ pub(super) struct AdvisoryLock {
 
 impl AdvisoryLock {
     pub(super) async fn connect(url: &str, lock: &ResourceName) -> anyhow::Result<Self> {
-        // PgBouncer refuses a connection that sets it.
+        // PgBouncer rejects a connection that sets it.
         let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
         let key = format!("hashtext('{}')", lock.as_str().replace('\'', "''"));
         Ok(Self { database: options.connect().await?, key })

@@ -1,6 +1,6 @@
 //! How a client reports what it did.
 
-use fence::{Refusal, Token};
+use fence::{Rejection, Token};
 use serde::{Deserialize, Serialize};
 
 use super::{tally::Tally, tap::Taps};
@@ -58,8 +58,8 @@ impl<T: Into<Option<Token>>> From<(T, EventKind)> for Report {
 }
 
 /// A request that the storage rejected.
-impl From<Refusal> for Report {
-    fn from(refusal: Refusal) -> Self {
-        (refusal.token, EventKind::Refused(refusal.into())).into()
+impl From<Rejection> for Report {
+    fn from(rejection: Rejection) -> Self {
+        (rejection.token, EventKind::Rejected(rejection.into())).into()
     }
 }

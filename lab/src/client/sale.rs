@@ -108,7 +108,7 @@ pub(crate) fn key(sale: &ResourceName) -> String {
 fn accepted(answer: Result<(), ClaimError<redis::RedisError>>) -> anyhow::Result<bool> {
     match answer {
         Ok(()) => Ok(true),
-        Err(ClaimError::Refused { .. }) => Ok(false),
+        Err(ClaimError::Rejected { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

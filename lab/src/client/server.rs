@@ -63,8 +63,8 @@ impl Server {
                 };
                 reports.add((token, EventKind::Read(content)));
             }
-            Answer::Refused(refusal) => {
-                reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+            Answer::Rejected(rejection) => {
+                reports.add((rejection.token, EventKind::ClaimRejected(rejection.into())));
             }
         }
         Ok(())
@@ -104,8 +104,8 @@ impl Server {
                 let content = Content { value: Some(value), version, claimed: None };
                 reports.add((lock.token(), EventKind::Written { content, overwrites_unseen: 0 }));
             }
-            Answer::Refused(refusal) => {
-                reports.add(refusal);
+            Answer::Rejected(rejection) => {
+                reports.add(rejection);
                 // The lock client concludes from the rejection that somebody else was let in.
                 if self.offer == Offer::Reissued && lock.lease()?.token().is_err() {
                     reports.add(EventKind::Lost);
@@ -146,10 +146,10 @@ impl Server {
         reports: &mut Reports,
     ) -> anyhow::Result<Answer<Option<Value>>> {
         // The lock client would not report the rejection.
-        if let Answer::Refused(refusal) =
+        if let Answer::Rejected(rejection) =
             self.storage.claim(&self.resource, &lease.fence()?).await?
         {
-            reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+            reports.add((rejection.token, EventKind::ClaimRejected(rejection.into())));
         }
         let instead_of = lease.token()?;
         let read = answer(self.storage.under(lease, &self.resource).read().await)?;
@@ -182,7 +182,9 @@ fn decided<T>(answer: Result<Answer<T>, StorageError>) -> Result<Option<Answer<T
 fn answer<T>(answer: Result<T, FencedError>) -> anyhow::Result<Answer<T>> {
     match answer {
         Ok(value) => Ok(Answer::Accepted(value)),
-        Err(FencedError::Lost { refusal: Some(refusal), .. }) => Ok(Answer::Refused(refusal)),
+        Err(FencedError::Lost { rejection: Some(rejection), .. }) => {
+            Ok(Answer::Rejected(rejection))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -1,7 +1,7 @@
 //! A table of PostgreSQL, with no storage server in between, as a client uses it.
 
 use anyhow::{Context, ensure};
-use fence::{ClaimError, Fence, Refusal, ResourceName, postgres};
+use fence::{ClaimError, Fence, Rejection, ResourceName, postgres};
 use sqlx::{Connection, PgConnection};
 
 use super::{lock::Lock, report::Reports, setup::Guard};
@@ -33,8 +33,8 @@ impl Table {
         let value = match self.select(lock).await {
             Ok(value) => value,
             Err(error) => {
-                let refusal = error.downcast::<Refusal>()?;
-                reports.add((refusal.token, EventKind::ClaimRefused(refusal.into())));
+                let rejection = error.downcast::<Rejection>()?;
+                reports.add((rejection.token, EventKind::ClaimRejected(rejection.into())));
                 return Ok(());
             }
         };
@@ -53,7 +53,7 @@ impl Table {
     ) -> anyhow::Result<()> {
         if let Err(error) = self.update(lock, &value).await {
             // All other errors end the client.
-            reports.add(error.downcast::<Refusal>()?);
+            reports.add(error.downcast::<Rejection>()?);
             return Ok(());
         }
         let content = Content { value: Some(value), ..Content::default() };
@@ -68,7 +68,7 @@ impl Table {
         Ok((stock - sold).to_string())
     }
 
-    /// Reads the row. A rejection is the error [`Refusal`].
+    /// Reads the row. A rejection is the error [`Rejection`].
     async fn select(&mut self, lock: &Lock) -> anyhow::Result<String> {
         let mut transaction = self.database.begin().await?;
         if self.guard == Guard::Claim {
@@ -82,7 +82,7 @@ impl Table {
         Ok(value)
     }
 
-    /// Writes the row. A rejection is the error [`Refusal`].
+    /// Writes the row. A rejection is the error [`Rejection`].
     async fn update(&mut self, lock: &Lock, value: &str) -> anyhow::Result<()> {
         let mut transaction = self.database.begin().await?;
         match self.guard {
@@ -96,7 +96,7 @@ impl Table {
             .execute(&mut *transaction)
             .await;
         if let Err(error) = updated {
-            return Err(postgres::refusal(&error).map_or_else(|| error.into(), Into::into));
+            return Err(postgres::rejection(&error).map_or_else(|| error.into(), Into::into));
         }
         Ok(transaction.commit().await?)
     }
@@ -108,7 +108,7 @@ async fn claim(
     fence: &Fence,
 ) -> anyhow::Result<()> {
     match postgres::claim(transaction, resource, fence).await {
-        Err(ClaimError::Refused { refusal, .. }) => Err(refusal.into()),
+        Err(ClaimError::Rejected { rejection, .. }) => Err(rejection.into()),
         answer => Ok(answer?),
     }
 }

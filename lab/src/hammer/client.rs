@@ -27,7 +27,7 @@ const PAUSE_MS: u64 = 12;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) histories: [History; RESOURCES],
-    pub(super) refused: usize,
+    pub(super) rejected: usize,
     pub(super) tried_again: usize,
 }
 
@@ -98,7 +98,7 @@ impl Client {
     fn count<T>(&mut self, number: usize, attempt: Attempt<T>) -> Option<T> {
         match attempt {
             Attempt::Committed(result) => return Some(result),
-            Attempt::Refused => self.tally.refused += 1,
+            Attempt::Rejected => self.tally.rejected += 1,
             Attempt::TryAgain => self.tally.tried_again += 1,
             Attempt::Unknown => self.tally.histories[number].unknown += 1,
             Attempt::Lost => self.tally.histories[number].lost += 1,

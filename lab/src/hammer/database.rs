@@ -75,7 +75,7 @@ pub(super) trait Connection: Send {
     ) -> anyhow::Result<Attempt<(Seen, Written)>> {
         let seen = match self.read(offer).await? {
             Attempt::Committed(seen) => seen,
-            Attempt::Refused => return Ok(Attempt::Refused),
+            Attempt::Rejected => return Ok(Attempt::Rejected),
             Attempt::TryAgain => return Ok(Attempt::TryAgain),
             Attempt::Unknown => return Ok(Attempt::Unknown),
             Attempt::Lost => return Ok(Attempt::Lost),
@@ -97,8 +97,8 @@ pub(super) struct Offer {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Attempt<T> {
     Committed(T),
-    /// The fence, or the wrong way of checking, refused the token.
-    Refused,
+    /// The fence, or the wrong way of checking, rejected the token.
+    Rejected,
     /// The database asks to try again, because of a deadlock or a snapshot that is too old.
     TryAgain,
     /// A write may have been committed.
@@ -111,7 +111,7 @@ impl<T> Attempt<T> {
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
         match self {
             Self::Committed(result) => Attempt::Committed(change(result)),
-            Self::Refused => Attempt::Refused,
+            Self::Rejected => Attempt::Rejected,
             Self::TryAgain => Attempt::TryAgain,
             Self::Unknown => Attempt::Unknown,
             Self::Lost => Attempt::Lost,

@@ -111,7 +111,7 @@ impl Connection for FencedClient {
                 let increments = increments(&content)?;
                 Attempt::Committed(Seen { state: content.version, increments })
             }
-            Attempt::Refused => Attempt::Refused,
+            Attempt::Rejected => Attempt::Rejected,
             // A claim writes nothing that counts.
             Attempt::TryAgain | Attempt::Unknown => Attempt::TryAgain,
             Attempt::Lost => Attempt::Lost,
@@ -135,7 +135,7 @@ impl FencedClient {
 fn attempt(outcome: Result<Outcome<Content>, RegisterError>) -> anyhow::Result<Attempt<Content>> {
     Ok(match outcome {
         Ok(Outcome::Applied(content)) => Attempt::Committed(content),
-        Ok(Outcome::Rejected(_)) => Attempt::Refused,
+        Ok(Outcome::Rejected(_)) => Attempt::Rejected,
         Ok(Outcome::Unknown(_)) => Attempt::Unknown,
         Err(RegisterError::Contended { .. }) => Attempt::TryAgain,
         Err(RegisterError::Lost { .. }) => Attempt::Lost,

@@ -108,7 +108,7 @@ struct RedisConnection {
 impl Connection for RedisConnection {
     async fn read(&mut self, offer: &Offer) -> anyhow::Result<Attempt<Seen>> {
         if !self.claim(offer).await? {
-            return Ok(Attempt::Refused);
+            return Ok(Attempt::Rejected);
         }
         let value: Option<String> = self.redis.get(value_key(&offer.resource)).await?;
         Ok(Attempt::Committed(parse(value.as_deref())?))
@@ -132,7 +132,7 @@ impl Connection for RedisConnection {
             }
             Some(_) => {
                 if self.highest_token(resource).await? > token {
-                    return Ok(Attempt::Refused);
+                    return Ok(Attempt::Rejected);
                 }
                 sleep(pause(PAUSE_IN_TRANSACTION_MS)).await;
                 let mut set = ::redis::cmd("SET");
@@ -145,7 +145,7 @@ impl Connection for RedisConnection {
                 Ok(Attempt::Committed(Written { state, replaced }))
             }
             Err(error) if error.code().is_some_and(|code| code.starts_with("ZF")) => {
-                Ok(Attempt::Refused)
+                Ok(Attempt::Rejected)
             }
             Err(error) => Err(error).context("Redis failed"),
         }
@@ -159,7 +159,7 @@ impl RedisConnection {
                 let fenced = Fenced::new(resource, fence);
                 match fenced.claim(&mut self.redis).await {
                     Ok(()) => Ok(true),
-                    Err(ClaimError::Refused { .. }) => Ok(false),
+                    Err(ClaimError::Rejected { .. }) => Ok(false),
                     Err(error) => Err(error.into()),
                 }
             }

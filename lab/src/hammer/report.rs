@@ -13,7 +13,7 @@ use crate::output::Table;
 pub(super) struct Figures {
     pub(super) isolation: &'static str,
     pub(super) writes: usize,
-    pub(super) refused: usize,
+    pub(super) rejected: usize,
     pub(super) tried_again: usize,
     /// Writes without an answer that says whether they were committed.
     pub(super) unknown: usize,
@@ -45,7 +45,7 @@ impl fmt::Display for Report {
         let header = [
             "isolation",
             "writes",
-            "refused",
+            "rejected",
             "tried again",
             "unknown",
             "stale writes",
@@ -55,7 +55,7 @@ impl fmt::Display for Report {
             "lost increments",
         ];
         let rows = figures.iter().map(|figures| {
-            let Figures { isolation, writes, refused, tried_again, unknown, violations } = figures;
+            let Figures { isolation, writes, rejected, tried_again, unknown, violations } = figures;
             let Violations {
                 stale_writes,
                 overtaken_reads,
@@ -66,7 +66,7 @@ impl fmt::Display for Report {
             [
                 (*isolation).to_owned(),
                 writes.to_string(),
-                refused.to_string(),
+                rejected.to_string(),
                 tried_again.to_string(),
                 unknown.to_string(),
                 stale_writes.to_string(),

@@ -99,7 +99,7 @@ impl Connection for Client {
         self.highest_token.fetch_max(fence.token.as_u64(), Ordering::Relaxed);
         Ok(match attempt(self.storage.fenced_read(resource, fence).await).await? {
             Attempt::Committed(value) => Attempt::Committed(seen(value.as_ref())?),
-            Attempt::Refused => Attempt::Refused,
+            Attempt::Rejected => Attempt::Rejected,
             // A claim writes nothing that counts.
             Attempt::TryAgain | Attempt::Unknown => Attempt::TryAgain,
             Attempt::Lost => Attempt::Lost,
@@ -120,7 +120,7 @@ impl Connection for Client {
 async fn attempt<T>(answer: Result<Answer<T>, StorageError>) -> anyhow::Result<Attempt<T>> {
     let undecided = match answer {
         Ok(Answer::Accepted(accepted)) => return Ok(Attempt::Committed(accepted)),
-        Ok(Answer::Refused(_)) => return Ok(Attempt::Refused),
+        Ok(Answer::Rejected(_)) => return Ok(Attempt::Rejected),
         Err(StorageError::Unavailable(_)) => Attempt::TryAgain,
         Err(StorageError::Unknown(_)) => Attempt::Unknown,
         Err(error) => return Err(error.into()),

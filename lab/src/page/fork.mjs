@@ -10,7 +10,7 @@ const LOCKS_OF = { etcd: "etcd", zookeeper: "zookeeper", "lock-table": "postgres
 export const ORIGINAL = "original";
 
 const DEED_OF = {
-  acquired: "acquire", "gave-up": "acquire", read: "read", "claim-refused": "read", written: "write", refused: "write",
+  acquired: "acquire", "gave-up": "acquire", read: "read", "claim-rejected": "read", written: "write", rejected: "write",
   released: "release", "lease-lost": "release", "lease-checked": "check the lease", paused: "pause", resumed: "resume", killed: "kill",
 };
 const FAULT_OF = {

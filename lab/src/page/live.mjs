@@ -41,7 +41,7 @@ export class Live {
     try {
       const answer = await request(path, "POST", body);
       const { id } = answer.ok ? await answer.json() : {};
-      if (!answer.ok) this.tell(await refusal(answer));
+      if (!answer.ok) this.tell(await rejection(answer));
       else if (id !== this.run) {
         this.leave();
         keep(id, original);
@@ -69,7 +69,7 @@ export class Live {
       // The lab was started again, or has forgotten the run. What was shown of it stays, as a record.
       this.run = undefined;
       draw();
-      this.tell(text((await isRefused()) ? "no-token" : "gone"));
+      this.tell(text((await isRejected()) ? "no-token" : "gone"));
     };
     let drawing = 0;
     const draw = () => {
@@ -100,7 +100,7 @@ export class Live {
   async act(action) {
     try {
       const answer = await request(`/runs/${this.run}/actions`, "POST", { action });
-      return answer.ok ? "" : await refusal(answer);
+      return answer.ok ? "" : await rejection(answer);
     } catch ({ name }) {
       return text(name === "TimeoutError" ? "no-answer-yet" : "unreachable-lab");
     }
@@ -138,15 +138,15 @@ export function request(path, method = "GET", body = undefined) {
 }
 
 /** Whether the lab no longer knows the token. */
-export async function isRefused() {
+export async function isRejected() {
   const answer = await request("/own").catch(() => ({}));
   return answer.status === 401;
 }
 
 /** Why the lab did not do what it was asked for, in the language of the page. One that was started again has
  * another token. */
-async function refusal(answer) {
+async function rejection(answer) {
   if (answer.status === 401) return text("no-token");
-  const { refused = "not-now", detail } = await answer.json().catch(() => ({ detail: answer.statusText }));
-  return text(refused, { detail });
+  const { rejected = "not-now", detail } = await answer.json().catch(() => ({ detail: answer.statusText }));
+  return text(rejected, { detail });
 }

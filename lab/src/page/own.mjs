@@ -1,6 +1,6 @@
 // Your own services: the locks that are held, their fences, and the storage's decisions as they happen.
 
-import { TOKEN, isRefused, request } from "./live.mjs";
+import { TOKEN, isRejected, request } from "./live.mjs";
 import { seconds, text } from "./words.mjs";
 
 /** How often the lab is asked for the locks. */
@@ -116,7 +116,7 @@ export class Own {
       if (this.state !== "own.no-storage") this.state = "unreachable-lab";
       this.drawSoon();
       if (source.readyState !== EventSource.CLOSED) return;
-      if (await isRefused()) this.end();
+      if (await isRejected()) this.end();
       else setTimeout(() => this.watchAgain(), ASK_EVERY_MS);
     };
   }

@@ -191,7 +191,7 @@ function shaft(drawing, { at, from, to, token, message, end }, lanes, x, color) 
   const left = x(at);
   const kind = `arrow ${message} ${end} t${color(token)}`;
   drawing.add(kind, `M${left} ${y1}V${y2}`);
-  if (end === "refused") drawing.add("shield", `M${left - 7} ${tip}h14`);
+  if (end === "rejected") drawing.add("shield", `M${left - 7} ${tip}h14`);
   else drawing.add(`head ${kind}`, `M${left} ${tip}l-4 ${back - tip}h8z`);
 }
 
@@ -199,7 +199,7 @@ function shaft(drawing, { at, from, to, token, message, end }, lanes, x, color) 
 const SHAPES = {
   plain: (x, y) => circle(x, y, 2.5),
   accepted: (x, y) => circle(x, y, 5),
-  refused: (x, y) => `M${x - 5} ${y - 5}h10v10h-10z`,
+  rejected: (x, y) => `M${x - 5} ${y - 5}h10v10h-10z`,
   unknown: (x, y) => `M${x} ${y - 6.5}l6.5 6.5l-6.5 6.5l-6.5 -6.5z`,
   harm: (x, y) => `M${x} ${y - 7}l7 12h-14z`,
 };

@@ -42,7 +42,7 @@ function soFar(events) {
 }
 
 function guessed(name, events) {
-  const checks = events.some((event) => event.event === "refused") ? "tokens" : "nothing";
+  const checks = events.some((event) => event.event === "rejected") ? "tokens" : "nothing";
   return { name, title: name, checks, danger: "strikes" };
 }
 
@@ -51,8 +51,8 @@ export function decisive(world) {
   const kinds = [
     (event) => ["accepted-stale-write", "accepted-anothers-token", "accepted-by-old-primary"].includes(event.event),
     (event) => event.overwrites_unseen > 0,
-    (event) => event.event === "refused" && event.actor === "storage",
-    (event) => event.event === "claim-refused" || event.event === "unavailable",
+    (event) => event.event === "rejected" && event.actor === "storage",
+    (event) => event.event === "claim-rejected" || event.event === "unavailable",
     (event) => event.beside || event.event === "lock-deleted" || event.event === "lock-kept",
     (event) => ["not-bought", "no-majority", "gave-up", "taken", "lock-remains", "lease-expired"].includes(event.event),
   ];

@@ -59,9 +59,9 @@ export class Sandbox {
     this.latest = request;
     this.follow();
     this.find("answered").textContent = text("asked", { action: actionName(action) });
-    const refused = await this.live.act(action);
+    const rejected = await this.live.act(action);
     this.asked.delete(request);
-    if (this.latest === request) this.find("answered").textContent = refused;
+    if (this.latest === request) this.find("answered").textContent = rejected;
   }
 
   /** A run is shown, which may be a sandbox that has gone on. */

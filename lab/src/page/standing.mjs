@@ -106,7 +106,7 @@ export function tasksDone(events, checks) {
   for (const event of events) {
     const is = (kind) => event.event === kind;
     if (event.overwrites_unseen > 0) done.add("lose");
-    if (is("refused") && event.actor !== "storage" && event.reason === "stale-token") done.add("reject");
+    if (is("rejected") && event.actor !== "storage" && event.reason === "stale-token") done.add("reject");
     if (is("acquired") && event.beside && !hasPaused) done.add("holders");
     if (is("accepted-write") && checks === "tokens" && event.token < highest) done.add("legal");
     if (is("acquired")) highest = Math.max(highest, event.token);

@@ -7,7 +7,7 @@ const KINDS = [
 ];
 const ORDER = ["lock", "client", "network", "storage"];
 const OUTCOMES = {
-  refused: ["refused", "claim-refused", "not-bought", "aborted", "busy", "gave-up", "no-majority"],
+  rejected: ["rejected", "claim-rejected", "not-bought", "aborted", "busy", "gave-up", "no-majority"],
   unknown: [
     "replies-lost", "request-held", "cut-off", "client-cut-off", "unreachable", "unanswered", "standbys-cut-off",
     "primary-cut-off", "commit-waits", "unavailable",
@@ -162,7 +162,7 @@ class Draft {
 
 const named = (title) => String(title).replace(" ", "");
 const accept = (draft, event) => draft.accept(event);
-const refused = (draft, event) => (event.actor === "storage" ? draft.arrives("refused") : draft.request(event, "write"));
+const rejected = (draft, event) => (event.actor === "storage" ? draft.arrives("rejected") : draft.request(event, "write"));
 const giveBack = (draft, event) => draft.giveBack(event.actor);
 
 /** What each event changes. One that is not here changes no lane, and still has its mark. */
@@ -212,9 +212,9 @@ const MEANINGS = {
     }
     draft.request(event, "read");
   },
-  "claim-refused": (draft, event) => draft.request(event, "read"),
+  "claim-rejected": (draft, event) => draft.request(event, "read"),
   written: (draft, event) => draft.request(event, "write"),
-  refused,
+  rejected,
   "accepted-claim": (draft, event) => draft.raiseFence(event.token),
   "accepted-write": accept,
   "accepted-stale-write": accept,

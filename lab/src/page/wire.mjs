@@ -4,7 +4,7 @@ import { text } from "./words.mjs";
 
 /** Elements that show it for an event, as text. A decision of the storage answers the event before it. */
 export function wire({ events }, index) {
-  const decides = /^(accepted|answered|refused)/.test(events[index].event) && !/^client/.test(events[index].actor);
+  const decides = /^(accepted|answered|rejected)/.test(events[index].event) && !/^client/.test(events[index].actor);
   const { exchanges = [], omitted } = (events[index].wire ?? (decides && events[index - 1]?.wire)) || {};
   const script = (hash) => events.find((event) => event.wire?.scripts?.[hash])?.wire.scripts[hash] ?? hash;
   const shown = exchanges.flatMap((exchange) => {

@@ -69,7 +69,7 @@ function variant(event, checks) {
     "lock-remains": event.remaining_ms == null && "ever",
     acquired: event.beside ? "beside" : event.token == null && "untold",
     written: event.overwrites_unseen > 0 && "unseen",
-    refused: event.actor === "storage" ? event.reason : "client",
+    rejected: event.actor === "storage" ? event.reason : "client",
     read: event.value == null && "nothing",
     "accepted-claim": checks === "tokens" && "checks",
     "accepted-write": event.token == null && "untold",
@@ -101,7 +101,7 @@ export function beat(event, world) {
     acquired: () => event.token != null && !event.beside && !isAfter("acquired", ({ token }) => token >= event.token),
     "accepted-stale-write": () => world.checks !== "tokens",
     "lease-expired": () => !/^client/.test(event.actor) && !isAfter("killed", ({ actor: killed }) => killed === String(event.whose).replace(" ", "")),
-    refused: () => event.actor === "storage" && event.reason === "stale-token" && world.events.findLast(({ index }) => index < event.index)?.event !== "claim-refused",
+    rejected: () => event.actor === "storage" && event.reason === "stale-token" && world.events.findLast(({ index }) => index < event.index)?.event !== "claim-rejected",
   }[event.event];
   if (isTrue?.() === false) return "";
   const end = {

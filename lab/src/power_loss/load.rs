@@ -129,7 +129,7 @@ impl Client {
                 self.acknowledged.push(self.token);
                 Ok(true)
             }
-            Ok(Answer::Refused(refusal)) => bail!("a new token was refused: {refusal:?}"),
+            Ok(Answer::Rejected(rejection)) => bail!("a new token was rejected: {rejection:?}"),
             Err(StorageError::Unavailable(_) | StorageError::Unknown(_)) => {
                 tokio::task::yield_now().await;
                 Ok(false)

@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use fence::{Refusal, RefusalReason, Token};
+use fence::{RejectionReason, Token};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
@@ -193,7 +193,7 @@ pub enum EventKind {
     /// The client read.
     Read(Content),
     /// The storage rejected the client's claim.
-    ClaimRefused(Rejection),
+    ClaimRejected(Rejection),
     /// The client checked its lease, and is about to write.
     LeaseChecked { remaining_ms: u64 },
     /// The client wrote.
@@ -205,7 +205,7 @@ pub enum EventKind {
         overwrites_unseen: u64,
     },
     /// A client's request was rejected: an event of the client, and one of the storage.
-    Refused(Rejection),
+    Rejected(Rejection),
     /// The storage has not decided on a client's request.
     Unavailable,
     /// The client has done its work.
@@ -221,7 +221,7 @@ pub enum EventKind {
 
     // Crowds.
     /// This many buyers came at once: the sum of what they did.
-    Served { buyers: u64, bought: u64, sold_out: u64, refused: u64, aborted: u64 },
+    Served { buyers: u64, bought: u64, sold_out: u64, rejected: u64, aborted: u64 },
     /// All clients that waited have had the lock, one after the other.
     HandedOver { handovers: u64 },
 
@@ -270,11 +270,11 @@ pub enum Reason {
     HolderConflict,
 }
 
-impl From<Refusal> for Rejection {
-    fn from(Refusal { reason, highest_token, .. }: Refusal) -> Self {
+impl From<fence::Rejection> for Rejection {
+    fn from(fence::Rejection { reason, highest_token, .. }: fence::Rejection) -> Self {
         let reason = match reason {
-            RefusalReason::Stale => Reason::StaleToken,
-            RefusalReason::HolderConflict => Reason::HolderConflict,
+            RejectionReason::Stale => Reason::StaleToken,
+            RejectionReason::HolderConflict => Reason::HolderConflict,
         };
         Self { highest_token, reason }
     }
@@ -314,7 +314,7 @@ mod tests {
             json!({"event": "read", "value": null, "version": null}),
             json!({"event": "read", "value": "10", "claimed": false}),
             json!({"event": "written", "value": "5", "version": 2, "overwrites_unseen": 1}),
-            json!({"event": "refused", "highest_token": 34, "reason": "stale-token"}),
+            json!({"event": "rejected", "highest_token": 34, "reason": "stale-token"}),
             json!({"event": "accepted-anothers-token", "value": "5"}),
             json!({"event": "accepted-by-old-primary", "value": "5", "version": 2}),
         ] {

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn action_is_read_from_its_name_and_a_fifth_client_is_refused() {
+    fn action_is_read_from_its_name_and_a_fifth_client_is_rejected() {
         assert_eq!("client 4: cut off".parse(), Ok(Action::Client(3, Deed::CutOff)));
         let restart = Action::LockService(Fault::RestartEmpty);
         assert_eq!("lock service: restart empty".parse(), Ok(restart));

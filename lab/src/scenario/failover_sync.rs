@@ -56,9 +56,9 @@ const fn ending_with(
     token: u64,
     counts: [u64; 3],
 ) -> [(&'static str, Expected); 6] {
-    let [value, token, accepted, refused, lost] = stale_writes::ending_with(value, token, counts);
+    let [value, token, accepted, rejected, lost] = stale_writes::ending_with(value, token, counts);
     let soon = ("ms_from_promotion_to_write", Expected::AtMost(SOON_MS));
-    [value, token, accepted, refused, lost, soon]
+    [value, token, accepted, rejected, lost, soon]
 }
 
 async fn story(scene: &mut Scene) -> anyhow::Result<Outcome> {

@@ -47,7 +47,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             title: "A LOCK, without a fence: the holder reads what is left, and takes an item",
             danger: Danger::Strikes,
             checks: Checks::Nothing,
-            end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("refused", Expected::Number(0))],
+            end: &[("sold", Expected::AtLeast(ITEMS + 1)), ("rejected", Expected::Number(0))],
         },
         World {
             name: LOCK_AND_FENCE,
@@ -57,7 +57,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             checks: Checks::Tokens,
             end: &[
                 ("sold", Expected::Number(ITEMS)),
-                ("refused", Expected::Number(1)),
+                ("rejected", Expected::Number(1)),
                 ("transactions_aborted", Expected::Number(0)),
             ],
         },
@@ -196,9 +196,9 @@ impl Sale {
                 EventKind::Paused => came += 1,
                 EventKind::NotBought => rejected += 1,
                 EventKind::Aborted => abortions += 1,
-                EventKind::Served { buyers, refused, aborted, .. } => {
+                EventKind::Served { buyers, rejected: without, aborted, .. } => {
                     came += buyers;
-                    rejected += refused;
+                    rejected += without;
                     abortions += aborted;
                 }
                 _ => {}
@@ -209,7 +209,7 @@ impl Sale {
             .with("items", ITEMS)
             .with("sold", sold)
             .with("left", left)
-            .with("refused", rejected)
+            .with("rejected", rejected)
             .with("transactions_aborted", abortions))
     }
 }

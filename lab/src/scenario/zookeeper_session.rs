@@ -49,12 +49,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// The tokens are ZooKeeper's.
 const fn ending_with(
     value: &'static str,
-    [accepted, refused, lost]: [u64; 3],
+    [accepted, rejected, lost]: [u64; 3],
 ) -> [(&'static str, Expected); 4] {
     [
         ("value", Expected::Text(value)),
         ("stale_writes_accepted", Expected::Number(accepted)),
-        ("stale_writes_refused", Expected::Number(refused)),
+        ("stale_writes_rejected", Expected::Number(rejected)),
         ("updates_lost", Expected::Number(lost)),
     ]
 }

@@ -81,8 +81,8 @@ pub(super) async fn with_the_token(
         next.run(request).await
     } else {
         let detail = "open the address that `lab serve` printed: it has the token";
-        let refusal = Json(json!({"refused": "no-token", "detail": detail}));
-        (StatusCode::UNAUTHORIZED, refusal).into_response()
+        let rejection = Json(json!({"rejected": "no-token", "detail": detail}));
+        (StatusCode::UNAUTHORIZED, rejection).into_response()
     }
 }
 

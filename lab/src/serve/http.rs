@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     page,
-    sandbox::{Action, Answer, Refusal, Settings},
+    sandbox::{Action, Answer, Rejection, Settings},
     scenario,
 };
 
@@ -92,7 +92,7 @@ async fn with_headers(mut response: Response) -> Response {
 
 async fn start(State(runs): State<Arc<Runs>>, Json(start): Json<Start>) -> Response {
     let Some(scenario) = scenario::find(&start.scenario) else {
-        return refused(StatusCode::NOT_FOUND, "not-now", "there is no such scenario");
+        return rejected(StatusCode::NOT_FOUND, "not-now", "there is no such scenario");
     };
     started(runs.start(scenario.name, Play::Scenario(scenario)))
 }
@@ -102,8 +102,8 @@ async fn open(State(runs): State<Arc<Runs>>, Json(open): Json<Open>) -> Response
         open.actions.iter().map(|action| action.parse::<Action>()).collect();
     let steps = match steps {
         Ok(steps) if steps.len() <= MOST_STEPS => steps,
-        Ok(_) => return refused(StatusCode::BAD_REQUEST, "not-now", "too many actions"),
-        Err(reason) => return refused(StatusCode::BAD_REQUEST, "not-now", &reason),
+        Ok(_) => return rejected(StatusCode::BAD_REQUEST, "not-now", "too many actions"),
+        Err(reason) => return rejected(StatusCode::BAD_REQUEST, "not-now", &reason),
     };
     let play = Play::Sandbox(open.settings, steps);
     started(runs.start(&format!("sandbox {}", open.start), play))
@@ -112,13 +112,13 @@ async fn open(State(runs): State<Arc<Runs>>, Json(open): Json<Open>) -> Response
 fn started(run: Option<Arc<Run>>) -> Response {
     match run {
         Some(run) => Json(json!({"id": run.id})).into_response(),
-        None => refused(StatusCode::TOO_MANY_REQUESTS, "too-many-runs", "too many runs at once"),
+        None => rejected(StatusCode::TOO_MANY_REQUESTS, "too-many-runs", "too many runs at once"),
     }
 }
 
-/// A refusal: the key of the page's text, which is in the reader's language, and the reason in English.
-fn refused(status: StatusCode, key: &str, detail: &str) -> Response {
-    (status, Json(json!({"refused": key, "detail": detail}))).into_response()
+/// A rejection: the key of the page's text, which is in the reader's language, and the reason in English.
+fn rejected(status: StatusCode, key: &str, detail: &str) -> Response {
+    (status, Json(json!({"rejected": key, "detail": detail}))).into_response()
 }
 
 /// Carries out an action in a sandbox. It is answered when its events are recorded.
@@ -128,11 +128,11 @@ async fn act(
     Json(act): Json<Act>,
 ) -> Response {
     let Some(run) = runs.find(&id) else {
-        return refused(StatusCode::NOT_FOUND, "gone", "there is no such run any more");
+        return rejected(StatusCode::NOT_FOUND, "gone", "there is no such run any more");
     };
     match run.act(&act.action).await {
         Answer::Done => StatusCode::NO_CONTENT.into_response(),
-        Answer::Refused(Refusal { key, detail }) => refused(StatusCode::CONFLICT, key, &detail),
+        Answer::Rejected(Rejection { key, detail }) => rejected(StatusCode::CONFLICT, key, &detail),
     }
 }
 
@@ -151,7 +151,7 @@ async fn events(
     headers: HeaderMap,
 ) -> Response {
     let Some(run) = runs.find(&id) else {
-        return refused(StatusCode::NOT_FOUND, "gone", "there is no such run any more");
+        return rejected(StatusCode::NOT_FOUND, "gone", "there is no such run any more");
     };
     let seen = headers.get(LAST_EVENT_ID).and_then(|seen| seen.to_str().ok()?.parse().ok());
     let body = Body::from_stream(stream(run.watch(), seen.unwrap_or(0)));

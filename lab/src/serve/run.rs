@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     record::{Event, Outcomes, Recorder},
-    sandbox::{self, Action, Answer, Refusal, Request, Settings},
+    sandbox::{self, Action, Answer, Rejection, Request, Settings},
     scenario::Scenario,
 };
 
@@ -154,28 +154,28 @@ impl Run {
 
     /// Carries out an action in a sandbox: `client 1: acquire`. Returns when its events are recorded.
     pub(super) async fn act(&self, action: &str) -> Answer {
-        let refused =
-            |key, detail: &str| Answer::Refused(Refusal { key, detail: detail.to_owned() });
+        let rejected =
+            |key, detail: &str| Answer::Rejected(Rejection { key, detail: detail.to_owned() });
         let Some(requests) = &self.requests else {
-            return refused("not-now", "this run is no sandbox");
+            return rejected("not-now", "this run is no sandbox");
         };
         let action = match action.parse::<Action>() {
             Ok(action) => action,
-            Err(reason) => return refused("not-now", &reason),
+            Err(reason) => return rejected("not-now", &reason),
         };
         // Its end is the way to its outcome.
         if action != Action::End && self.progress.borrow().events.len() >= MOST_EVENTS {
-            return refused("too-much", "too much has happened in this sandbox: start another");
+            return rejected("too-much", "too much has happened in this sandbox: start another");
         }
         // Nobody has yet seen the state in which that would be done.
         let mut progress = self.progress.subscribe();
         let ready = progress.wait_for(|progress| progress.is_ready || progress.end.is_some());
         if timeout(STEPS, ready).await.is_err() {
-            return refused("not-now", "its first steps are not done yet");
+            return rejected("not-now", "its first steps are not done yet");
         }
         drop(progress);
         let (answer, answered) = oneshot::channel();
-        let has_ended = || refused("ended", "the sandbox has ended");
+        let has_ended = || rejected("ended", "the sandbox has ended");
         if requests.send(Request { action, answer }).is_err() {
             return has_ended();
         }

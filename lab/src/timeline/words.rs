@@ -147,7 +147,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
         EventKind::Read(content) => {
             plain(format!("reads {}", value_or_nothing(content.value.as_deref())))
         }
-        EventKind::ClaimRefused(_) => odd(format!("claims with token {token}: rejected")),
+        EventKind::ClaimRejected(_) => odd(format!("claims with token {token}: rejected")),
         EventKind::LeaseChecked { remaining_ms } => {
             plain(format!("its lease is valid for {}", seconds(*remaining_ms)))
         }
@@ -159,7 +159,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
                 plain(writes)
             }
         }
-        EventKind::Refused(rejection) if event.actor == Actor::Storage => {
+        EventKind::Rejected(rejection) if event.actor == Actor::Storage => {
             let rejects = match rejection.reason {
                 Reason::StaleToken => {
                     format!("REJECTS {token}: it has seen {}", rejection.highest_token)
@@ -171,7 +171,7 @@ pub(super) fn words(event: &Event, stored: &Stored<'_>) -> (String, Style) {
                 None => good(rejects),
             }
         }
-        EventKind::Refused(_) => odd(format!("writes with token {token}: rejected")),
+        EventKind::Rejected(_) => odd(format!("writes with token {token}: rejected")),
         EventKind::Unavailable => odd(format!("asks with token {token}: UNAVAILABLE (503)")),
         EventKind::Worked => plain("has done its work"),
         EventKind::StockRead { left } => plain(format!("reads: {left} left")),

@@ -59,7 +59,7 @@ async fn saved_file_leads_to_its_event_and_everybody_can_use_it() {
     let browser = Browser::start().await;
 
     // 1. Its address leads to an event, in either language.
-    let rejected = number(&record, "refused");
+    let rejected = number(&record, "rejected");
     browser.open_file(FILE, &page, &format!("event={rejected}&lang=zh")).await;
     assert_eq!(browser.text("words").await, "存储：拒绝 33：已见过 34");
     assert_eq!(browser.value("document.documentElement.lang").await, "zh");

@@ -44,9 +44,9 @@ async fn demo_explains_its_words_and_shows_the_value_changing() {
         "WITH the fence: the storage checks the token of each write",
         "client 1 lock (Redis) client 2 storage",
         "WITHOUT the fence value: by client 1; token: 33; stale writes accepted: 1; \
-         stale writes refused: 0; updates lost: 1",
+         stale writes rejected: 0; updates lost: 1",
         "WITH the fence value: by client 2; token: 34; stale writes accepted: 0; \
-         stale writes refused: 1; updates lost: 0",
+         stale writes rejected: 1; updates lost: 0",
         "Shown:",
     ] {
         assert!(words.contains(part), "{part:?} is in {text}");

@@ -70,11 +70,11 @@ for (const { events, checks } of run.name === SANDBOX ? run.worlds : []) {
     expect(String(actions).includes(String(steps)), `${steps}: ${actions}`);
   }
   events.forEach((event, number) => {
-    const isWrite = event.event === "written" || (event.event === "refused" && event.actor !== "storage");
+    const isWrite = event.event === "written" || (event.event === "rejected" && event.actor !== "storage");
     if (!isWrite) return;
     const now = standing(events.slice(0, number));
     const accepted = event.overwrites_unseen > 0 ? "lost" : "accepted";
-    const answer = event.event === "refused" ? "rejected" : accepted;
+    const answer = event.event === "rejected" ? "rejected" : accepted;
     const said = answerTo(now.clients.get(event.actor), now, checks);
     expect(said === answer, `${number}: ${event.actor} was answered ${answer}, and not ${said}`);
   });

@@ -62,15 +62,15 @@ async fn page_tells_what_is_believed_and_what_is_stored_when_33_arrives() {
         "fencing-token: 33\n",
         "by client 1\n",
     ];
-    let refused = [&write[..], &["\n412 ", "stale-token", "curl -gi -X PUT -H"]].concat();
+    let rejected = [&write[..], &["\n412 ", "stale-token", "curl -gi -X PUT -H"]].concat();
     let nothing = ["Nothing was recorded for this event."];
     let expected: [(&str, &str, &[&str]); 6] = [
         ("client1", "acquired", &script),
         ("client1", "lease-checked", &nothing),
         ("client1", "paused", &nothing),
         ("redis", "lease-expired", &nothing),
-        ("client1", "refused", &refused),
-        ("storage", "refused", &refused),
+        ("client1", "rejected", &rejected),
+        ("storage", "rejected", &rejected),
     ];
     wire::assert_shown(&record, "fenced", &expected).await;
     wire::assert_small(&record);

@@ -121,8 +121,8 @@ async fn stored_picture_of_33_and_34_is_that_of_a_run() {
     ] {
         assert!(stored.iter().any(|thing| thing == part), "{part:?} is in {stored:#?}");
     }
-    // A run in which nothing was refused looks different.
-    record.events.retain(|event| !matches!(event.kind, EventKind::Refused(_)));
+    // A run in which nothing was rejected looks different.
+    record.events.retain(|event| !matches!(event.kind, EventKind::Rejected(_)));
     assert_ne!(outline(&drawn(&record)), stored);
 }
 

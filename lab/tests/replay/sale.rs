@@ -6,7 +6,7 @@ use super::outcome;
 async fn sale_is_oversold_under_a_lock_and_not_with_its_tokens() {
     let ends = outcome("flash-sale").await;
     let facts = |world: &str| {
-        ["buyers", "items", "sold", "left", "refused"]
+        ["buyers", "items", "sold", "left", "rejected"]
             .map(|fact| ends[world][fact].as_u64().unwrap())
     };
     assert_eq!(facts("lock"), [1000, 20, 40, 0, 0], "what was sold out was sold again");

@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 150_000;
 async fn screenshots_of_33_and_34_are_drawn_in_light_and_in_dark() {
     let record = replayed("token-33-34").await;
     let page = saved(record.clone());
-    let rejected = number(&record, "refused");
+    let rejected = number(&record, "rejected");
     let browser = Browser::start().await;
     browser.resize(SIZE.0, SIZE.1).await;
     browser.open_file("run.html", &page, &format!("event={rejected}&lang=en")).await;

@@ -9,7 +9,7 @@ async fn client_whose_session_expired_overwrites_unless_the_storage_checks_the_c
     let record = replayed("zookeeper-session").await;
     let counts = TWINS.map(|world| {
         let end = &record["outcome"][world];
-        ["value", "stale_writes_accepted", "stale_writes_refused", "updates_lost"]
+        ["value", "stale_writes_accepted", "stale_writes_rejected", "updates_lost"]
             .map(|fact| end[fact].clone())
     });
     assert_eq!(counts[0], [json!("by client 1"), json!(1), json!(0), json!(1)]);

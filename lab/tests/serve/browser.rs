@@ -138,7 +138,7 @@ async fn visitor_loses_an_update_and_then_is_rejected_because_the_fence_is_on() 
 
     // When it has ended, it is a record: nothing can be done in it, and it can be saved.
     browser.act("sandbox: end").await;
-    browser.wait_for("worlds", "stale writes refused: 1").await;
+    browser.wait_for("worlds", "stale writes rejected: 1").await;
     browser.wait_until("!document.querySelector('#actors button:enabled')").await;
     browser.wait_until("document.querySelector('#save:not([hidden])')").await;
 }
@@ -160,7 +160,7 @@ async fn run_of_33_and_34_is_watched_live_and_saved_and_opens_from_disk() {
     browser.click("#language").await;
     browser.assert_accessible().await;
     browser.click("#language").await;
-    for ending in ["updates lost: 1", "nothing lost", "stale writes refused: 1"] {
+    for ending in ["updates lost: 1", "nothing lost", "stale writes rejected: 1"] {
         browser.wait_for("worlds", ending).await;
     }
     browser.wait_until(&format!("{CHOSEN} > {first} && {CHOSEN} === {LAST}")).await;
@@ -174,7 +174,7 @@ async fn run_of_33_and_34_is_watched_live_and_saved_and_opens_from_disk() {
     let chosen = [CHOSEN, WORDS].map(|what| browser.value(what));
     let chosen = futures_util::future::join_all(chosen).await;
     browser.reload().await;
-    browser.wait_for("worlds", "stale writes refused: 1").await;
+    browser.wait_for("worlds", "stale writes rejected: 1").await;
     browser.wait_until(&format!("{CHOSEN} === {} && {CHOSEN} < {LAST}", chosen[0])).await;
 
     // 4. When the lab has ended, it is still saved as a file, which opens from disk.

@@ -1,4 +1,4 @@
-//! Sandboxes: that each action really happens, is recorded, and is refused if it can't be carried out.
+//! Sandboxes: that each action really happens, is recorded, and is rejected if it can't be carried out.
 
 mod lines;
 mod lock_services;
@@ -65,13 +65,13 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    async fn refuses(&self, action: &str, reason: &str) {
+    async fn rejects(&self, action: &str, reason: &str) {
         let (status, text) = self.request(action).await;
         assert_eq!(status, StatusCode::CONFLICT, "{action}");
         let answer: Value = serde_json::from_str(&text).unwrap();
         assert!(answer["detail"].as_str().unwrap().contains(reason), "{action}: {text}");
         // The page says it in the reader's language.
-        let key = answer["refused"].as_str().unwrap();
+        let key = answer["rejected"].as_str().unwrap();
         let is_known =
             TEXTS.contains(&format!("\"{key}\": [")) || TEXTS.contains(&format!(" {key}: ["));
         assert!(is_known, "{action}: {key}");
@@ -141,7 +141,7 @@ async fn lock_service_that_restarts_empty_makes_two_holders_and_the_fence_reject
     let named = |event: &str| count(&record, event);
     assert_eq!(["gave-up", "lock-kept", "lock-forgotten"].map(named), [1; 3], "{record}");
     assert_eq!(fact(&record, "holders_at_once"), 2);
-    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1);
     assert_eq!(fact(&record, "updates_lost"), 0);
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
 }
@@ -168,7 +168,7 @@ async fn clock_that_jumps_lets_33_through_legally_and_without_claims_an_update_i
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
     sandbox.act(&["client 2: write"]).await;
     let (record, said) = sandbox.end().await;
-    assert_eq!(fact(&record, "stale_writes_refused"), 0);
+    assert_eq!(fact(&record, "stale_writes_rejected"), 0);
     assert_eq!(fact(&record, "updates_lost"), 1);
     assert_eq!(fact(&record, "token"), 34);
     assert!(said.ends_with("tasks: holders, legal, lose\n"), "{said}");
@@ -197,7 +197,7 @@ async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_
         .act(&["lock service: cut off the replica", "client 1: acquire", "client 1: read"])
         .await;
     sandbox.act(&["lock service: promote the replica"]).await;
-    sandbox.refuses("lock service: promote the replica", "already").await;
+    sandbox.rejects("lock service: promote the replica", "already").await;
     sandbox.act(&["client 2: acquire", "client 2: write", "client 1: write"]).await;
     let (record, _) = sandbox.end().await;
     let is_acquired = |event: &&Value| event["event"] == "acquired";
@@ -205,7 +205,7 @@ async fn replica_that_was_cut_off_issues_a_token_again_and_its_second_holder_is_
     let tokens: Vec<_> = acquired.map(|event| event["token"].as_u64().unwrap()).collect();
     assert_eq!(tokens, [33, 33]);
     assert_eq!(fact(&record, "value"), "2: client 1");
-    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1);
 }
 
 /// A client that is paused after its check writes too late. One that is paused before it notices.
@@ -217,11 +217,11 @@ async fn check_of_the_lease_helps_only_a_client_that_was_paused_before_it() {
     sandbox.act(&["client 1: pause", "client 1: wait until its lease is over"]).await;
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: resume"]).await;
     sandbox.act(&["client 1: write", "client 1: check the lease"]).await;
-    sandbox.refuses("client 1: write", "has no lease").await;
+    sandbox.rejects("client 1: write", "has no lease").await;
     let (record, _) = sandbox.end().await;
     let named = |event: &str| count(&record, event);
     assert_eq!(["lease-checked", "lease-over"].map(named), [1, 1], "{record}");
-    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1);
 }
 
 /// A check that finds the lease over ends nothing in the lock service, which may be down and have the lock still.
@@ -262,7 +262,7 @@ async fn sandbox_goes_on_while_its_lock_service_is_silent() {
     signal(Signal::STOP);
     // The lease is over meanwhile, and several answers are too late.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    sandbox.refuses("client 2: read", "has no lease").await;
+    sandbox.rejects("client 2: read", "has no lease").await;
     signal(Signal::CONT);
     sandbox.act(&["client 1: wait until its lease is over", "client 1: release"]).await;
     let (record, _) = sandbox.end().await;
@@ -270,7 +270,7 @@ async fn sandbox_goes_on_while_its_lock_service_is_silent() {
 }
 
 #[tokio::test]
-async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
+async fn wrong_actions_are_rejected_and_what_does_not_answer_is_reported() {
     let server = Server::start();
     let sandbox = Sandbox::open(&server, &opening("a", "on")).await;
     for (action, reason) in [
@@ -280,15 +280,15 @@ async fn wrong_actions_are_refused_and_what_does_not_answer_is_reported() {
         ("client 1: resume", "client 1 is not paused"),
         ("client 1: eat", "no action"),
     ] {
-        sandbox.refuses(action, reason).await;
+        sandbox.rejects(action, reason).await;
     }
     sandbox.act(&["client 1: acquire", "client 1: pause"]).await;
-    sandbox.refuses("client 1: write", "client 1 is paused").await;
+    sandbox.rejects("client 1: write", "client 1 is paused").await;
     sandbox.act(&["client 1: resume", "client 1: write", "client 1: cut off"]).await;
     sandbox.act(&["client 1: release", "client 1: connect again"]).await;
     sandbox.act(&["client 3: start", "client 3: kill", "lock service: stop"]).await;
-    sandbox.refuses("client 3: acquire", "client 3 was killed").await;
-    sandbox.refuses("lock service: stop", "does not run").await;
+    sandbox.rejects("client 3: acquire", "client 3 was killed").await;
+    sandbox.rejects("lock service: stop", "does not run").await;
     sandbox.act(&["client 2: acquire", "lock service: restart"]).await;
     let (record, _) = sandbox.end().await;
     assert_eq!(count(&record, "unanswered"), 2, "a release and an acquire: {record}");
@@ -322,5 +322,5 @@ async fn sandbox_that_is_asked_for_twice_starts_once_and_ends_when_it_is_left() 
     server.wait_until_idle(&started).await;
     let (_, end) = parsed(&server.events(&sandbox.id).send().await.unwrap().text().await.unwrap());
     assert_eq!(end, Some(json!({"left": true})));
-    sandbox.refuses("client 1: read", "has ended").await;
+    sandbox.rejects("client 1: read", "has ended").await;
 }

@@ -190,8 +190,8 @@ impl From<FencedError> for Failure {
     fn from(error: FencedError) -> Self {
         let text = with_causes(&error);
         match error {
-            FencedError::Lost { refusal: Some(_), .. } => Self::TokenRejected(text),
-            FencedError::Lost { refusal: None, .. } => Self::LeaseLost(text),
+            FencedError::Lost { rejection: Some(_), .. } => Self::TokenRejected(text),
+            FencedError::Lost { rejection: None, .. } => Self::LeaseLost(text),
             _ => Self::Unavailable(with_hint(text)),
         }
     }
@@ -262,10 +262,10 @@ mod tests {
 
     #[test]
     fn cause_is_printed_once() {
-        let refused = || failed("connection refused", None);
-        let twice = failed("no answer: connection refused", Some(refused()));
+        let rejected = || failed("connection refused", None);
+        let twice = failed("no answer: connection refused", Some(rejected()));
         assert_eq!(with_causes(&twice), "no answer: connection refused");
-        let once = failed("can't renew", Some(failed("no answer", Some(refused()))));
+        let once = failed("can't renew", Some(failed("no answer", Some(rejected()))));
         assert_eq!(with_causes(&once), "can't renew: no answer: connection refused");
     }
 }

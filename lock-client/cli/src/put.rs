@@ -5,7 +5,7 @@ mod steps;
 use std::time::Duration;
 
 use clap::Args;
-use fence::{Refusal, ResourceName};
+use fence::{Rejection, ResourceName};
 use lock_client::{
     Lease, Locks, Order, Released, Terms, Ttl,
     storage::{Answer, FencedError, Storage, StorageError},
@@ -114,8 +114,8 @@ impl Put {
         let value = match storage.under(lease, &self.resource).read().await {
             Ok(value) => value,
             Err(error) => {
-                if let FencedError::Lost { refusal: Some(refusal), .. } = &error {
-                    report_rejection(steps, refusal).await;
+                if let FencedError::Lost { rejection: Some(rejection), .. } = &error {
+                    report_rejection(steps, rejection).await;
                 }
                 return Err(error.into());
             }
@@ -151,11 +151,11 @@ impl Put {
                 warn(steps.print(&Event::Written { token, version, value: &self.value }).await);
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => {
-                report_rejection(steps, &refusal).await;
+            Ok(Answer::Rejected(rejection)) => {
+                report_rejection(steps, &rejection).await;
                 Err(Failure::TokenRejected(format!(
                     "resource `{}`: the storage rejected the token, and nothing was written: \
-                     {refusal}",
+                     {rejection}",
                     self.resource
                 )))
             }
@@ -169,9 +169,9 @@ impl Put {
 }
 
 /// Prints that the storage rejected the token.
-async fn report_rejection(steps: Steps, refusal: &Refusal) {
-    let Refusal { reason, token, highest_token } = *refusal;
-    warn(steps.print(&Event::Refused { token, highest_token, reason: reason.slug() }).await);
+async fn report_rejection(steps: Steps, rejection: &Rejection) {
+    let Rejection { reason, token, highest_token } = *rejection;
+    warn(steps.print(&Event::Rejected { token, highest_token, reason: reason.slug() }).await);
 }
 
 /// Reports an event that could not be printed, where the exit code reports something else.

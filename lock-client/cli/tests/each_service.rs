@@ -232,8 +232,8 @@ impl On<'_> {
             assert_eq!(self.status(name).await["held"], false, "{name}");
         }
         let longer = "n".repeat(513);
-        let refused = self.output(&["acquire", &longer]).await;
-        assert_failed(&refused, 64, "512");
+        let rejected = self.output(&["acquire", &longer]).await;
+        assert_failed(&rejected, 64, "512");
     }
 }
 

@@ -166,8 +166,8 @@ async fn assert_ttls_rejected(url: &str, wrong: [(&str, &str); 3], right: &str) 
     for (ttl, reason) in wrong {
         for command in [&["acquire", "r"][..], &["run", "r", "--", "true"]] {
             let ttl = ["--locks", url, "--answer-timeout", "5s", "--ttl", ttl];
-            let refused = lock_client(&[&command[..2], &ttl, &command[2..]].concat()).await;
-            assert_failed(&refused, 64, reason);
+            let rejected = lock_client(&[&command[..2], &ttl, &command[2..]].concat()).await;
+            assert_failed(&rejected, 64, reason);
         }
     }
     let patient = ["acquire", "r", "--locks", url, "--answer-timeout", "5s"];

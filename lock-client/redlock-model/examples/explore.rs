@@ -83,7 +83,7 @@ enum BrokenRule {
     JoinFloorIsIgnored,
     JoinReissueIgnoresFloor,
     ReissueRaisesOnly,
-    ReissueIgnoresRefusedSeal,
+    ReissueIgnoresRejectedSeal,
     ReissueResendsRejectedWrite,
     RenewalReturnsTheHighest,
     AdmissionCopiesThenWaits,
@@ -105,8 +105,8 @@ impl BrokenRule {
             Self::JoinFloorIsIgnored => protocol.join = JoinRule::FloorIsIgnored,
             Self::JoinReissueIgnoresFloor => protocol.join = JoinRule::ReissueIgnoresFloor,
             Self::ReissueRaisesOnly => protocol.reissue = ReissueRule::RaisesOnly,
-            Self::ReissueIgnoresRefusedSeal => {
-                protocol.reissue = ReissueRule::IgnoresRefusedSeal;
+            Self::ReissueIgnoresRejectedSeal => {
+                protocol.reissue = ReissueRule::IgnoresRejectedSeal;
             }
             Self::ReissueResendsRejectedWrite => {
                 protocol.reissue = ReissueRule::ResendsRejectedWrite;

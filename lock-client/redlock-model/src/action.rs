@@ -20,7 +20,7 @@ pub enum Action {
     StartRegain(Holder, NodeId),
     /// A renewal or a reissue returns its token.
     Complete(Holder),
-    /// A renewal or a reissue gets no more answers, except from nodes that refuse it now.
+    /// A renewal or a reissue gets no more answers, except from nodes that reject it now.
     TimeOut(Holder),
     /// A client stops waiting for a renewal or a reissue.
     Stop(Holder),

@@ -19,7 +19,7 @@
 //!    before that voids the node's promise.
 //! 3. **Close**, phase 2: a compare-and-set on each of these members. If it has promised no higher
 //!    ballot, it takes the change and the ballot into its record. From then on, it votes under the
-//!    new change, also for running leases, and refuses requests under the old one. If the change
+//!    new change, also for running leases, and rejects requests under the old one. If the change
 //!    removes it, it votes no more, and only takes part in the ballot.
 //! 4. **Read the closed members again.** The change is decided if M processes still hold it under
 //!    this ballot. M nodes that hold it under several ballots are not enough.

@@ -51,7 +51,7 @@ pub(crate) struct Client {
     pub(crate) claimed: Token,
     /// The value that this claim read.
     pub(crate) read: Option<Fence>,
-    /// The nodes that restarted after the round started. They refuse this client's requests,
+    /// The nodes that restarted after the round started. They reject this client's requests,
     /// because it asks for the `run_id` from before.
     pub(crate) restarted: NodeSet,
 }

@@ -3,7 +3,7 @@
 //! Model checkers call this dead variable reduction. It is sound because a value is reset only if
 //! every step that depends on it would change nothing, now or later.
 //!
-//! One more reset forgets a refusal that the client has received and that decided nothing yet, as if
+//! One more reset forgets a rejection that the client has received and that decided nothing yet, as if
 //! the network had lost it. The node may then answer again. So every behaviour remains, and some are
 //! added: a model that holds with them holds without them.
 
@@ -45,7 +45,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
 
         let unaffected = NodeSet::from_condition(config.nodes, |id| {
             let node = &nodes[id.index()];
-            // The node refuses this client for good.
+            // The node rejects this client for good.
             client.restarted.contains(id)
                 || counters_only_grow && never_owns_again(node, client, holder, id)
         });
@@ -66,7 +66,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
     }
 }
 
-/// During its round, a client forgets refused seals. After its round, a client only needs to know from which nodes it has no answer yet: a late grant
+/// During its round, a client forgets rejected seals. After its round, a client only needs to know from which nodes it has no answer yet: a late grant
 /// may still need a seal. After its end, it needs to know which nodes have granted, if a release goes
 /// to them only.
 fn reset_round(config: &Config, client: &mut Client) {

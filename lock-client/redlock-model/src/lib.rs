@@ -75,7 +75,7 @@
 //! - with a grant above the token that counts;
 //! - with a seal that compares nothing;
 //! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
-//! - with a reissue that raises counters but seals no node, or ignores its refused seal;
+//! - with a reissue that raises counters but seals no node, or ignores its rejected seal;
 //! - with a renewal that returns the highest token without sealing it;
 //! - with an admission that copies counters before it waits;
 //! - without an admission, so that a restarted node votes on, also with an old copy.

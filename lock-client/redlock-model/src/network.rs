@@ -7,7 +7,7 @@
 //! Answers may be late or lost, too. The answer to a grant or a raise waits in the client's state
 //! until the client receives it, in a step of its own. Other answers arrive in the same step as the
 //! request. That is equivalent: a node may process a request later, and everything that a client does
-//! with an answer may happen later, or never. A refused grant has no answer. Without one, the client
+//! with an answer may happen later, or never. A rejected grant has no answer. Without one, the client
 //! may give up, too.
 
 use std::mem;
@@ -151,7 +151,7 @@ pub(crate) fn deliver(
             let Sent { seals, token, .. } = client.sent;
             let sealed = node.seal(holder, [seals[index], token], token, protocol.seal);
             if client.awaits_seal(id) {
-                let answer = sealed.map_or(Answer::Refused, |_| Answer::Sealed);
+                let answer = sealed.map_or(Answer::Rejected, |_| Answer::Sealed);
                 client.count_in_round(index, answer, protocol);
             }
         }
@@ -175,7 +175,7 @@ pub(crate) fn deliver(
                 && client.awaits_answer(id);
             match raised {
                 Some(raised) if is_awaited => client.sent.raised[index] = raised.number,
-                // A refusal changes no node, so its answer needs no step of its own.
+                // A rejection changes no node, so its answer needs no step of its own.
                 None if is_awaited && client.sent.raised[index] == 0 => {
                     client.count(Event::Answer(index, reply(None, node, holder)), protocol);
                 }
@@ -198,7 +198,7 @@ pub(crate) fn deliver(
     }
 }
 
-/// A node's reply to the holder: what a script returned, or why it refused.
+/// A node's reply to the holder: what a script returned, or why it rejected.
 pub(crate) fn reply(answer: Option<Owned>, node: &Node, holder: Holder) -> OwnerReply {
     match (answer, node.lock.filter(|lock| lock.holder == holder)) {
         (Some(Owned { number, floor }), _) => {
@@ -210,7 +210,7 @@ pub(crate) fn reply(answer: Option<Owned>, node: &Node, holder: Holder) -> Owner
     }
 }
 
-/// A renewal or a reissue gets no more answers, except from nodes that refuse it now. The nodes answer
+/// A renewal or a reissue gets no more answers, except from nodes that reject it now. The nodes answer
 /// in an order that does not depend on their numbers.
 pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, nodes, .. } = state;
@@ -219,19 +219,19 @@ pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     let mut last: Vec<_> = silent
         .map(|id| {
             let node = &nodes[id.index()];
-            let refuses = has_vote(config, node, client, id)
+            let rejects = has_vote(config, node, client, id)
                 && !node.is_owned_by(holder, client.grant_on(id));
-            (id, refuses.then(|| reply(None, node, holder)))
+            (id, rejects.then(|| reply(None, node, holder)))
         })
         .collect();
-    last.sort_by_key(|(_, refusal)| match refusal {
+    last.sort_by_key(|(_, rejection)| match rejection {
         Some(OwnerReply::Other { .. }) => 0,
         Some(_) => 1,
         None => 2,
     });
-    for (id, refusal) in last {
-        let event =
-            refusal.map_or(Event::Failed(id.index()), |refusal| Event::Answer(id.index(), refusal));
+    for (id, rejection) in last {
+        let event = rejection
+            .map_or(Event::Failed(id.index()), |rejection| Event::Answer(id.index(), rejection));
         client.count(event, &config.protocol);
         // The exchange has ended, or has asked all nodes again.
         if client.exchange.is_none() || client.awaits_answer(id) {

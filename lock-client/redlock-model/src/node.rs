@@ -78,7 +78,7 @@ impl Node {
         Self { counter, lock, ..Self::default() }
     }
 
-    /// grant.lua: returns this node's grant, or refuses.
+    /// grant.lua: returns this node's grant, or rejects.
     pub fn grant(&mut self, holder: Holder) -> Option<Owned> {
         match self.lock {
             None => {
@@ -147,8 +147,8 @@ impl Node {
         };
         let lock = self.lock.filter(|lock| lock.holder == holder);
         let floor = lock.map_or(0, |lock| lock.floor);
-        let is_refused_by_floor = rule == SealRule::ComparesOwnership && token <= floor;
-        if !matches || is_refused_by_floor {
+        let is_rejected_by_floor = rule == SealRule::ComparesOwnership && token <= floor;
+        if !matches || is_rejected_by_floor {
             return None;
         }
         self.counter = self.counter.max(token);

@@ -74,7 +74,7 @@ impl Protocol {
             (
                 Event::Answer(node, OwnerReply::Other { .. } | OwnerReply::NotOurs),
                 Request::Seal { token },
-            ) if self.reissue == ReissueRule::IgnoresRefusedSeal => {
+            ) if self.reissue == ReissueRule::IgnoresRejectedSeal => {
                 Event::Answer(node, OwnerReply::Owned(Owned { number: token, floor: None }))
             }
             _ => event,
@@ -110,7 +110,7 @@ pub enum GrantRule {
 pub enum SealRule {
     /// The ownership: the holder, and the grant or the token. The token must exceed the floor.
     ComparesOwnership,
-    /// The holder only. Without the grant, the floor alone would still refuse such a seal.
+    /// The holder only. Without the grant, the floor alone would still reject such a seal.
     ComparesHolderOnly,
     /// Nothing: it seals a node even if another holder has the lock there.
     ComparesNothing,
@@ -134,7 +134,7 @@ pub enum JoinRule {
 }
 
 impl JoinRule {
-    /// Whether a seal is refused by a floor that is as high.
+    /// Whether a seal is rejected by a floor that is as high.
     pub(crate) fn has_floor(self) -> bool {
         !matches!(self, Self::SameGrant | Self::OwnGrant)
     }
@@ -148,8 +148,8 @@ pub enum ReissueRule {
     RaisesAndSeals,
     /// It raises M counters and seals no node.
     RaisesOnly,
-    /// It raises M counters, and takes a refused seal for an accepted one.
-    IgnoresRefusedSeal,
+    /// It raises M counters, and takes a rejected seal for an accepted one.
+    IgnoresRejectedSeal,
     /// It raises and seals, but then sends a rejected write again with the new token.
     ResendsRejectedWrite,
 }

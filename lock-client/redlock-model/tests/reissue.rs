@@ -25,8 +25,8 @@ const FIVE_NODES: Config =
     Config { nodes: 5, highest_counter: 2, highest_initial_counter: 0, ..REISSUES };
 
 const RAISES_ONLY: Protocol = Protocol { reissue: ReissueRule::RaisesOnly, ..Protocol::AS_BUILT };
-const IGNORES_REFUSED_SEAL: Protocol =
-    Protocol { reissue: ReissueRule::IgnoresRefusedSeal, ..Protocol::AS_BUILT };
+const IGNORES_REJECTED_SEAL: Protocol =
+    Protocol { reissue: ReissueRule::IgnoresRejectedSeal, ..Protocol::AS_BUILT };
 const RETURNS_THE_HIGHEST: Protocol =
     Protocol { renewal: RenewalRule::ReturnsTheHighest, ..Protocol::AS_BUILT };
 
@@ -42,8 +42,8 @@ fn with_a_reissue_that_seals_no_node_a_token_is_issued_twice() {
 }
 
 #[test]
-fn with_a_reissue_that_ignores_its_refused_seal_a_token_is_issued_twice() {
-    assert_violates(Config { protocol: IGNORES_REFUSED_SEAL, ..REISSUES }, TOKENS_ARE_UNIQUE, 11);
+fn with_a_reissue_that_ignores_its_rejected_seal_a_token_is_issued_twice() {
+    assert_violates(Config { protocol: IGNORES_REJECTED_SEAL, ..REISSUES }, TOKENS_ARE_UNIQUE, 11);
 }
 
 mod at_length {
@@ -56,8 +56,8 @@ mod at_length {
     }
 
     #[test]
-    fn on_five_nodes_with_a_reissue_that_ignores_its_refused_seal_a_token_is_issued_twice() {
-        let config = Config { protocol: IGNORES_REFUSED_SEAL, highest_counter: 3, ..FIVE_NODES };
+    fn on_five_nodes_with_a_reissue_that_ignores_its_rejected_seal_a_token_is_issued_twice() {
+        let config = Config { protocol: IGNORES_REJECTED_SEAL, highest_counter: 3, ..FIVE_NODES };
         assert_violates(config, TOKENS_ARE_UNIQUE, 13);
     }
 

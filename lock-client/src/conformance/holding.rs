@@ -46,7 +46,7 @@ pub(super) async fn same_holder_gets_the_same_grant<S: Subject>(subject: &mut S)
     for ttl in [shorter(), long()] {
         let tried = try_once(&backend, &name, &holder, ttl, Order::Unordered).await;
         let held = tried.map_err(|error| failed(PROMISE, &error))?;
-        let held = held.ok_or_else(|| violation(PROMISE, "the holder itself is refused"))?;
+        let held = held.ok_or_else(|| violation(PROMISE, "the holder itself is rejected"))?;
         tokens.push((held.token, held.ownership));
     }
     if tokens[0] != tokens[1] {

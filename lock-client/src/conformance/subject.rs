@@ -28,7 +28,7 @@ pub trait Subject: Send {
     /// Ends the pause. The service may carry out what arrived meanwhile.
     fn resume(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Kills the service. Connections to it are refused from then on.
+    /// Kills the service. Connections to it are rejected from then on.
     fn stop(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// Starts the service again, with what it has stored. Returns when it can be used.

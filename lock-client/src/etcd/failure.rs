@@ -75,9 +75,9 @@ impl Failure {
             (false, false) => " (does this port take TLS only?)",
             _ => "",
         };
-        // A server that is down refuses connections. It ends none that was made.
-        let is_refused = has_cause::<std::io::Error>(error) && reason.contains("refused");
-        let hint = if is_refused { "" } else { hint };
+        // A server that is down rejects connections. It ends none that was made.
+        let is_rejected = has_cause::<std::io::Error>(error) && reason.contains("rejected");
+        let hint = if is_rejected { "" } else { hint };
         let unavailable = BackendError::Unavailable(format!("{member}: {reason}{hint}").into());
         match error.is_connect() {
             true => Self::NotSent(unavailable),
@@ -115,7 +115,7 @@ impl Failure {
             RESOURCE_EXHAUSTED if message.contains("database space exceeded") => {
                 Self::NoSpace(BackendError::Unavailable(reason.into()))
             }
-            // The member refuses before it does anything.
+            // The member rejects before it does anything.
             _ if message.contains("no leader") => {
                 Self::NotSent(BackendError::Unavailable(reason.into()))
             }

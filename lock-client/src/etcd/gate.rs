@@ -62,8 +62,8 @@ mod tests {
         assert_eq!(sent.load(Ordering::Relaxed), 2);
         gate.run(request()).await.unwrap_err();
         assert_eq!(sent.load(Ordering::Relaxed), 3, "a later one is sent");
-        let refused = async || Err::<(), _>(BackendError::Rejected("no permission".into()));
-        let (first, second) = tokio::join!(gate.run(refused()), gate.run(async { Ok(()) }));
+        let rejected = async || Err::<(), _>(BackendError::Rejected("no permission".into()));
+        let (first, second) = tokio::join!(gate.run(rejected()), gate.run(async { Ok(()) }));
         assert!(first.is_err() && second.is_ok(), "the control: it was answered");
     }
 }

@@ -22,7 +22,7 @@ const WATCHED_FOR: Duration = Duration::from_secs(1);
 pub struct MemberHealth {
     /// Its host and port.
     pub address: String,
-    /// What it reports. A member that knows no leader refuses to.
+    /// What it reports. A member that knows no leader reports nothing.
     pub report: Result<MemberReport, BackendError>,
 }
 
@@ -60,7 +60,7 @@ impl Etcd {
     /// Watches the clock that ends leases for a second, by a lease without a key.
     ///
     /// # Errors
-    /// [`BackendError`] if etcd does not answer, or refuses.
+    /// [`BackendError`] if etcd does not answer, or rejects.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lease ends by itself.
@@ -95,7 +95,7 @@ impl Etcd {
     /// Asks one member about the cluster.
     ///
     /// # Errors
-    /// [`BackendError`] if it doesn't answer, or refuses.
+    /// [`BackendError`] if it doesn't answer, or rejects.
     pub async fn cluster(&self) -> Result<ClusterReport, BackendError> {
         let members: MembersReply = self.connection.call("cluster/member/list", &Empty {}).await?;
         let request = AlarmRequest { action: "GET" };

@@ -143,7 +143,7 @@ impl Held {
                 Ok(())
             }
             None => {
-                observe::renewal_refused();
+                observe::renewal_rejected();
                 Err(self.lose(Loss::NotOurs).into())
             }
         }

@@ -46,7 +46,7 @@ impl Postgres {
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?
-            // PgBouncer refuses a connection that sets it.
+            // PgBouncer rejects a connection that sets it.
             .extra_float_digits(None);
         let host = match options.get_socket() {
             Some(folder) => folder.display().to_string(),

@@ -120,7 +120,7 @@ impl Redis {
     /// - Nobody raised the counter above the clock: by setting it, or by a reissue for a storage
     ///   that had seen such a token.
     ///
-    /// Otherwise the storage refuses the lower token. A holder that has not claimed yet continues
+    /// Otherwise the storage rejects the lower token. A holder that has not claimed yet continues
     /// with a higher one. Nothing is lost, but work may have to be repeated.
     pub fn keep_counters_for(self, retention: Duration) -> Self {
         // Lua represents these numbers exactly. The limit is 285 thousand years.

@@ -78,11 +78,11 @@ impl Connection {
         }
     }
 
-    /// Connects, but refuses a server that is a part of something larger.
+    /// Connects, but rejects a server that is a part of something larger.
     async fn connect(&self) -> RedisResult<Transport> {
         let transport = self.server.connect(self.limits).await?;
         if let Some(connection) = transport.single_node() {
-            refuse_part(connection.clone()).await?;
+            reject_part(connection.clone()).await?;
         }
         Ok(transport)
     }
@@ -96,21 +96,21 @@ impl Connection {
     }
 }
 
-/// Refuses a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
+/// Rejects a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
 /// because it has only some of the locks.
 ///
 /// A node of Redlock that just restarted may answer `-LOADING`, which hides that it is one. So every
 /// error fails the connection, except one.
-async fn refuse_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
-    let refused = |reason| Err(RedisError::from((ErrorKind::InvalidClientConfig, reason)));
+async fn reject_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
+    let rejected = |reason| Err(RedisError::from((ErrorKind::InvalidClientConfig, reason)));
     let mut exist = redis::cmd("EXISTS");
-    // A node of a Cluster refuses two keys of different slots, whichever slots it has.
+    // A node of a Cluster rejects two keys of different slots, whichever slots it has.
     exist.arg(Keys::NODE).arg(Keys::NOTHING);
     match exist.query_async::<u64>(&mut connection).await.map_err(|error| (error.kind(), error)) {
         Ok(0) => Ok(()),
-        Ok(_) => refused("this is a node of Redlock: name all nodes of its cluster"),
+        Ok(_) => rejected("this is a node of Redlock: name all nodes of its cluster"),
         Err((ErrorKind::Server(ServerErrorKind::CrossSlot | ServerErrorKind::ClusterDown), _)) => {
-            refused("this is a node of a Redis Cluster: name it by redis+cluster://")
+            rejected("this is a node of a Redis Cluster: name it by redis+cluster://")
         }
         // A client without the right to ask continues.
         Err((ErrorKind::Server(ServerErrorKind::NoPerm), _)) => Ok(()),

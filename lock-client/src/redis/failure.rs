@@ -17,7 +17,7 @@ pub(super) fn failed(server: &Server, error: &RedisError) -> BackendError {
     }
 }
 
-/// Reports that the server refused, or that its answer or data are not usable.
+/// Reports that the server rejected, or that its answer or data are not usable.
 pub(super) fn rejected(server: &Server, reason: &impl Display) -> BackendError {
     BackendError::Rejected(format!("{server}: {reason}").into())
 }

@@ -43,7 +43,7 @@ local function enqueue(queue, alive, holder)
         ahead = redis.call('ZRANK', queue, holder)
     end
     -- A queue whose waiters have all crashed disappears. This comes before ZADD: a Redis whose memory is
-    -- full refuses a script whose first write may need memory.
+    -- full rejects a script whose first write may need memory.
     redis.call('PEXPIRE', queue, lifetime)
     local now = now_ms()
     if ahead < near then

@@ -215,7 +215,7 @@ impl SubscriptionTask {
         let unsubscribing = async {
             if unneeded.is_empty() { Ok(()) } else { sink.clone().unsubscribe(unneeded).await }
         };
-        // A command for each channel, because Redis refuses a command as a whole.
+        // A command for each channel, because Redis rejects a command as a whole.
         let subscribing = join_all(wanted.into_iter().map(|channel| async move {
             let subscribed = sink.clone().subscribe(&channel).await;
             (channel, subscribed)
@@ -232,7 +232,7 @@ impl SubscriptionTask {
             match subscribed {
                 Ok(()) => self.confirm(&channel),
                 Err(error) if error.is_unrecoverable_error() => return Err(error),
-                Err(error) => self.refuse(&channel, &error),
+                Err(error) => self.reject(&channel, &error),
             }
         }
         unsubscribed
@@ -282,7 +282,7 @@ impl SubscriptionTask {
     }
 
     /// Ends the subscriptions to a channel that the user has no right to.
-    fn refuse(&mut self, channel: &str, error: &RedisError) {
+    fn reject(&mut self, channel: &str, error: &RedisError) {
         for mut waiter in self.channels.remove(channel).unwrap_or_default().waiters {
             waiter.report(Err(error.clone()));
             waiter.freed.notify_one();

@@ -10,7 +10,7 @@ pub(super) enum NodeError {
     /// The node did not answer. It may have carried out the request.
     #[error("{0}")]
     NoAnswer(String),
-    /// The node has no vote, or it refused.
+    /// The node has no vote, or it rejected.
     #[error("{0}")]
     NoVote(String),
     /// The node votes in another epoch: the members have changed.

@@ -221,7 +221,7 @@ impl Nodes {
     }
 
     /// The error when too few nodes have voted. It may be retried, unless no majority has ever voted
-    /// and so many nodes refuse that the others are no majority.
+    /// and so many nodes reject that the others are no majority.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
         let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (node, error) in errors {

@@ -29,7 +29,7 @@ pub enum Persistence {
 }
 
 impl Persistence {
-    /// Reads the settings of a node. A setting that it refuses to report is
+    /// Reads the settings of a node. A setting that it does not report is
     /// [`Unseen`](Self::Unseen).
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Self> {
         let mut setting = async |name: &str| -> RedisResult<Option<String>> {

@@ -14,7 +14,7 @@ pub(super) enum GrantReply {
     /// The holder has the node, with this grant.
     Granted(Token),
     /// Another holder has the node.
-    Refused { remaining: Option<Duration>, holder: String },
+    Rejected { remaining: Option<Duration>, holder: String },
 }
 
 impl FromRedisValue for GrantReply {
@@ -23,7 +23,7 @@ impl FromRedisValue for GrantReply {
             return token(grant).map(Self::Granted);
         }
         let (remaining, holder) = from_redis_value(value)?;
-        Ok(Self::Refused { remaining: remaining_time(remaining), holder })
+        Ok(Self::Rejected { remaining: remaining_time(remaining), holder })
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) enum JoinReply {
         floor: Option<Token>,
     },
     /// Another holder has the node.
-    Refused,
+    Rejected,
 }
 
 impl FromRedisValue for JoinReply {
@@ -50,7 +50,7 @@ impl FromRedisValue for JoinReply {
                 }
                 _ => Err(invalid("a reply has not the parts of a join")),
             },
-            Value::Int(0) => Ok(Self::Refused),
+            Value::Int(0) => Ok(Self::Rejected),
             _ => Err(invalid("a reply has not the parts of a join")),
         }
     }

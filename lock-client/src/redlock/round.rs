@@ -209,13 +209,13 @@ impl Round {
             |member: &_| script::grant(&self.keys, member, &self.holder, self.ttl, self.start);
         match self.nodes.run(node, voter, call).await? {
             GrantReply::Granted(grant) => Ok(Answer::Granted(grant)),
-            GrantReply::Refused { remaining, holder } => {
+            GrantReply::Rejected { remaining, holder } => {
                 if self.is_of_same_acquire(&holder) {
                     return Err(NodeError::NoAnswer(
                         "it has not yet released the lock of an earlier attempt".to_owned(),
                     ));
                 }
-                Ok(Answer::Refused { holder, remaining })
+                Ok(Answer::Rejected { holder, remaining })
             }
         }
     }

@@ -28,7 +28,7 @@ enum Seen {
     /// The node granted the lock.
     Granted,
     /// Another client has the node's lock.
-    Refused { holder: String, remaining: Option<Duration> },
+    Rejected { holder: String, remaining: Option<Duration> },
     /// The node did not answer, or has no vote.
     Failed(NodeError),
 }
@@ -37,7 +37,7 @@ enum Seen {
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted(Token),
-    Refused {
+    Rejected {
         holder: String,
         remaining: Option<Duration>,
     },
@@ -57,11 +57,11 @@ impl Tally {
         let (seen, vote) = match answer {
             Answer::Granted(grant) => (Seen::Granted, acquire::Answer::Granted(grant)),
             Answer::Sealed => (Seen::Granted, acquire::Answer::Sealed),
-            Answer::NotSealed => (Seen::Granted, acquire::Answer::Refused),
-            Answer::Refused { holder, remaining } => {
-                (Seen::Refused { holder, remaining }, acquire::Answer::Refused)
+            Answer::NotSealed => (Seen::Granted, acquire::Answer::Rejected),
+            Answer::Rejected { holder, remaining } => {
+                (Seen::Rejected { holder, remaining }, acquire::Answer::Rejected)
             }
-            Answer::Failed(error) => (Seen::Failed(error), acquire::Answer::Refused),
+            Answer::Failed(error) => (Seen::Failed(error), acquire::Answer::Rejected),
         };
         self.nodes[node] = seen;
         let commands = self.acquire.on(node, vote);
@@ -104,7 +104,7 @@ impl Tally {
         // When each node will be free; `None` if that is unknown.
         let free_in = self.nodes.iter().map(|seen| match seen {
             Seen::Granted => Some(Duration::ZERO),
-            Seen::Refused { remaining, .. } => *remaining,
+            Seen::Rejected { remaining, .. } => *remaining,
             Seen::Nothing | Seen::Failed(_) => None,
         });
         let mut free_in: Vec<_> = free_in.collect();
@@ -117,11 +117,11 @@ impl Tally {
         }
     }
 
-    /// The largest number of refusing nodes on which one and the same holder has the lock.
+    /// The largest number of rejecting nodes on which one and the same holder has the lock.
     fn most_of_another(&self) -> usize {
         let mut nodes: HashMap<&str, usize> = HashMap::new();
         for seen in &self.nodes {
-            if let Seen::Refused { holder, .. } = seen {
+            if let Seen::Rejected { holder, .. } = seen {
                 *nodes.entry(holder).or_default() += 1;
             }
         }
@@ -146,9 +146,9 @@ mod tests {
         Answer::Granted(token(grant))
     }
 
-    fn refused(holder: &str, seconds: u64) -> Answer {
+    fn rejected(holder: &str, seconds: u64) -> Answer {
         let remaining = Some(Duration::from_secs(seconds));
-        Answer::Refused { holder: holder.to_owned(), remaining }
+        Answer::Rejected { holder: holder.to_owned(), remaining }
     }
 
     fn failed() -> Answer {
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn round_goes_on_while_a_missing_answer_decides_who_has_a_majority() {
         let has_failed = |answers| tally(3, answers).has_failed();
-        assert!(!has_failed(vec![failed(), refused("a", 9)]), "a may have two nodes");
-        assert!(has_failed(vec![failed(), refused("a", 9), refused("a", 9)]));
-        assert!(has_failed(vec![refused("a", 9), refused("a", 9)]));
+        assert!(!has_failed(vec![failed(), rejected("a", 9)]), "a may have two nodes");
+        assert!(has_failed(vec![failed(), rejected("a", 9), rejected("a", 9)]));
+        assert!(has_failed(vec![rejected("a", 9), rejected("a", 9)]));
         assert!(has_failed(vec![failed(), failed()]), "no client can have two nodes");
     }
 
@@ -220,15 +220,15 @@ mod tests {
     #[test]
     fn lock_is_held_only_if_one_holder_has_a_majority() {
         let outcome = |answers| tally(3, answers).without_majority();
-        let held = outcome(vec![refused("a", 9), granted(34), refused("a", 5)]);
+        let held = outcome(vec![rejected("a", 9), granted(34), rejected("a", 5)]);
         let seconds = |contention: &Contention| contention.remaining.map(|left| left.as_secs());
         assert!(
             matches!(&held, Outcome::Held(contention) if seconds(contention) == Some(5)),
             "two nodes are free by then: {held:?}"
         );
-        let split = outcome(vec![refused("a", 9), granted(34), refused("b", 5)]);
+        let split = outcome(vec![rejected("a", 9), granted(34), rejected("b", 5)]);
         assert!(matches!(split, Outcome::Split(_)), "{split:?}");
-        let unknown = outcome(vec![refused("a", 9), failed(), granted(34)]);
+        let unknown = outcome(vec![rejected("a", 9), failed(), granted(34)]);
         assert!(
             matches!(&unknown, Outcome::Split(contention) if seconds(contention) == Some(9)),
             "a may have the node that is down: {unknown:?}"

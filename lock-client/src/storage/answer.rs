@@ -1,7 +1,7 @@
 //! What the storage answers.
 
 use bytes::Bytes;
-use fence::{Refusal, Token};
+use fence::{Rejection, Token};
 
 /// The storage's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,8 +9,8 @@ use fence::{Refusal, Token};
 pub enum Answer<T> {
     /// The token was accepted, durably.
     Accepted(T),
-    /// The token was refused, and nothing was changed.
-    Refused(Refusal),
+    /// The token was rejected, and nothing was changed.
+    Rejected(Rejection),
 }
 
 /// A value, as the storage keeps it.

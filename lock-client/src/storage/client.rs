@@ -159,10 +159,10 @@ impl Storage {
         let read = async {
             match self.request(Method::GET, "resources", resource).send().await? {
                 Answer::Accepted(reply) => reply.value(),
-                Answer::Refused(_) => Err(StorageError::Rejected(StorageRequestError::new(
+                Answer::Rejected(_) => Err(StorageError::Rejected(StorageRequestError::new(
                     &self.url,
                     resource,
-                    "a plain read was refused",
+                    "a plain read was rejected",
                 ))),
             }
         };
@@ -174,7 +174,7 @@ impl Storage {
     }
 
     /// Claims the resource and reads its value, in one step: from here on, older tokens are
-    /// refused. A read-modify-write begins with it. Returns `None` if there is no value.
+    /// rejected. A read-modify-write begins with it. Returns `None` if there is no value.
     ///
     /// # Errors
     /// See [`StorageError`].
@@ -186,7 +186,7 @@ impl Storage {
         let request = self.request(Method::GET, "resources", resource).fenced(fence);
         match request.send().await? {
             Answer::Accepted(reply) => reply.value().map(Answer::Accepted),
-            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+            Answer::Rejected(rejection) => Ok(Answer::Rejected(rejection)),
         }
     }
 
@@ -259,7 +259,7 @@ impl Storage {
         let request = self.request(Method::DELETE, "resources", resource).fenced(fence);
         match request.numbered(number).send().await? {
             Answer::Accepted(reply) => reply.deleted().map(Answer::Accepted),
-            Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+            Answer::Rejected(rejection) => Ok(Answer::Rejected(rejection)),
         }
     }
 
@@ -299,6 +299,6 @@ fn client(builder: ClientBuilder) -> Client {
 async fn accepted_version(request: Request<'_>) -> Result<Answer<u64>, StorageError> {
     match request.send().await? {
         Answer::Accepted(reply) => reply.version().map(Answer::Accepted),
-        Answer::Refused(refusal) => Ok(Answer::Refused(refusal)),
+        Answer::Rejected(rejection) => Ok(Answer::Rejected(rejection)),
     }
 }

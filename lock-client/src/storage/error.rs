@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use fence::{Refusal, ResourceName};
+use fence::{Rejection, ResourceName};
 
 use super::server_url::ServerUrl;
 use crate::error::{LockServiceError, Lost, RenewError};
@@ -16,7 +16,7 @@ pub enum StorageError {
     Unavailable(#[source] StorageRequestError),
     /// The request may have been carried out, and a write may still be. Before anything else is
     /// sent, take a higher token and make a fenced read with it. The read shows whether the write
-    /// was carried out. If it was not, the read makes the storage refuse it.
+    /// was carried out. If it was not, the read makes the storage reject it.
     #[error("resource `{}`: the storage did not answer, and may have carried out the request", .0.resource)]
     Unknown(#[source] StorageRequestError),
     /// The request is wrong or not allowed, or the storage's certificate is not trusted. Sending it
@@ -61,12 +61,12 @@ pub enum FencedError {
     /// The lease has ended. This call has changed nothing, what was read is void, and the work must
     /// start again with an acquire. If the outcome of an earlier write was
     /// [`Unknown`](Self::Unknown), it remains so.
-    #[error("{}", lost_text(lock, refusal.as_ref()))]
+    #[error("{}", lost_text(lock, rejection.as_ref()))]
     Lost {
         /// The lock's name.
         lock: ResourceName,
-        /// The storage's refusal; `None` if it was not asked.
-        refusal: Option<Refusal>,
+        /// The storage's rejection; `None` if it was not asked.
+        rejection: Option<Rejection>,
     },
     /// A write may have been carried out, or may still be. Read before anything else: until then,
     /// writes are not sent, and end with this error too. If the write was not carried out, compute
@@ -81,17 +81,17 @@ pub enum FencedError {
     /// again would not help.
     #[error("resource `{}`: the storage rejected the request", .0.resource)]
     Rejected(#[source] StorageRequestError),
-    /// The token had to be reissued, and the lock service did not answer, or refused. Nothing was
+    /// The token had to be reissued, and the lock service did not answer, or rejected. Nothing was
     /// changed. After [`BackendError::Unavailable`](crate::backend::BackendError::Unavailable), try
     /// again.
     #[error(transparent)]
     LockService(LockServiceError),
 }
 
-fn lost_text(lock: &ResourceName, refusal: Option<&Refusal>) -> String {
-    match refusal {
-        Some(refusal) => {
-            format!("the lease of lock `{lock}` is lost: another client was let in: {refusal}")
+fn lost_text(lock: &ResourceName, rejection: Option<&Rejection>) -> String {
+    match rejection {
+        Some(rejection) => {
+            format!("the lease of lock `{lock}` is lost: another client was let in: {rejection}")
         }
         None => Lost { lock: lock.clone() }.to_string(),
     }
@@ -99,7 +99,7 @@ fn lost_text(lock: &ResourceName, refusal: Option<&Refusal>) -> String {
 
 impl From<Lost> for FencedError {
     fn from(lost: Lost) -> Self {
-        Self::Lost { lock: lost.lock, refusal: None }
+        Self::Lost { lock: lost.lock, rejection: None }
     }
 }
 

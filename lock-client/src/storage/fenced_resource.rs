@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, ResourceName};
+use fence::{Fence, Rejection, ResourceName};
 
 use super::{
     answer::{Answer, Value},
@@ -20,18 +20,18 @@ use crate::{
 
 /// A resource of the storage that is used under a lease.
 ///
-/// Every read claims, so that older tokens are refused from then on. Every write carries the
+/// Every read claims, so that older tokens are rejected from then on. Every write carries the
 /// lease's token. In case the lock service lost its counter, it follows three rules:
 ///
-/// - **Until the lease's first accepted claim on the resource**, it answers a refusal by a reissue:
+/// - **Until the lease's first accepted claim on the resource**, it answers a rejection by a reissue:
 ///   if the lease still holds the lock, it continues with a higher token.
-/// - **After it**, a refusal means that another client was let in. What was read is void, the lease
+/// - **After it**, a rejection means that another client was let in. What was read is void, the lease
 ///   is lost, and the work must start again with an acquire. A resource is used with the token that
 ///   it was claimed with, even if the lease has a higher one by now for another resource.
 /// - **It sends a write again only under its number**, which the storage carries out once. If the
 ///   outcome stays unknown, the write may still be carried out. So the lease takes a higher token and
 ///   makes a fenced read with it before anything else. The read shows whether the write was carried
-///   out. If it was not, the read makes the storage refuse it.
+///   out. If it was not, the read makes the storage reject it.
 ///
 /// All values made of one lease and its clones share their claims. Operations on one resource run
 /// one after the other. A `FencedResource` does not keep the lease: the lock is released with the
@@ -111,7 +111,7 @@ impl FencedResource {
         self.changing(delete).await
     }
 
-    /// Sends a request that claims. Reissues the token after a refusal, as long as nothing was
+    /// Sends a request that claims. Reissues the token after a rejection, as long as nothing was
     /// claimed.
     async fn claiming<T>(
         &self,
@@ -126,11 +126,11 @@ impl FencedResource {
                     *claim = Claim::Accepted(token);
                     return Ok(value);
                 }
-                Ok(Answer::Refused(refusal)) => match claim {
+                Ok(Answer::Rejected(rejection)) => match claim {
                     Claim::None => {
-                        self.held.reissue(refusal.highest_token).await?;
+                        self.held.reissue(rejection.highest_token).await?;
                     }
-                    Claim::Accepted(_) | Claim::Unknown(_) => return Err(self.lost(refusal)),
+                    Claim::Accepted(_) | Claim::Unknown(_) => return Err(self.lost(rejection)),
                 },
                 // A claim without an answer has read nothing.
                 Err(StorageError::Unknown(cause)) => return Err(FencedError::Unavailable(cause)),
@@ -167,7 +167,7 @@ impl FencedResource {
         }
         match answer? {
             Answer::Accepted(value) => Ok(value),
-            Answer::Refused(refusal) => Err(self.lost(refusal)),
+            Answer::Rejected(rejection) => Err(self.lost(rejection)),
         }
     }
 
@@ -181,8 +181,8 @@ impl FencedResource {
     }
 
     /// Makes the lease lost, because another client was let in.
-    fn lost(&self, refusal: Refusal) -> FencedError {
-        let Lost { lock } = self.held.lose(Loss::Refused);
-        FencedError::Lost { lock, refusal: Some(refusal) }
+    fn lost(&self, rejection: Rejection) -> FencedError {
+        let Lost { lock } = self.held.lose(Loss::Rejected);
+        FencedError::Lost { lock, rejection: Some(rejection) }
     }
 }

@@ -45,7 +45,7 @@ impl<'a> Repeatable<'a> {
     ///
     /// # Errors
     /// See [`StorageError`]. [`StorageError::Unknown`] if one try was not answered, and the next ones
-    /// were not answered either, or were refused.
+    /// were not answered either, or were rejected.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the write may still be carried out.
@@ -98,8 +98,9 @@ impl<'a> Repeatable<'a> {
                 Ok(Answer::Accepted(accepted)) => return Ok(Answer::Accepted(accepted)),
                 Err(StorageError::Unavailable(cause)) => cause,
                 Err(StorageError::Rejected(cause)) => return Err(StorageError::Unknown(cause)),
-                Ok(Answer::Refused(refusal)) => {
-                    let reason = format!("a try was not answered, and the next refused: {refusal}");
+                Ok(Answer::Rejected(rejection)) => {
+                    let reason =
+                        format!("a try was not answered, and the next rejected: {rejection}");
                     let cause = StorageRequestError::new(&self.storage.url, resource, reason);
                     return Err(StorageError::Unknown(cause));
                 }

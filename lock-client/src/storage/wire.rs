@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fence::{Fence, Refusal, RefusalReason, ResourceName, Token};
+use fence::{Fence, Rejection, RejectionReason, ResourceName, Token};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
 use reqwest::{RequestBuilder, StatusCode, header::HeaderMap};
@@ -74,7 +74,7 @@ impl Origin<'_> {
     fn unanswered(self, error: &reqwest::Error) -> StorageError {
         let reason = innermost(error);
         #[cfg(feature = "storage-tls")]
-        if refuses_the_certificate(error) || error.is_connect() && has_cause::<rustls::Error>(error)
+        if rejects_the_certificate(error) || error.is_connect() && has_cause::<rustls::Error>(error)
         {
             return self.rejected(format!("the encrypted connection failed: {reason}"));
         }
@@ -95,10 +95,10 @@ impl Origin<'_> {
     }
 }
 
-/// Whether the server has refused the client's certificate, or asks for one. It may do so after the
+/// Whether the server has rejected the client's certificate, or asks for one. It may do so after the
 /// client has sent a request, which it does not read.
 #[cfg(feature = "storage-tls")]
-fn refuses_the_certificate(error: &reqwest::Error) -> bool {
+fn rejects_the_certificate(error: &reqwest::Error) -> bool {
     causes(error).filter_map(|cause| cause.downcast_ref::<rustls::Error>()).any(|error| {
         matches!(
             error,
@@ -198,15 +198,15 @@ fn decision(
     status: StatusCode,
     problem: Problem,
 ) -> Result<Answer<Reply<'_>>, StorageError> {
-    let refused = |reason| match (problem.token, problem.highest_token) {
+    let rejected = |reason| match (problem.token, problem.highest_token) {
         (Some(token), Some(highest_token)) => {
-            Ok(Answer::Refused(Refusal { reason, token, highest_token }))
+            Ok(Answer::Rejected(Rejection { reason, token, highest_token }))
         }
-        _ => Err(origin.rejected("a refusal without its tokens")),
+        _ => Err(origin.rejected("a rejection without its tokens")),
     };
     match (problem.r#type.as_str(), problem.outcome.as_deref()) {
-        ("/problems/stale-token", _) => refused(RefusalReason::Stale),
-        ("/problems/holder-conflict", _) => refused(RefusalReason::HolderConflict),
+        ("/problems/stale-token", _) => rejected(RejectionReason::Stale),
+        ("/problems/holder-conflict", _) => rejected(RejectionReason::HolderConflict),
         // Without `resource`, the server does not know the path.
         ("/problems/not-found", _) if problem.resource.is_some() => {
             Ok(Answer::Accepted(Reply { origin, response: None }))

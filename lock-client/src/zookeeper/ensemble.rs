@@ -161,7 +161,7 @@ impl Ensemble {
         needed_ms: u64,
         keeping: Keeping,
     ) -> Result<Connection, Failure> {
-        let (mut shortened, mut expired, mut refused, mut failed) = (None, None, None, None);
+        let (mut shortened, mut expired, mut rejected, mut failed) = (None, None, None, None);
         for _ in &self.server().members {
             let number = self.shared.current.load(Ordering::Relaxed);
             let opened = async {
@@ -180,7 +180,7 @@ impl Ensemble {
                 }
                 Ok(connection) => return Ok(connection),
                 Err(Failure::Expired) => expired = Some(Failure::Expired),
-                Err(failure @ Failure::Other(BackendError::Invalid(_))) => refused = Some(failure),
+                Err(failure @ Failure::Other(BackendError::Invalid(_))) => rejected = Some(failure),
                 Err(failure @ Failure::Other(_)) => {
                     self.forget_granted(number);
                     failed = Some(failure);
@@ -189,8 +189,8 @@ impl Ensemble {
             }
             self.fail_over_from(number);
         }
-        // A member that failed may have set the full time of the session. So nothing is refused.
-        let unusable = if session.is_some() { failed.or(refused) } else { refused.or(failed) };
+        // A member that failed may have set the full time of the session. So nothing is rejected.
+        let unusable = if session.is_some() { failed.or(rejected) } else { rejected.or(failed) };
         Err(shortened.or(expired).or(unusable).expect("a URL has a member"))
     }
 

@@ -29,7 +29,7 @@ const LONGEST_REPORT: u64 = 1 << 16;
 pub struct MemberHealth {
     /// Its host and port.
     pub address: String,
-    /// What it reports. A member without a quorum refuses to.
+    /// What it reports. A member without a quorum reports nothing.
     pub report: Result<MemberReport, BackendError>,
 }
 

@@ -27,7 +27,7 @@ pub enum Login {
     /// The nodes are the user's.
     Confirmed,
     /// The client may not use one of the nodes.
-    Refused {
+    Rejected {
         /// The node.
         node: String,
         /// ZooKeeper's answer.
@@ -46,7 +46,7 @@ impl ZooKeeper {
         match self.login_at(&connection).await {
             Ok(login) => Ok(login),
             Err((node, Failure::Other(source @ BackendError::Rejected(_)))) => {
-                Ok(Login::Refused { node, source })
+                Ok(Login::Rejected { node, source })
             }
             Err((_, failure)) => Err(failure.into()),
         }

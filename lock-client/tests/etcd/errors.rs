@@ -12,7 +12,7 @@ use super::service::{SOON, acquired, attempt, client, held, release, secs};
 use crate::{lock_service::with_causes, names::name};
 
 async fn error(url: &str) -> BackendError {
-    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is refused")
+    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is rejected")
 }
 
 /// Returns the reason of a rejection.
@@ -75,12 +75,12 @@ async fn client_with_a_certificate_may_lock() {
     let wakeups = locks.subscribe(&name("r"), &waiter, Order::Unordered).await.unwrap();
     assert!(release(&locks, &lock).await);
     tokio::time::timeout(SOON, wakeups.next()).await.expect("watches are encrypted too");
-    // The control. The server's refusal may come after the client's request, or end it.
-    let refused_for_its_certificate = async || {
-        let refused = with_causes(&error(&trusted).await);
-        Ok(refused.contains("CertificateRequired") || refused.contains("BadCertificate"))
+    // The control. The server's rejection may come after the client's request, or end it.
+    let rejected_for_its_certificate = async || {
+        let rejected = with_causes(&error(&trusted).await);
+        Ok(rejected.contains("CertificateRequired") || rejected.contains("BadCertificate"))
     };
-    until_async(SOON, refused_for_its_certificate).await.unwrap();
+    until_async(SOON, rejected_for_its_certificate).await.unwrap();
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn etcd_that_is_down_is_unavailable() {
     let text = with_causes(&error(&etcd.url()).await);
     let expected = "no answer from the lock service";
     assert!(text.starts_with(&format!("{expected}: {address}: ")), "{text}");
-    assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
+    assert!(text.contains("rejected") && !text.contains("TLS"), "{text}");
     assert!(etcd::Etcd::open("http://n1").is_err());
 }
 
@@ -144,15 +144,15 @@ async fn renewal_is_not_rejected_after_it_was_carried_out() {
     assert!(matches!(reissued, Err(BackendError::Rejected(_))), "{reissued:?}");
 }
 
-/// A learner refuses all that a lock needs.
+/// A learner rejects all that a lock needs.
 #[tokio::test]
 async fn learner_is_left_at_once() {
     let mut etcd = Etcd::start().await.unwrap();
     let learner = etcd.add_learner().await.unwrap();
     let alone =
         attempt(&client(&format!("etcd://{learner}")), &Holder::random(), Order::Fair).await;
-    let refused = with_causes(&alone.unwrap_err());
-    assert!(refused.contains("not supported for learner"), "{refused}");
+    let rejected = with_causes(&alone.unwrap_err());
+    assert!(rejected.contains("not supported for learner"), "{rejected}");
     let locks = client(&format!("etcd://{learner},{}", etcd.address(0)));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&locks, &lock).await);
@@ -161,12 +161,12 @@ async fn learner_is_left_at_once() {
 /// Fills an etcd with a quota, so that it stores nothing more.
 async fn fill(etcd: &Etcd) {
     let value = "x".repeat(50_000);
-    let refused = loop {
-        if let Err(refused) = etcd.etcdctl(&["put", "other", &value]).await {
-            break refused.to_string();
+    let rejected = loop {
+        if let Err(rejected) = etcd.etcdctl(&["put", "other", &value]).await {
+            break rejected.to_string();
         }
     };
-    assert!(refused.contains("database space exceeded"), "{refused}");
+    assert!(rejected.contains("database space exceeded"), "{rejected}");
 }
 
 /// etcd still deletes keys then.
@@ -191,8 +191,8 @@ async fn etcd_without_space_lets_locks_be_released() {
         }
         fill(&etcd).await;
         if !is_lost {
-            let refused = other().await;
-            assert!(refused.contains("database space exceeded"), "{refused}");
+            let rejected = other().await;
+            assert!(rejected.contains("database space exceeded"), "{rejected}");
         }
         assert!(release(&locks, &lock).await);
         assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
@@ -244,6 +244,6 @@ async fn etcd_without_space_renews_locks_that_have_a_lease_of_their_own() {
     fill(&etcd).await;
     assert_eq!(renew().await, Some(second.token));
     // The control: its first renewal has to store its new lease.
-    let refused = locks.renew(&new, &first.ownership, secs(60)).await;
-    assert!(matches!(refused, Err(BackendError::Unavailable(_))), "{refused:?}");
+    let rejected = locks.renew(&new, &first.ownership, secs(60)).await;
+    assert!(matches!(rejected, Err(BackendError::Unavailable(_))), "{rejected:?}");
 }

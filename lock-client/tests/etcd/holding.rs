@@ -139,7 +139,7 @@ async fn ttl_that_etcd_does_not_have_is_invalid() {
 async fn ttl_below_the_shortest_of_etcd_is_invalid() {
     let etcd = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
     let (locks, address) = (client(&etcd.url()), etcd.address(0));
-    let refused = async || {
+    let rejected = async || {
         for seconds in [1, 13, 14] {
             for order in [Order::Unordered, Order::Fair] {
                 for locks in [&locks, &client(&etcd.url())] {
@@ -151,13 +151,13 @@ async fn ttl_below_the_shortest_of_etcd_is_invalid() {
             }
         }
     };
-    refused().await;
+    rejected().await;
     let leases = etcd.etcdctl(&["lease", "list"]).await.unwrap();
     assert!(leases.contains("found 0 leases"), "{leases}");
     acquired(&locks, &name("r"), secs(15)).await;
-    refused().await;
+    rejected().await;
     acquired(&locks, &name("other"), secs(15)).await;
-    refused().await;
+    rejected().await;
 }
 
 /// The client has learned a shorter time, and asks for a shared lease that lasts longer than the ttl.

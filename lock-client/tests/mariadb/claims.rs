@@ -274,7 +274,7 @@ async fn right_to_make_temporary_tables_fakes_a_claim() {
 }
 
 #[test]
-fn url_of_something_else_is_refused() {
+fn url_of_something_else_is_rejected() {
     for url in ["postgres://localhost", "mariadb://localhost:port/"] {
         MariaDb::open(url).unwrap_err();
     }

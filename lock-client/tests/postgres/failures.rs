@@ -302,7 +302,7 @@ pub(super) async fn listens(server: &testbed::Postgres) -> anyhow::Result<bool> 
 }
 
 #[test]
-fn url_of_something_else_is_refused() {
+fn url_of_something_else_is_rejected() {
     for url in ["redis://localhost", "postgres://localhost:port/", "mysql://localhost"] {
         Postgres::open(url).unwrap_err();
     }

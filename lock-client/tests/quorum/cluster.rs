@@ -74,7 +74,7 @@ async fn client_whose_first_members_are_down_needs_one_try<S: Service>() {
 
 async fn lost_quorum_is_unavailable_until_it_is_back<S: Service>() {
     let mut service = S::start_cluster().await;
-    // The surviving member is asked first. It refuses once it has no leader.
+    // The surviving member is asked first. It rejects once it has no leader.
     let locks = S::open(&url_from(&service, 2));
     let lock = acquired(&S::client(&service.url()), &name("kept"), secs(60)).await;
     until_async(SOON, async || Ok(locks.status(&name("kept")).await.is_ok())).await.unwrap();

@@ -57,7 +57,7 @@ async fn waiter_that_queued_before_a_reissue_gets_a_higher_token<S: Service>() {
     assert!(release(&locks, &first).await);
     let next = held(attempt(&locks, &waiter, Order::Fair).await);
     assert!(next.token > reissued, "{} follows {reissued}", next.token);
-    // The control: the offset that was read at queueing gives a token that the storage refuses.
+    // The control: the offset that was read at queueing gives a token that the storage rejects.
     let wrong = next.ownership.grant.as_u64() + offset_at_queueing;
     assert!(wrong < reissued.as_u64(), "{wrong} would follow {reissued}");
 }

@@ -40,7 +40,7 @@ async fn tokens_grow_by_one_with_every_grant_in_one_round_trip() {
     }
     locks.wait_for_background().await;
     for (node, before) in cluster.nodes().iter().zip(before) {
-        let each = "a grant, a refusal, the release after the refusal, and a release";
+        let each = "a grant, a rejection, the release after the rejection, and a release";
         assert_eq!(scripts_run(node).await - before, 3 * 4, "{each}");
     }
 }

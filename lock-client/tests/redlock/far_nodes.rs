@@ -40,8 +40,8 @@ async fn token_is_sealed_on_nodes_that_are_far_away_if_they_are_given_time() {
     // The first requests are used up by connecting.
     let connected = async || Ok(impatient.status(&r).await.is_ok());
     until_async(Duration::from_secs(20), connected).await.unwrap();
-    let refused = impatient.try_acquire(&r, &holder, ttl(60_000), Order::Unordered).await;
-    assert!(matches!(refused, Err(BackendError::Unavailable(_))), "{refused:?}");
+    let rejected = impatient.try_acquire(&r, &holder, ttl(60_000), Order::Unordered).await;
+    assert!(matches!(rejected, Err(BackendError::Unavailable(_))), "{rejected:?}");
     until_free(nodes).await;
 
     set_counters(&cluster, &[15, 16]).await;
@@ -92,8 +92,8 @@ async fn wrong_ttl_costs_no_connection() {
     let acquire = async |ms| {
         redlock.try_acquire(&name("r"), &Holder::random(), ttl(ms), Order::Unordered).await
     };
-    let refused = acquire(600_001).await;
-    assert!(matches!(refused, Err(BackendError::Invalid(_))), "{refused:?}");
+    let rejected = acquire(600_001).await;
+    assert!(matches!(rejected, Err(BackendError::Invalid(_))), "{rejected:?}");
     acquire(600_000).await.unwrap();
     for proxy in &proxies {
         assert_eq!(proxy.requests("HGETALL"), 1, "one connection");

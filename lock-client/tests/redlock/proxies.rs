@@ -140,8 +140,8 @@ async fn trial_runs_the_scripts_of_a_node_and_both_kinds_of_joins() {
     let address = node.socket().display().to_string();
     operator.try_lock_on(&address, &name("r"), Ttl::new(PATIENCE).unwrap()).await.unwrap();
     let too_long = Ttl::new(Duration::from_secs(3_600)).unwrap();
-    let refused = operator.try_lock_on(&address, &name("r"), too_long).await.unwrap_err();
-    assert!(refused.contains("grants no ttl as long as"), "{refused}");
+    let rejected = operator.try_lock_on(&address, &name("r"), too_long).await.unwrap_err();
+    assert!(rejected.contains("grants no ttl as long as"), "{rejected}");
     let locks: Vec<String> = node.command(&["KEYS", "*:lock"]).await.unwrap();
     assert!(locks.is_empty(), "{locks:?}");
     // The grant, the reissue, a join with a grant of its own, and one that raises the counter.

@@ -43,7 +43,7 @@ pub(crate) async fn names_differ_byte_by_byte(backend: &impl Backend) -> anyhow:
 
 /// Anyone may write to the tables without this library. So the database itself takes the names that
 /// [`ResourceName`] takes, and no others. `acquire` acquires a lock in SQL.
-pub(crate) async fn names_of_no_lock_are_refused(
+pub(crate) async fn names_of_no_lock_are_rejected(
     mut acquire: impl AsyncFnMut(&str) -> Result<(), sqlx::Error>,
 ) -> anyhow::Result<()> {
     let texts = ["", "/", "/a", "a/", "a//b", ".", "..", "./a", "a/.", "a/./b", "a/../b", "../a"];

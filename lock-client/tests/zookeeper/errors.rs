@@ -14,7 +14,7 @@ use super::service::{SOON, acquired, attempt, client, release, secs};
 use crate::{lock_service::with_causes, names::name};
 
 async fn error(url: &str) -> BackendError {
-    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is refused")
+    attempt(&client(url), &Holder::random(), Order::Unordered).await.expect_err("it is rejected")
 }
 
 /// Returns the reason of a rejection.
@@ -59,7 +59,7 @@ async fn nodes_of_a_user_are_no_other_users() {
 
 /// The connection before the check has set the full time of the session.
 #[tokio::test]
-async fn renewal_whose_check_is_refused_is_not_rejected() {
+async fn renewal_whose_check_is_rejected_is_not_rejected() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
@@ -74,7 +74,7 @@ async fn renewal_whose_check_is_refused_is_not_rejected() {
 
 /// The second attempt goes on with the session of the first one, which sets its full time.
 #[tokio::test]
-async fn repeated_attempt_whose_node_is_refused_is_not_rejected() {
+async fn repeated_attempt_whose_node_is_rejected_is_not_rejected() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = client(&zookeeper.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
@@ -122,7 +122,7 @@ async fn zookeeper_that_is_down_is_unavailable() {
     zookeeper.process(0).kill().unwrap();
     let text = with_causes(&error(&zookeeper.url()).await);
     let expected = format!("no answer from the lock service: {}: ", zookeeper.address(0));
-    assert!(text.starts_with(&expected) && text.contains("refused"), "{text}");
+    assert!(text.starts_with(&expected) && text.contains("rejected"), "{text}");
     assert!(zookeeper::ZooKeeper::open("http://n1").is_err());
 }
 
@@ -150,12 +150,12 @@ async fn client_with_a_certificate_may_lock() {
     let locks = client(&format!("{trusted}&tls-cert={certificate}&tls-key={key}"));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&locks, &lock).await);
-    // The control. The server's refusal comes after the client's first message, or ends it.
-    let refused_for_its_certificate = async || {
-        let refused = with_causes(&error(&trusted).await);
-        Ok(refused.contains("CertificateRequired") || refused.contains("BadCertificate"))
+    // The control. The server's rejection comes after the client's first message, or ends it.
+    let rejected_for_its_certificate = async || {
+        let rejected = with_causes(&error(&trusted).await);
+        Ok(rejected.contains("CertificateRequired") || rejected.contains("BadCertificate"))
     };
-    until_async(SOON, refused_for_its_certificate).await.unwrap();
+    until_async(SOON, rejected_for_its_certificate).await.unwrap();
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ async fn restored_zookeeper_continues_above_the_fence() {
     }
 }
 
-/// The storage refuses a token that is issued twice, because the holders differ.
+/// The storage rejects a token that is issued twice, because the holders differ.
 #[tokio::test]
 async fn lock_of_another_at_the_same_change_is_not_released() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();

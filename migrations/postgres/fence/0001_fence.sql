@@ -201,7 +201,7 @@ select
         select from pg_catalog.pg_trigger r
         where r.tgrelid = part.relation::pg_catalog.oid
             and r.tgname = 'fence_truncate' and r.tgenabled = 'A'
-    ) as refuses_truncate
+    ) as rejects_truncate
 from pg_catalog.pg_trigger t
 cross join lateral (
     select t.tgrelid::pg_catalog.regclass

@@ -14,7 +14,7 @@ $$;
 
 -- One row for each table that ought to be protected, and for each of its partitions.
 --
--- checks_rows and refuses_truncate are false if the trigger was dropped, disabled or replaced, if the
+-- checks_rows and rejects_truncate are false if the trigger was dropped, disabled or replaced, if the
 -- partition was added after the last call of fence.protect, and as long as the mode is report.
 -- removable_by lists who could change that, besides superusers and the role that owns the schema
 -- fence: the owners of the table, of its schema and of the trigger's function, and who has the right
@@ -39,7 +39,7 @@ select
             and r.tgtype operator(pg_catalog.=) 34::pg_catalog.int2
             and r.tgqual is null
             and r.tgfoid = 'fence.refuse_truncate()'::pg_catalog.regprocedure::pg_catalog.oid
-    ) as refuses_truncate,
+    ) as rejects_truncate,
     p.mode,
     p.version,
     array(

@@ -12,7 +12,7 @@
 -- ARGV[3]  SET, HSET or DEL; none for a claim alone
 -- ARGV[4…] the arguments after the key; none for DEL, because a second key would have no fence
 --
--- Returns the command's answer; OK for a claim alone. A refusal changes nothing. It is an error
+-- Returns the command's answer; OK for a claim alone. A rejection changes nothing. It is an error
 -- that begins with one of these:
 --
 --     ZF001 {"token":…,"highest_token":…}   stale
@@ -47,15 +47,15 @@ end
 local seen = redis.call('HMGET', fence, 'token', 'holder')
 local highest_token, owner = seen[1], seen[2]
 if highest_token then
-    local refusal
+    local rejection
     if tonumber(token) < tonumber(highest_token) then
-        refusal = 'ZF001'
+        rejection = 'ZF001'
     elseif tonumber(token) == tonumber(highest_token) and holder ~= owner then
-        refusal = 'ZF002'
+        rejection = 'ZF002'
     end
-    if refusal then
+    if rejection then
         return redis.error_reply(
-            refusal .. ' {"token":' .. token .. ',"highest_token":' .. highest_token .. '}')
+            rejection .. ' {"token":' .. token .. ',"highest_token":' .. highest_token .. '}')
     end
 end
 

@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 4096;
 /// How long the last lines may take at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A file with a JSON object per line, to which the server adds refusals and the actions of operators.
+/// A file with a JSON object per line, to which the server adds rejections and the actions of operators.
 ///
 /// A thread of its own writes it, so that a slow or full disk holds up no request. Lines that can't be
 /// written are lost, and counted.

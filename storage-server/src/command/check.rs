@@ -24,7 +24,7 @@ pub(super) async fn check(
     // A folder in object storage needs no creation.
     let missing_file = match DatabaseKind::from_url(database_url)? {
         DatabaseKind::ObjectStorage => missing_file,
-        DatabaseKind::Sqlite | DatabaseKind::Postgres => MissingFile::Refuse,
+        DatabaseKind::Sqlite | DatabaseKind::Postgres => MissingFile::Reject,
     };
     match open_store(database_url, missing_file, Migrations::Check, replication).await {
         Ok(store) => {

@@ -59,7 +59,7 @@ fn masked_with_one_host(text: &str) -> String {
     let is_public = |key: &str, value: &str| {
         PUBLIC_PARAMETERS.contains(&key)
             || SQLITE_PARAMETERS.contains(&key)
-            // An endpoint with a user is refused, but not by then.
+            // An endpoint with a user is rejected, but not by then.
             || (key == ENDPOINT && !value.contains('@'))
     };
     let in_query = url.query_pairs().any(|(key, value)| !is_public(&key, &value));

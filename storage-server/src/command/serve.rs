@@ -105,7 +105,7 @@ impl Serve {
             mut config,
             ..
         } = self;
-        let missing_file = if no_create { MissingFile::Refuse } else { MissingFile::Create };
+        let missing_file = if no_create { MissingFile::Reject } else { MissingFile::Create };
         let migrations = if no_migrate { Migrations::Check } else { Migrations::Apply };
         allow_open_files();
         let (terminate, interrupt) =
@@ -137,11 +137,11 @@ impl Serve {
         if is_loopback(address) {
             config.hosts = Hosts::Loopback;
         }
-        refuse_unprotected(address, missing, insecure)?;
+        reject_unprotected(address, missing, insecure)?;
         if let Some(address) = metrics_listen {
             let listener = bind(&address).await?;
             let address = listener.local_addr()?;
-            refuse_unprotected(address, metrics_missing, insecure)?;
+            reject_unprotected(address, metrics_missing, insecure)?;
             // On this machine, nobody else reads them on their way.
             config.metrics_tls = config.tls.clone().filter(|_| !is_loopback(address));
             let scheme = scheme(config.metrics_tls.as_ref());
@@ -186,9 +186,9 @@ fn scheme(tls: Option<&Tls>) -> &'static str {
     if tls.is_some() { "https" } else { "http" }
 }
 
-/// Refuses an address that other machines reach without protection, unless the operator has said that
+/// Rejects an address that other machines reach without protection, unless the operator has said that
 /// something else protects it.
-fn refuse_unprotected(
+fn reject_unprotected(
     address: SocketAddr,
     missing: Option<&str>,
     insecure: bool,
@@ -207,7 +207,7 @@ fn refuse_unprotected(
 async fn check_address(address: &str, missing: Option<&str>, insecure: bool) -> anyhow::Result<()> {
     let found = lookup_host(address).await.with_context(|| cannot_listen(address))?;
     for found in found {
-        refuse_unprotected(found, missing, insecure)?;
+        reject_unprotected(found, missing, insecure)?;
     }
     Ok(())
 }

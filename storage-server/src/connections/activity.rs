@@ -135,7 +135,7 @@ impl Activity {
         } else if let Some(waited) = unread_for.filter(|waited| *waited >= unread_timeout) {
             state.is_closed = true;
             if is_undecided && waited < unread_timeout + DECISION_TIMEOUT {
-                // The unread answer may be read by then. The connection would stay open, and refuse all
+                // The unread answer may be read by then. The connection would stay open, and reject all
                 // requests.
                 state.closing.cancel();
                 return None;

@@ -59,7 +59,7 @@ pub(super) fn http() -> auto::Builder<TokioExecutor> {
 pub(crate) struct UnfinishedBody;
 
 /// In the extensions of an answer: too many bytes are in flight. An HTTP/1 connection ends with it: requests
-/// that its client has already sent would probably be refused as well.
+/// that its client has already sent would probably be rejected as well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
@@ -185,11 +185,11 @@ mod tests {
 
     /// Otherwise its client would have to take the outcome for unknown.
     #[tokio::test]
-    async fn request_that_does_not_begin_is_refused_on_http2() {
+    async fn request_that_does_not_begin_is_rejected_on_http2() {
         let (client, server) = duplex(1 << 16);
         let serving = async {
-            let refuse = |_: Request<Incoming>| async { Err::<Response<Body>, _>(Closed::new()) };
-            http().serve_connection(TokioIo::new(server), service_fn(refuse)).await
+            let reject = |_: Request<Incoming>| async { Err::<Response<Body>, _>(Closed::new()) };
+            http().serve_connection(TokioIo::new(server), service_fn(reject)).await
         };
         let asking = async {
             let (client, connection) = h2::client::handshake(client).await.unwrap();

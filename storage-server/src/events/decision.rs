@@ -44,23 +44,23 @@ impl<'a> Decision<'a> {
             Outcome::VersionMismatch { version } => {
                 ("rejected", Some("version-mismatch"), Some(*version))
             }
-            Outcome::Refused(refusal) => ("rejected", Some(refusal.reason.slug()), None),
+            Outcome::Rejected(rejection) => ("rejected", Some(rejection.reason.slug()), None),
             Outcome::TokenTooHigh { .. } => ("rejected", Some("token-too-high"), None),
             Outcome::SequenceReused { .. } => ("rejected", Some("sequence-reused"), None),
             Outcome::SequenceTooOld { .. } => ("rejected", Some("sequence-too-old"), None),
         };
         let fence = match outcome {
-            Outcome::Refused(refusal) => Some(refusal.highest_token),
+            Outcome::Rejected(rejection) => Some(rejection.highest_token),
             Outcome::TokenTooHigh { .. } => None,
             // All others have claimed, unless the fence was higher and the server does not enforce.
-            _ => overruled.map(|refusal| refusal.highest_token).or(token),
+            _ => overruled.map(|rejection| rejection.highest_token).or(token),
         };
         Self {
             resource: operation.resource.as_str(),
             action: operation.action.name(),
             decision,
             reason,
-            overruled: overruled.map(|refusal| refusal.reason.slug()),
+            overruled: overruled.map(|rejection| rejection.reason.slug()),
             token,
             holder: offered.map_or_else(String::new, |offered| offered.holder.redacted()),
             fence,
@@ -73,8 +73,8 @@ impl<'a> Decision<'a> {
         transaction: &'a Transaction,
         decided: &DecidedTransaction,
     ) -> impl Iterator<Item = Self> {
-        let is_refused = decided.writes.iter().any(|write| write.outcome.is_rejection());
-        let reason = if is_refused { "transaction-refused" } else { "condition-not-met" };
+        let has_rejected_write = decided.writes.iter().any(|write| write.outcome.is_rejection());
+        let reason = if has_rejected_write { "transaction-rejected" } else { "condition-not-met" };
         let is_rejected = decided.is_rejection();
         transaction.writes.iter().zip(&decided.writes).map(move |(write, decided)| {
             let decision = Self::from_operation(write, decided);

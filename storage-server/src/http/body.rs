@@ -51,17 +51,17 @@ pub(super) async fn read_with_room(
     if body.size_hint().lower() > u64::from(limit) {
         return Err(Problem::value_too_large(limit));
     }
-    read_value(&mut body, service).await.map_err(|refused| match refused {
-        Refusal::TooLarge => Problem::value_too_large(limit),
-        Refusal::NoRoom => {
+    read_value(&mut body, service).await.map_err(|rejected| match rejected {
+        Rejection::TooLarge => Problem::value_too_large(limit),
+        Rejection::NoRoom => {
             service.cut_offs.count(CutOff::NoRoom);
             Problem::no_room(UnavailableOutcome::None)
         }
-        Refusal::Slow => {
+        Rejection::Slow => {
             service.cut_offs.count(CutOff::SlowBody);
             Problem::slow_body()
         }
-        Refusal::Broken(error) => {
+        Rejection::Broken(error) => {
             Problem::malformed_request(format!("the body can't be read: {error}"))
         }
     })
@@ -76,7 +76,7 @@ pub(super) async fn discard(mut body: Body, room: &Room) -> bool {
         while dropped < MAX_DROPPED_BYTES {
             match pace.next_frame(&mut body).await {
                 Ok(Some(frame)) => dropped += frame.data_ref().map_or(0, Bytes::len),
-                Ok(None) | Err(Refusal::Broken(_)) => return true,
+                Ok(None) | Err(Rejection::Broken(_)) => return true,
                 Err(_) => return false,
             }
         }
@@ -85,7 +85,7 @@ pub(super) async fn discard(mut body: Body, room: &Room) -> bool {
     timeout(DROP_TIMEOUT, discard).await.unwrap_or(false)
 }
 
-enum Refusal {
+enum Rejection {
     TooLarge,
     NoRoom,
     Slow,
@@ -95,7 +95,7 @@ enum Refusal {
 async fn read_value(
     body: &mut Body,
     service: &Service,
-) -> Result<(Vec<u8>, OwnedSemaphorePermit), Refusal> {
+) -> Result<(Vec<u8>, OwnedSemaphorePermit), Rejection> {
     // 1. A large body takes room for all of it before any of it is buffered: so bodies that are
     //    half read never wait for each other. One that declares no length may be as large as any.
     //    A small one takes room for the bytes that have come: so a client that declares much and
@@ -109,7 +109,7 @@ async fn read_value(
     } else {
         (&room.large_bodies, room.large_bodies.take(expected).await)
     };
-    let mut taken = first.ok_or(Refusal::NoRoom)?;
+    let mut taken = first.ok_or(Rejection::NoRoom)?;
     // 2. Read it. Its frames would keep the buffers that they were read into. Memory is not reserved for
     //    more than was taken, except for a little.
     let mut value = Vec::with_capacity(expected.min(taken.num_permits().max(FIRST_BYTES)));
@@ -118,10 +118,10 @@ async fn read_value(
         let Ok(data) = frame.into_data() else { continue };
         let bytes = value.len() + data.len();
         if bytes > limit {
-            return Err(Refusal::TooLarge);
+            return Err(Rejection::TooLarge);
         }
         if bytes > taken.num_permits() {
-            let more = share.try_take(bytes - taken.num_permits()).ok_or(Refusal::NoRoom)?;
+            let more = share.try_take(bytes - taken.num_permits()).ok_or(Rejection::NoRoom)?;
             taken.merge(more);
         }
         value.extend_from_slice(&data);
@@ -146,7 +146,7 @@ impl<F: Fn() -> bool> Pace<F> {
     }
 
     /// Waits for the next frame; `None` at the end of the body.
-    async fn next_frame(&mut self, body: &mut Body) -> Result<Option<Frame<Bytes>>, Refusal> {
+    async fn next_frame(&mut self, body: &mut Body) -> Result<Option<Frame<Bytes>>, Rejection> {
         let waiting_since = Instant::now();
         loop {
             let (stall_timeout, head_start) = if (self.is_short)() {
@@ -161,7 +161,7 @@ impl<F: Fn() -> bool> Pace<F> {
             tokio::select! {
                 biased;
                 frame = body.frame() => {
-                    let frame = frame.transpose().map_err(Refusal::Broken)?;
+                    let frame = frame.transpose().map_err(Rejection::Broken)?;
                     let data = frame.as_ref().and_then(Frame::data_ref);
                     let bytes = data.map_or(0, |data| u32::try_from(data.len()).unwrap_or(u32::MAX));
                     self.received = self.received.saturating_add(bytes);
@@ -169,7 +169,7 @@ impl<F: Fn() -> bool> Pace<F> {
                 }
                 () = sleep_until(deadline.min(now + LOOK_INTERVAL)) => {
                     if Instant::now() >= deadline {
-                        return Err(Refusal::Slow);
+                        return Err(Rejection::Slow);
                     }
                 }
             }

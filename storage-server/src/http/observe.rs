@@ -134,8 +134,8 @@ impl Observed {
         }
     }
 
-    /// Records a request that was refused, that only operators may send, or whose client left before its
-    /// decision. A 404 refuses nothing. After a 5xx, the request may have taken effect.
+    /// Records a request that was rejected, that only operators may send, or whose client left before its
+    /// decision. A 404 rejects nothing. After a 5xx, the request may have taken effect.
     fn audit(&self) {
         let identity = self.progress.identity_name();
         let decision = self.progress.0.decision.get();
@@ -143,7 +143,7 @@ impl Observed {
             Some(Decision { status, .. })
                 if status.is_client_error() && *status != StatusCode::NOT_FOUND =>
             {
-                Event::Refusal
+                Event::Rejection
             }
             Some(Decision { is_operator_action: true, .. }) if identity.is_some() => {
                 Event::Operation

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use fence::{
-    InvalidHolder, InvalidName, InvalidToken, Refusal, RefusalReason, ResourceName, Token,
+    InvalidHolder, InvalidName, InvalidToken, Rejection, RejectionReason, ResourceName, Token,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -19,7 +19,7 @@ use self::kind::{
     MALFORMED_HOLDER, MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN,
     METHOD_NOT_ALLOWED, NO_TRANSACTIONS, NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD,
     SLOW_BODY, STALE_TOKEN, STATE_LOCK_LOST, STATE_LOCKED, TOKEN_REQUIRED, TOKEN_TOO_HIGH,
-    TOO_MANY_REQUESTS, TRANSACTION_REFUSED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
+    TOO_MANY_REQUESTS, TRANSACTION_REJECTED, UNAUTHENTICATED, UNAVAILABLE, VALUE_TOO_LARGE,
     VERSION_MISMATCH, VERSION_NOT_REACHED, WRONG_HOST,
 };
 use crate::{
@@ -148,16 +148,16 @@ impl Problem {
         )
     }
 
-    pub(super) fn refused(resource: &ResourceName, refusal: Refusal) -> Self {
-        let Refusal { reason, token, highest_token } = refusal;
+    pub(super) fn rejected(resource: &ResourceName, rejection: Rejection) -> Self {
+        let Rejection { reason, token, highest_token } = rejection;
         let (kind, detail) = match reason {
-            RefusalReason::Stale if token == highest_token => {
+            RejectionReason::Stale if token == highest_token => {
                 (&STALE_TOKEN, format!("token {token} is not above the floor at {highest_token}"))
             }
-            RefusalReason::Stale => {
+            RejectionReason::Stale => {
                 (&STALE_TOKEN, format!("token {token} is below the fence at {highest_token}"))
             }
-            RefusalReason::HolderConflict => {
+            RejectionReason::HolderConflict => {
                 (&HOLDER_CONFLICT, format!("token {token} was accepted from another holder"))
             }
         };
@@ -229,9 +229,9 @@ impl Problem {
         .with("outcome", outcome_text(outcome))
     }
 
-    pub(super) fn transaction_refused(resource: &ResourceName, refusal: Refusal) -> Self {
-        let detail = format!("the token for {:?} was refused", resource.as_str());
-        Self::new(&TRANSACTION_REFUSED, format!("{detail}: {}", refusal.reason.slug()))
+    pub(super) fn transaction_rejected(resource: &ResourceName, rejection: Rejection) -> Self {
+        let detail = format!("the token for {:?} was rejected", resource.as_str());
+        Self::new(&TRANSACTION_REJECTED, format!("{detail}: {}", rejection.reason.slug()))
     }
 
     pub(super) fn condition_not_met(resource: &ResourceName) -> Self {

@@ -8,7 +8,7 @@ use std::{
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
-use fence::{Refusal, ResourceName, Token};
+use fence::{Rejection, ResourceName, Token};
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit},
     time::timeout,
@@ -58,7 +58,7 @@ pub(super) struct Service {
     pub(super) cut_offs: Arc<CutOffs>,
     /// Where requests are counted.
     pub(super) metrics: Arc<Metrics>,
-    /// Where refusals and the actions of operators are recorded.
+    /// Where rejections and the actions of operators are recorded.
     pub(super) audit: Audit,
     /// Whose turn it is to load rows on which something is decided.
     pub(super) durable_loads: Mutex<()>,
@@ -113,7 +113,7 @@ impl Service {
     pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
         let resource = operation.resource.clone();
         match self.submit(operation).await? {
-            Outcome::Refused(refusal) => Err(Problem::refused(&resource, refusal)),
+            Outcome::Rejected(rejection) => Err(Problem::rejected(&resource, rejection)),
             Outcome::TokenTooHigh { token, ceiling } => {
                 Err(Problem::token_too_high(&resource, token, ceiling))
             }
@@ -167,7 +167,7 @@ impl Service {
         resource: &ResourceName,
         action: &str,
         token: Option<Token>,
-        overruled: Option<Refusal>,
+        overruled: Option<Rejection>,
     ) {
         if self.config.enforcement != Enforcement::Report {
             return;
@@ -175,14 +175,14 @@ impl Service {
         if token.is_none() {
             tracing::warn!(%resource, action, "accepted a request that has no token");
         }
-        if let Some(refusal) = overruled {
+        if let Some(rejection) = overruled {
             tracing::warn!(
                 %resource,
                 action,
-                token = %refusal.token,
-                highest_token = %refusal.highest_token,
-                reason = refusal.reason.slug(),
-                "accepted what would be refused"
+                token = %rejection.token,
+                highest_token = %rejection.highest_token,
+                reason = rejection.reason.slug(),
+                "accepted what would be rejected"
             );
         }
     }

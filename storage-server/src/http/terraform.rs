@@ -196,7 +196,7 @@ async fn change(
     // The lock may have passed to another client by now. Then the token is stale.
     let offered = held.map(|held: &lock::Held| held.fence.clone());
     match service.submit(locks.on_state(offered, action)).await? {
-        Outcome::Refused(_) => Err(lost()),
+        Outcome::Rejected(_) => Err(lost()),
         outcome => {
             if let Some(held) = held {
                 locks.renew(&lock, held, ttl).await;

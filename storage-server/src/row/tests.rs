@@ -169,7 +169,7 @@ proptest! {
                     prop_assert_eq!(version, before.version + 1);
                     prop_assert_eq!(row.version, version);
                 }
-                Outcome::Refused(_)
+                Outcome::Rejected(_)
                 | Outcome::TokenTooHigh { .. }
                 | Outcome::SequenceReused { .. }
                 | Outcome::SequenceTooOld { .. } => {
@@ -195,12 +195,12 @@ proptest! {
             let is_stale = operation.offered.as_ref().is_some_and(|it| Some(it.token) <= floor);
             let decided = row.apply(operation, Enforcement::Enforce);
             if is_stale {
-                let refusal = match decided.outcome {
-                    Outcome::Refused(refusal) => refusal,
+                let rejection = match decided.outcome {
+                    Outcome::Rejected(rejection) => rejection,
                     other => panic!("{other:?} below the floor"),
                 };
-                prop_assert_eq!(refusal.reason, RefusalReason::Stale);
-                prop_assert_eq!(Some(refusal.highest_token), row.highest_token());
+                prop_assert_eq!(rejection.reason, RejectionReason::Stale);
+                prop_assert_eq!(Some(rejection.highest_token), row.highest_token());
             } else {
                 prop_assert_eq!(decided, without_floor.apply(operation, Enforcement::Enforce));
             }
@@ -216,15 +216,15 @@ proptest! {
     ) {
         let mut row = Row::default();
         for operation in &operations {
-            let refusal = row.clone().claim(operation.offered.as_ref()).err();
+            let rejection = row.clone().claim(operation.offered.as_ref()).err();
             let decided = row.apply(operation, enforcement);
             if enforcement == Enforcement::Enforce {
                 prop_assert_eq!(decided.overruled, None);
-                let refused = matches!(decided.outcome, Outcome::Refused(_));
-                prop_assert_eq!(refused, refusal.is_some());
+                let rejected = matches!(decided.outcome, Outcome::Rejected(_));
+                prop_assert_eq!(rejected, rejection.is_some());
             } else {
-                prop_assert_eq!(decided.overruled, refusal);
-                prop_assert!(!matches!(decided.outcome, Outcome::Refused(_)));
+                prop_assert_eq!(decided.overruled, rejection);
+                prop_assert!(!matches!(decided.outcome, Outcome::Rejected(_)));
             }
         }
     }

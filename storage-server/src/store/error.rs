@@ -25,7 +25,7 @@ pub enum OpenError {
         /// Its name.
         parameter: String,
     },
-    /// The database can't be opened, or the connection was refused.
+    /// The database can't be opened, or the connection was rejected.
     #[error("can't open {database}")]
     Connect {
         /// The database's address.

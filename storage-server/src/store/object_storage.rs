@@ -63,19 +63,19 @@ impl ObjectStorage {
     /// Checks that the bucket can be written on conditions, and writes nothing that stays.
     pub(super) async fn open(url: &str, missing_file: MissingFile) -> Result<Self, OpenError> {
         let Bucket { address, client, folder } = Bucket::from_url(url)?;
-        let refuse = |reason: String| OpenError::Unsafe { database: address.clone(), reason };
+        let reject = |reason: String| OpenError::Unsafe { database: address.clone(), reason };
         let failed = |source| OpenError::Connect { database: address.clone(), source };
         let unmet = within(ANSWER_TIMEOUT, find_unmet_condition(&*client, &folder)).await;
         if let Some(unmet) = unmet.map_err(failed)? {
-            return Err(refuse(unmet));
+            return Err(reject(unmet));
         }
         let first = async { client.list(Some(&folder)).next().await.transpose() };
         let first = within(ANSWER_TIMEOUT, first).await.map_err(failed)?;
         // Scratch is the last in the order of a list.
         let is_resource = |path: &Path| !path.prefix_matches(&scratch(&folder));
         let is_empty = !first.is_some_and(|object| is_resource(&object.location));
-        if is_empty && missing_file == MissingFile::Refuse {
-            return Err(refuse("its folder is empty, so it knows no fence".to_owned()));
+        if is_empty && missing_file == MissingFile::Reject {
+            return Err(reject("its folder is empty, so it knows no fence".to_owned()));
         }
         if is_empty {
             tracing::warn!(database = address, "the folder is empty: it has no fences");

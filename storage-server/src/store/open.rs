@@ -15,7 +15,7 @@ pub enum MissingFile {
     /// Create an empty one, which knows no fence, and warn.
     Create,
     /// Fail.
-    Refuse,
+    Reject,
 }
 
 /// Opens the store at a database URL, and applies its migrations or checks them.

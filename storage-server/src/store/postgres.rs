@@ -96,12 +96,12 @@ impl PostgresStore {
         let address = hosts.database();
         let mut connection = open_session(hosts.options(primary), migrations).await?;
         let connect_error = |source| OpenError::Connect { database: address.clone(), source };
-        let refuse = |reason| OpenError::Unsafe { database: address.clone(), reason };
+        let reject = |reason| OpenError::Unsafe { database: address.clone(), reason };
         let instance = Instance::ask(&mut connection).await.map_err(connect_error)?;
-        newest.admit(&instance).map_err(refuse)?;
+        newest.admit(&instance).map_err(reject)?;
         if require_sync_standby.is_some() {
             let hidden = hidden_standbys(&mut connection).await.map_err(connect_error)?;
-            hidden.map_or(Ok(()), |reason| Err(refuse(reason)))?;
+            hidden.map_or(Ok(()), |reason| Err(reject(reason)))?;
         }
         connection.close().await.map_err(connect_error)?;
 
@@ -154,7 +154,7 @@ impl PostgresStore {
         connections: &KeptPool<Postgres>,
     ) -> Result<(Taken<Postgres>, Current), sqlx::Error> {
         let primary = self.following.current();
-        self.following.refusal()?;
+        self.following.rejection()?;
         let mut connection = connections.take().await?;
         if primary.is_replaced() {
             connection.close_on_drop();
@@ -175,7 +175,7 @@ impl PostgresStore {
         Ok(self.keep_or_close(connections, connection, &primary, answered)?)
     }
 
-    /// Refuses to go on while required standbys are missing. A look costs a round trip, so it is left out
+    /// Returns an error while required standbys are missing. A look costs a round trip, so it is left out
     /// if the last one was just now.
     async fn expect_standbys(&self, connections: &KeptPool<Postgres>) -> Result<(), sqlx::Error> {
         let Some(required) = self.required_standbys.as_ref().filter(|it| !it.were_seen()) else {
@@ -230,7 +230,7 @@ impl PostgresStore {
     }
 }
 
-/// Waits for an answer until a deadline, or until the primary is replaced or refused.
+/// Waits for an answer until a deadline, or until the primary is replaced or rejected.
 async fn answer_until<T>(
     deadline: Instant,
     primary: &mut Current,
@@ -247,7 +247,7 @@ async fn answer_until<T>(
 /// Why a statement has no answer. It may be running.
 enum NoAnswer {
     TimedOut,
-    /// The primary that it was sent to is replaced or refused now.
+    /// The primary that it was sent to is replaced or rejected now.
     OldPrimary,
 }
 

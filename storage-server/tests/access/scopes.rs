@@ -51,9 +51,9 @@ async fn identity_may_do_only_what_its_scope_allows() {
         }
     }
     let (_, writer) = &bearers[1];
-    let refused = ask(&server, writer, "PUT", "/v1/resources/invoices/1", Some("9")).await;
-    assert_eq!(refused.problem(), "403 forbidden");
-    let json = refused.json();
+    let rejected = ask(&server, writer, "PUT", "/v1/resources/invoices/1", Some("9")).await;
+    assert_eq!(rejected.problem(), "403 forbidden");
+    let json = rejected.json();
     assert_eq!((&json["identity"], &json["permission"]), (&json!("write"), &json!("write")));
     assert_eq!(json["detail"], "write may not write \"invoices/1\"");
     // The scope is checked before the rest of the request.

@@ -20,7 +20,7 @@ use crate::{
     wire,
 };
 
-async fn refuse(server: &StorageServer, id: &str) {
+async fn reject(server: &StorageServer, id: &str) {
     let headers = [("X-Request-Id", id)];
     let answer = wire::request(server.url(), "PUT", "/v1/fences/r", &headers, "").await;
     assert_eq!(answer.status, 428);
@@ -35,7 +35,7 @@ async fn line_after_a_torn_one_is_on_a_line_of_its_own() {
     let server = serve(&database, &audit_log, &[]).await;
     for id in ["one", "two"] {
         let before = fs::read_to_string(&audit_log).unwrap().lines().count();
-        refuse(&server, id).await;
+        reject(&server, id).await;
         let find = || {
             let text = fs::read_to_string(&audit_log)?;
             Ok(text.lines().count() > before && text.ends_with('\n'))
@@ -99,11 +99,11 @@ async fn file_that_is_moved_away_is_followed_by_a_new_one() {
     let database = Database::sqlite();
     let audit_log = database.file("audit.jsonl");
     let server = serve(&database, &audit_log, &[]).await;
-    refuse(&server, "old").await;
+    reject(&server, "old").await;
     line(&audit_log, "old").await;
     let moved: PathBuf = database.file("audit.jsonl.1");
     fs::rename(&audit_log, &moved).unwrap();
-    refuse(&server, "new").await;
+    reject(&server, "new").await;
     line(&audit_log, "new").await;
     assert_eq!((lines(&moved).len(), lines(&audit_log).len()), (1, 1));
     for path in [&moved, &audit_log] {
@@ -111,7 +111,7 @@ async fn file_that_is_moved_away_is_followed_by_a_new_one() {
     }
     // `copytruncate` keeps the file.
     fs::File::options().write(true).open(&audit_log).unwrap().set_len(0).unwrap();
-    refuse(&server, "truncated").await;
+    reject(&server, "truncated").await;
     line(&audit_log, "truncated").await;
     assert_eq!(lines(&audit_log).len(), 1);
 }
@@ -125,11 +125,11 @@ async fn file_that_becomes_usable_again_is_opened_again() {
     fs::remove_file(&audit_log).unwrap();
     // No permission keeps root out of a file, but root can't write to a folder.
     fs::create_dir(&audit_log).unwrap();
-    refuse(&server, "lost").await;
+    reject(&server, "lost").await;
     until_async(PATIENCE, async || Ok(lost_lines(&server).await == 1)).await.unwrap();
     is_logged(&server, "can't be written: Is a directory").await;
     fs::remove_dir(&audit_log).unwrap();
-    refuse(&server, "again").await;
+    reject(&server, "again").await;
     line(&audit_log, "again").await;
     is_logged(&server, "is written again").await;
 }

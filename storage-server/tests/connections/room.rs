@@ -11,7 +11,7 @@ use testbed::{StorageServer, process::Process};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Barrier};
 
 use super::{LIVEZ, PATIENCE, half_write, read_answer, read_to_end};
-use crate::bodies::{VALUE_BYTES, is_refused, repeat_until_steady, send_in_parts, write};
+use crate::bodies::{VALUE_BYTES, is_rejected, repeat_until_steady, send_in_parts, write};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
 
@@ -138,7 +138,7 @@ async fn half_sent_bodies_make_room_for_other_connections() {
     assert_eq!(wire::request(server.url(), "GET", "/livez", &[], "").await.status, 200);
     // Earlier than if nobody had waited.
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    tokio::join!(is_refused(first, "408 slow-body"), is_refused(second, "408 slow-body"));
+    tokio::join!(is_rejected(first, "408 slow-body"), is_rejected(second, "408 slow-body"));
 }
 
 /// The server reads such bodies only so that the clients see the answer.

@@ -104,7 +104,7 @@ async fn each_write_of_a_transaction_is_reported_and_none_as_accepted_if_it_was_
             409,
             [
                 json!([33, "rejected", "stale-token", 34, null]),
-                json!([7, "rejected", "transaction-refused", null, null]),
+                json!([7, "rejected", "transaction-rejected", null, null]),
             ],
         ),
         (

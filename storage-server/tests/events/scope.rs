@@ -41,8 +41,8 @@ async fn only_decisions_in_the_scope_are_reported() {
     assert_eq!(of_orders.resources(2).await, ["orders/1", "o2/3"]);
 
     for (bearer, problem) in [("", "401 unauthenticated"), (&claimer, "403 forbidden")] {
-        let refused = ask(&server, bearer, "GET", "/v1/events", None).await;
-        assert_eq!(refused.problem(), problem);
+        let rejected = ask(&server, bearer, "GET", "/v1/events", None).await;
+        assert_eq!(rejected.problem(), problem);
     }
 }
 
@@ -61,8 +61,8 @@ async fn stream_ends_when_who_may_do_what_has_changed() {
     let end = of_reader.next().await.unwrap();
     assert_eq!((&*end.name, end.data), ("end", json!({"reason": "access-changed"})));
     assert_eq!(of_reader.next().await, None);
-    let refused = ask(&server, &reader, "GET", "/v1/events", None).await;
-    assert_eq!(refused.problem(), "401 unauthenticated");
+    let rejected = ask(&server, &reader, "GET", "/v1/events", None).await;
+    assert_eq!(rejected.problem(), "401 unauthenticated");
 
     // Who is let in again watches as before, and an earlier change does not end that.
     let again = guarded.identity("again", &["--prefix", "", "--allow", "read"]).await;

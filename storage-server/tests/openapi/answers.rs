@@ -60,8 +60,8 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// Sends requests until one is refused: two within a second are enough.
-async fn until_refused(server: &StorageServer) -> Answer {
+/// Sends requests until one is rejected: two within a second are enough.
+async fn until_rejected(server: &StorageServer) -> Answer {
     loop {
         let answer = get(server, "/v1/resources").await;
         if answer.status == 429 {
@@ -236,9 +236,9 @@ async fn every_answer_is_as_described() {
         }
         // At /readyz, only the details need a permission.
         if operation.described["responses"]["403"].is_object() {
-            let refused = ask(&nobody, &method, &path, &headers, body).await;
-            assert_eq!(refused.status, 403, "{method} {path}");
-            compared.check(operation, &refused);
+            let rejected = ask(&nobody, &method, &path, &headers, body).await;
+            assert_eq!(rejected.status, 403, "{method} {path}");
+            compared.check(operation, &rejected);
         }
         let elsewhere =
             format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
@@ -268,8 +268,8 @@ async fn every_answer_is_as_described() {
     let database = Database::sqlite();
     let busy = database.serve(&["--requests-per-second", "1"]).await;
     let list = document.operation("GET", "/v1/resources");
-    let refused = until_refused(&busy).await;
-    compared.check(list, &refused);
+    let rejected = until_rejected(&busy).await;
+    compared.check(list, &rejected);
     let database = Database::sqlite();
     let lost = database.serve(&[]).await;
     let half = "Content-Length: 2";

@@ -24,8 +24,8 @@ async fn held_ms(server: &StorageServer) -> i64 {
 
 on_all_stores! {&[] =>
     run_locks_reads_uploads_and_unlocks,
-    held_lock_is_refused_with_its_holder,
-    late_upload_under_an_expired_lock_is_refused,
+    held_lock_is_rejected_with_its_holder,
+    late_upload_under_an_expired_lock_is_rejected,
     expired_lock_that_nobody_took_still_uploads,
     uploads_renew_the_lock,
     lock_that_was_forced_open_uploads_nothing,
@@ -59,12 +59,12 @@ async fn run_locks_reads_uploads_and_unlocks(world: World) {
     assert_eq!(get(server, STATE).await.text(), state(2));
 }
 
-async fn held_lock_is_refused_with_its_holder(world: World) {
+async fn held_lock_is_rejected_with_its_holder(world: World) {
     let server = &world.server;
     token(&lock(server, "?ttl=1h", "a").await);
-    let refused = lock(server, "", "b").await;
-    assert_eq!(refused.problem(), "423 state-locked");
-    let problem = refused.json();
+    let rejected = lock(server, "", "b").await;
+    assert_eq!(rejected.problem(), "423 state-locked");
+    let problem = rejected.json();
     let holder: Value = serde_json::from_str(&info("a")).unwrap();
     for member in ["ID", "Operation", "Who", "Version", "Created"] {
         assert_eq!(problem[member], holder[member], "{member}");
@@ -80,7 +80,7 @@ async fn held_lock_is_refused_with_its_holder(world: World) {
     assert_eq!(upload(server, "a", &state(1)).await.status, 201);
 }
 
-async fn late_upload_under_an_expired_lock_is_refused(world: World) {
+async fn late_upload_under_an_expired_lock_is_rejected(world: World) {
     let server = &world.server;
     assert_eq!(token(&lock(server, "?ttl=1s", "a").await), 1);
     assert_eq!(token(&lock_after_expiry(server, "b").await), 2);

@@ -12,11 +12,11 @@ use crate::{
 
 on_both_databases!(&[] =>
     transfer_writes_both_accounts_or_none,
-    refused_transaction_advances_no_fence,
+    rejected_transaction_advances_no_fence,
     conditions_are_compared_with_the_version,
     null_deletes_and_keeps_the_fence,
     values_have_text_or_base64,
-    refused_token_comes_before_a_condition,
+    rejected_token_comes_before_a_condition,
     transactions_at_once_are_all_decided,
 );
 
@@ -59,7 +59,7 @@ async fn transfer_writes_both_accounts_or_none(world: World) {
         "resource": "account/b", "token": 8, "value": {"text": "10"},
     }]});
     let answer = transact(&world.server, &late).await;
-    assert_eq!(answer.problem(), "409 transaction-refused");
+    assert_eq!(answer.problem(), "409 transaction-rejected");
     assert_eq!(
         answer.json()["writes"],
         json!([
@@ -71,13 +71,13 @@ async fn transfer_writes_both_accounts_or_none(world: World) {
     assert_eq!(fence(&world, "account/b").await, 7);
 }
 
-async fn refused_transaction_advances_no_fence(world: World) {
+async fn rejected_transaction_advances_no_fence(world: World) {
     offer(&world.server, "PUT", "/v1/resources/b", 34, "b").await;
     let theirs = [("Fencing-Token", "5"), ("Fencing-Holder", "somebody-else")];
     world.put("/v1/resources/c", &theirs, "c").await;
     let mixed = json!({"writes": [write("a", 9, "x"), write("b", 33, "x"), write("c", 5, "x")]});
     let answer = transact(&world.server, &mixed).await;
-    assert_eq!(answer.problem(), "409 transaction-refused");
+    assert_eq!(answer.problem(), "409 transaction-rejected");
     assert_eq!(
         answer.json()["writes"],
         json!([
@@ -189,13 +189,13 @@ async fn values_have_text_or_base64(world: World) {
     assert_eq!((empty.status, empty.body.as_slice()), (200, b"".as_slice()));
 }
 
-async fn refused_token_comes_before_a_condition(world: World) {
+async fn rejected_token_comes_before_a_condition(world: World) {
     offer(&world.server, "PUT", "/v1/resources/a", 34, "a").await;
     let both = json!({
         "conditions": [{"resource": "b", "version": 7}], "writes": [write("a", 33, "x")],
     });
     let answer = transact(&world.server, &both).await;
-    assert_eq!(answer.problem(), "409 transaction-refused");
+    assert_eq!(answer.problem(), "409 transaction-rejected");
     assert_eq!(answer.json()["conditions"][0]["met"], false);
     assert_eq!(answer.json()["writes"][0]["decision"], "stale-token");
 }

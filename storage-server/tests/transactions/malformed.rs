@@ -1,4 +1,4 @@
-//! Transactions that are refused for their form.
+//! Transactions that are rejected for their form.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{JSON, transact, write};
 use crate::{database::get, wire, world::World};
 
 #[tokio::test]
-async fn malformed_transactions_are_refused() {
+async fn malformed_transactions_are_rejected() {
     let world = World::on_sqlite(&["--max-value-bytes", "20000"]).await;
     let good = json!({"writes": [write("a", 1, "x")]});
     let write_of = |members: Value| {

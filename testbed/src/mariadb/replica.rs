@@ -70,7 +70,7 @@ impl MariaDbReplica {
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors
-    /// If it refuses.
+    /// If it rejects.
     pub async fn promote(&self) -> anyhow::Result<()> {
         let mut connection = MySqlConnection::connect(&self.url()).await?;
         connection.execute("stop slave; reset slave all").await?;

@@ -83,7 +83,7 @@ fn launch(port: u16) -> anyhow::Result<ObjectStorage> {
     let mut command = node()?;
     command.arg(MAIN).args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()]);
     command.arg("--location").arg(folder.path());
-    // It reports statistics to its makers otherwise, and refuses clients that are newer than it is.
+    // It reports statistics to its makers otherwise, and rejects clients that are newer than it is.
     command.args(["--silent", "--disableTelemetry", "--skipApiVersionCheck"]);
     let process = Process::spawn("azurite", &command, folder.path())?;
     let address = (Ipv4Addr::LOCALHOST, port).into();

@@ -21,9 +21,9 @@ impl ObjectStorage {
         for _ in 0..PORT_ATTEMPTS {
             let [port] = free_ports()?;
             let mut server = launch(port)?;
-            // It refuses a request without a signature.
-            let refuses = |answer: &str| answer.contains("AccessDenied");
-            if let Answer::Ready = server.answers(server.address, "GET /", refuses).await? {
+            // It rejects a request without a signature.
+            let rejects = |answer: &str| answer.contains("AccessDenied");
+            if let Answer::Ready = server.answers(server.address, "GET /", rejects).await? {
                 return Ok(server);
             }
         }

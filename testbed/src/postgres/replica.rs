@@ -106,7 +106,7 @@ impl PostgresReplica {
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors
-    /// If it refuses.
+    /// If it rejects.
     pub async fn promote(&self) -> anyhow::Result<()> {
         let mut connection = PgConnection::connect(&self.url()).await?;
         let is_promoted: bool =

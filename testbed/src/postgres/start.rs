@@ -97,7 +97,7 @@ impl Postgres {
         let mut postgres = Self::prepare(Vec::new(), port)?.with_cluster().await?;
         let folder = postgres.folder.path();
         tls::make_certificates_for(folder, names)?;
-        // PostgreSQL refuses a key that others own or may read.
+        // PostgreSQL rejects a key that others own or may read.
         let key = folder.join(tls::KEY);
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
         if let Some(User { uid, gid }) = postgres.user {

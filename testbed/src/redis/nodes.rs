@@ -6,7 +6,7 @@ use super::server::Redis;
 
 /// Independent Redis servers on Unix sockets, which don't know each other.
 ///
-/// They are empty: clients refuse them until an operator has started a cluster of them.
+/// They are empty: clients reject them until an operator has started a cluster of them.
 #[derive(Debug)]
 pub struct RedlockNodes {
     nodes: Vec<Redis>,

@@ -62,7 +62,7 @@ impl Replica {
     /// Makes it a primary, as a failover does. After a restart it is a replica again.
     ///
     /// # Errors
-    /// If it refuses.
+    /// If it rejects.
     pub async fn promote(&self) -> anyhow::Result<()> {
         self.redis.command(&["REPLICAOF", "NO", "ONE"]).await
     }

@@ -75,6 +75,6 @@ async fn connections_end_with_the_proxy() {
     drop(proxy);
     assert!(increment(&mut connection, "count").await.unwrap_err().is_connection_dropped());
     until_async(PATIENCE, async || Ok(clients(&redis).await == 0)).await.unwrap();
-    let is_refused = async || Ok(tokio::net::TcpStream::connect(address).await.is_err());
-    until_async(PATIENCE, is_refused).await.expect("nobody listens any more");
+    let is_rejected = async || Ok(tokio::net::TcpStream::connect(address).await.is_err());
+    until_async(PATIENCE, is_rejected).await.expect("nobody listens any more");
 }

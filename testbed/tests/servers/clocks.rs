@@ -76,7 +76,7 @@ async fn redis_whose_clock_jumps_keeps_answering_under_load() {
     let jumps = async {
         for _ in 0..10 {
             redis.jump(MINUTE).unwrap();
-            // It refuses while another rewrite runs.
+            // It rejects while another rewrite runs.
             let _ = redis.command::<()>(&["BGREWRITEAOF"]).await;
         }
     };

@@ -11,11 +11,11 @@ from .errors import (
     Malformed,
     NotCommitted,
     OutcomeUnknown,
-    Refused,
+    Rejected,
     Stale,
     TokenRequired,
     TransactionOpen,
-    TruncateRefused,
+    TruncateRejected,
 )
 from .lease import Lease
 from .psycopg import fenced, protect
@@ -28,11 +28,11 @@ __all__ = [
     "Malformed",
     "NotCommitted",
     "OutcomeUnknown",
-    "Refused",
+    "Rejected",
     "Stale",
     "TokenRequired",
     "TransactionOpen",
-    "TruncateRefused",
+    "TruncateRejected",
     "fenced",
     "protect",
 ]

@@ -18,15 +18,15 @@ class FenceError(Exception):
         self.highest_token: Optional[int] = detail.get("highest_token")
 
 
-class Refused(FenceError):
-    """The rule refused the token. Discard what was read, and start again from the lock."""
+class Rejected(FenceError):
+    """The rule rejected the token. Discard what was read, and start again from the lock."""
 
 
-class Stale(Refused):
+class Stale(Rejected):
     """The token is below the fence: the lock was granted to another client since."""
 
 
-class HolderConflict(Refused):
+class HolderConflict(Rejected):
     """The fence's token belongs to another holder: the lock service issued it twice."""
 
 
@@ -38,7 +38,7 @@ class TokenRequired(FenceError):
     """The transaction wrote to a protected table without a token for the row's resource."""
 
 
-class TruncateRefused(FenceError):
+class TruncateRejected(FenceError):
     """The transaction truncated a protected table."""
 
 
@@ -66,7 +66,7 @@ _BY_SQLSTATE = {
     "ZF002": HolderConflict,
     "ZF003": Malformed,
     "ZF004": TokenRequired,
-    "ZF005": TruncateRefused,
+    "ZF005": TruncateRejected,
     # A snapshot older than another's claim, a deadlock, and lock_timeout.
     "40001": Contended,
     "40P01": Contended,
@@ -86,7 +86,7 @@ def typed(error: psycopg.Error) -> Optional[FenceError]:
 
 
 def _parsed(detail: Optional[str]) -> Mapping[str, Any]:
-    """The detail of a refusal. Any other, of the program's own functions, is left out."""
+    """The detail of a rejection. Any other, of the program's own functions, is left out."""
     try:
         parsed = json.loads(detail or "{}")
     except ValueError:

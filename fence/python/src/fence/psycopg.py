@@ -30,7 +30,7 @@ def fenced(
     byte order of their resources.
 
     Raises `TransactionOpen` inside another transaction: its reads may be older than the claim, and
-    a refusal would leave the work that was based on them. A connection that doesn't autocommit is
+    a rejection would leave the work that was based on them. A connection that doesn't autocommit is
     in a transaction from its first statement on.
     """
     leases = in_claim_order(lease_or_token, resource, holder)

@@ -122,8 +122,8 @@ where
     for<'c> &'c mut C: Executor<'c>,
 {
     let written = execute(connection, "insert into bulk values (0, 'bench/bulk', 1)").await;
-    let refusal = written.as_ref().err().and_then(sqlx::Error::as_database_error);
-    let code = refusal.and_then(DatabaseError::code);
+    let rejection = written.as_ref().err().and_then(sqlx::Error::as_database_error);
+    let code = rejection.and_then(DatabaseError::code);
     ensure!(code.as_deref() == Some("ZF004"), "the table `bulk` is not protected: {written:?}");
     Ok(())
 }

@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use super::{
     Check,
-    site::{Site, is_refusal, put},
+    site::{Site, is_rejection, put},
 };
 
 const CLIENTS: usize = 8;
@@ -42,7 +42,7 @@ pub(super) async fn check_creation(site: &Site, until: Instant) -> anyhow::Resul
         "of {rounds} objects that {CLIENTS} clients created, one succeeded with {with_one}, and several \
          with {with_several}"
     );
-    // A store that refuses everything shows nothing.
+    // A store that rejects everything shows nothing.
     let ok = if with_several > 0 { Some(false) } else { (2 * with_one > rounds).then_some(true) };
     Ok(Check::new("atomic_create", ok, found, CREATION))
 }
@@ -84,7 +84,7 @@ async fn increment(store: Arc<dyn ObjectStore>, path: Path, until: Instant) -> H
         let content = format!("{} {}", value + 1, Holder::random().as_str());
         match put(&*store, &path, &content, PutMode::Update(condition)).await {
             Ok(_) => history.acknowledged.push(value + 1),
-            Err(error) if is_refusal(&error) => {}
+            Err(error) if is_rejection(&error) => {}
             Err(_) => history.unknown += 1,
         }
     }
@@ -117,9 +117,9 @@ impl History {
         let (ok, found) = if lost > 0 {
             (Some(false), found)
         } else if surplus > 0 {
-            (Some(false), format!("{found}, {surplus} refused and applied"))
+            (Some(false), format!("{found}, {surplus} rejected and applied"))
         } else if acknowledged < CLIENTS {
-            // A store that refuses everything loses nothing, and shows nothing.
+            // A store that rejects everything loses nothing, and shows nothing.
             (None, format!("{found}: too few to tell"))
         } else {
             (Some(true), found)
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_and_refused_increments_are_found_in_a_history() {
+    fn lost_and_rejected_increments_are_found_in_a_history() {
         let check = |acknowledged: &[u64], unknown, last| {
             History { acknowledged: acknowledged.to_vec(), unknown }.check(last).ok
         };
@@ -142,7 +142,7 @@ mod tests {
         let forked = [&all[..], &[7]].concat();
         assert_eq!(check(&forked, 0, 20), Some(false));
         assert_eq!(check(&all, 0, 19), Some(false), "the last one is lost");
-        assert_eq!(check(&all[1..], 0, 20), Some(false), "a refused one was applied");
+        assert_eq!(check(&all[1..], 0, 20), Some(false), "a rejected one was applied");
         assert_eq!(check(&all[1..], 1, 20), Some(true));
         assert_eq!(check(&all[15..], 0, 5), None, "too few");
     }

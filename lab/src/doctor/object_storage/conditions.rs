@@ -4,7 +4,7 @@ use object_store::{Error, ObjectStoreExt, PutMode, PutResult, UpdateVersion};
 
 use super::{
     Check,
-    site::{Site, is_refusal, put},
+    site::{Site, is_rejection, put},
 };
 
 const CREATE: &str = "A register is created on the condition that there is none (If-None-Match): \
@@ -25,7 +25,7 @@ pub(super) async fn check(site: &Site) -> anyhow::Result<Vec<Check>> {
     };
     let created_again = put("second", PutMode::Create).await;
     let mut checks =
-        vec![refusal(site, "create", created_again, site.read(&path).await? == "first", CREATE)];
+        vec![rejection(site, "create", created_again, site.read(&path).await? == "first", CREATE)];
 
     // 2. Replace it as it was read, and then again under the same condition.
     let second = match put("third", PutMode::Update(first.clone())).await {
@@ -38,13 +38,13 @@ pub(super) async fn check(site: &Site) -> anyhow::Result<Vec<Check>> {
     site.wire.take_statuses();
     let replaced_again = put("fourth", PutMode::Update(first)).await;
     let is_kept = site.read(&path).await? == "third";
-    checks.push(refusal(site, "replace", replaced_again, is_kept, REPLACE));
+    checks.push(rejection(site, "replace", replaced_again, is_kept, REPLACE));
 
     // 3. Delete it, and then replace it as it was before.
     site.store.delete(&path).await?;
     let replaced_missing = put("fifth", PutMode::Update(second)).await;
     let stays_missing = matches!(site.store.head(&path).await, Err(Error::NotFound { .. }));
-    checks.push(refusal(site, "missing", replaced_missing, stays_missing, MISSING));
+    checks.push(rejection(site, "missing", replaced_missing, stays_missing, MISSING));
     Ok(checks)
 }
 
@@ -52,8 +52,8 @@ fn condition(put: PutResult) -> UpdateVersion {
     put.into()
 }
 
-/// Checks that the last write was refused, and has changed nothing.
-fn refusal(
+/// Checks that the last write was rejected, and has changed nothing.
+fn rejection(
     site: &Site,
     name: &str,
     outcome: Result<PutResult, Error>,
@@ -64,9 +64,11 @@ fn refusal(
     let status = statuses.last().map_or("no answer".to_owned(), u16::to_string);
     let (ok, found) = match outcome {
         Ok(_) => (false, format!("accepted, though the condition does not hold ({status})")),
-        Err(error) if !is_refusal(&error) => (false, error.to_string()),
-        Err(_) if !is_unchanged => (false, format!("refused ({status}), and written all the same")),
-        Err(_) => (true, format!("refused ({status})")),
+        Err(error) if !is_rejection(&error) => (false, error.to_string()),
+        Err(_) if !is_unchanged => {
+            (false, format!("rejected ({status}), and written all the same"))
+        }
+        Err(_) => (true, format!("rejected ({status})")),
     };
     Check::new(name, ok, found, why)
 }

@@ -9,7 +9,7 @@ use object_store::PutMode;
 
 use super::{
     Check,
-    site::{Site, is_refusal, put},
+    site::{Site, is_rejection, put},
     wire::Wire,
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn check(site: &Site) -> anyhow::Result<Check> {
     wire.lose_next_answer();
     let seen = match put(&*store, &path, "second", PutMode::Update(first.into())).await {
         Ok(_) => "a success".to_owned(),
-        Err(error) if is_refusal(&error) => "a refusal of its own write".to_owned(),
+        Err(error) if is_rejection(&error) => "a rejection of its own write".to_owned(),
         Err(error) => format!("an error: {error}"),
     };
     let statuses: Vec<_> = wire.take_statuses().iter().map(u16::to_string).collect();

@@ -80,6 +80,6 @@ pub(super) async fn put(
 }
 
 /// Whether an error says that a condition does not hold.
-pub(super) fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_rejection(error: &Error) -> bool {
     matches!(error, Error::Precondition { .. } | Error::AlreadyExists { .. })
 }

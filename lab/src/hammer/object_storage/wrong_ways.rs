@@ -126,7 +126,7 @@ impl Connection for WrongWay {
         let token = fence.token.as_u64();
         let object = self.get(resource).await?;
         if object.token > token {
-            return Ok(Attempt::Refused);
+            return Ok(Attempt::Rejected);
         }
         let claimed = self.replace(resource, Object { token, ..object }).await?;
         Ok(claimed.map(|object| Seen { state: object.version, increments: object.increments }))
@@ -144,7 +144,7 @@ impl Connection for WrongWay {
             _ => {
                 let object = self.get(resource).await?;
                 if object.token > token {
-                    return Ok(Attempt::Refused);
+                    return Ok(Attempt::Rejected);
                 }
                 sleep(pause(PAUSE_IN_TRANSACTION_MS)).await;
                 object

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::dialect::Dialect;
 use crate::hammer::database::{Attempt, Connection, Offer, Seen, Variant, Written};
 
-const FOREIGN: &str = "variants of object storage are refused before a database is opened";
+const FOREIGN: &str = "variants of object storage are rejected before a database is opened";
 
 /// One client's connection, in which it claims, reads and writes.
 pub(super) struct SqlConnection {
@@ -51,7 +51,7 @@ impl Connection for SqlConnection {
     }
 }
 
-/// `None` if the token was refused.
+/// `None` if the token was rejected.
 type Checked<T> = Result<Option<T>, sqlx::Error>;
 
 impl SqlConnection {
@@ -183,8 +183,8 @@ impl SqlConnection {
             let _ = self.sql.execute("rollback").await;
         }
         match ended {
-            Ok(_) => Ok(Attempt::Refused),
-            Err(error) if is_refusal(&error) => Ok(Attempt::Refused),
+            Ok(_) => Ok(Attempt::Rejected),
+            Err(error) if is_rejection(&error) => Ok(Attempt::Rejected),
             Err(error) if self.dialect.is_contention(&error) => Ok(Attempt::TryAgain),
             Err(error) => Err(error).context("the database failed"),
         }
@@ -212,11 +212,11 @@ fn number(row: &AnyRow, column: usize) -> Result<u64, sqlx::Error> {
     u64::try_from(number).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn is_refusal(error: &sqlx::Error) -> bool {
+fn is_rejection(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else {
         return false;
     };
-    ["ZF001", "ZF002"].iter().any(|&refusal| {
-        error.code().is_some_and(|code| code == refusal) || error.message().starts_with(refusal)
+    ["ZF001", "ZF002"].iter().any(|&rejection| {
+        error.code().is_some_and(|code| code == rejection) || error.message().starts_with(rejection)
     })
 }

@@ -52,7 +52,7 @@ impl Dialect {
     /// Removes the fence of one of the hammer's resources, if there is one.
     pub(super) fn remove_fence(self, resource: &ResourceName) -> String {
         match self {
-            // The fence refuses to be deleted from unless the setting says so.
+            // The fence rejects a deletion unless the setting allows it.
             Self::Postgres => format!(
                 "do $$ begin
                      perform set_config('fence.remove', 'on', true);

@@ -80,7 +80,7 @@ pub(super) fn work_event(draft: &mut Draft, event: &Event) {
             draft.send([actor, Actor::Storage], token, Message::Read);
             draft.optional_flag(actor, "reads", Tone::Plain);
         }
-        EventKind::ClaimRefused(_) => {
+        EventKind::ClaimRejected(_) => {
             draft.send([actor, Actor::Storage], token, Message::Read);
             draft.optional_flag(actor, "claims", Tone::Plain);
         }
@@ -94,7 +94,7 @@ pub(super) fn work_event(draft: &mut Draft, event: &Event) {
                 draft.arrives(Arrival::DestroysNewer);
             }
         }
-        EventKind::Refused(_) => write(draft, event),
+        EventKind::Rejected(_) => write(draft, event),
         EventKind::Unavailable => draft.flag(actor, "storage unavailable", Tone::Odd),
         EventKind::Worked => draft.optional_flag(actor, "work done", Tone::Plain),
         EventKind::StockRead { left } => {

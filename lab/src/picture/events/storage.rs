@@ -33,7 +33,7 @@ pub(super) fn storage_event(draft: &mut Draft, event: &Event) {
                 draft.flag(storage, what, Tone::Bad);
             }
         }
-        EventKind::Refused(rejection) => {
+        EventKind::Rejected(rejection) => {
             draft.arrives(Arrival::Bounces);
             let offered = token.map(caption::short_token).unwrap_or_default();
             let text = match rejection.reason {

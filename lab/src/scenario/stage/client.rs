@@ -110,7 +110,7 @@ impl Client {
         loop {
             let event = self.next().await?;
             match event.kind {
-                EventKind::ClaimRefused(_) | EventKind::Reissued { .. } => {}
+                EventKind::ClaimRejected(_) | EventKind::Reissued { .. } => {}
                 EventKind::Read(_) => return Ok(()),
                 _ => bail!("unexpected in a read: {event:?}"),
             }
@@ -137,7 +137,7 @@ impl Client {
 
     /// Waits until the storage has accepted or rejected the client's write.
     pub(crate) async fn finish_write(&mut self) -> anyhow::Result<()> {
-        self.expect(|kind| matches!(kind, EventKind::Written { .. } | EventKind::Refused(_))).await
+        self.expect(|kind| matches!(kind, EventKind::Written { .. } | EventKind::Rejected(_))).await
     }
 
     /// Does its work, which takes no time.

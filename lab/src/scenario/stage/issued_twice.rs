@@ -32,7 +32,7 @@ const fn ending_with(
 /// The outcome of a world whose storage has this in the end.
 pub(crate) fn outcome(events: &[Event], stored: Stored) -> Outcome {
     let conflicts = count(events, |event| match event.kind {
-        EventKind::Refused(rejection) => {
+        EventKind::Rejected(rejection) => {
             event.actor == Actor::Storage && rejection.reason == Reason::HolderConflict
         }
         _ => false,

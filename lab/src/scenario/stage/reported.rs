@@ -16,8 +16,8 @@ pub(super) fn decision(
         EventKind::Read(content) if content.claimed == Some(false) => {
             return Some(EventKind::Answered(content.clone()));
         }
-        EventKind::Refused(rejection) | EventKind::ClaimRefused(rejection) => {
-            return Some(EventKind::Refused(*rejection));
+        EventKind::Rejected(rejection) | EventKind::ClaimRejected(rejection) => {
+            return Some(EventKind::Rejected(*rejection));
         }
         EventKind::Read(content) | EventKind::Written { content, .. } => content.clone(),
         _ => return None,

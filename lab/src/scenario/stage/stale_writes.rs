@@ -31,13 +31,13 @@ pub(crate) const WITHOUT_AND_WITH_THE_FENCE: [World; 2] = [
 pub(crate) const fn ending_with(
     value: &'static str,
     token: u64,
-    [accepted, refused, lost]: [u64; 3],
+    [accepted, rejected, lost]: [u64; 3],
 ) -> [(&'static str, Expected); 5] {
     [
         ("value", Expected::Text(value)),
         ("token", Expected::Number(token)),
         ("stale_writes_accepted", Expected::Number(accepted)),
-        ("stale_writes_refused", Expected::Number(refused)),
+        ("stale_writes_rejected", Expected::Number(rejected)),
         ("updates_lost", Expected::Number(lost)),
     ]
 }
@@ -47,20 +47,20 @@ pub(crate) const fn ending_with_any_token(
     value: &'static str,
     counts: [u64; 3],
 ) -> [(&'static str, Expected); 4] {
-    let [value, _, accepted, refused, lost] = ending_with(value, 0, counts);
-    [value, accepted, refused, lost]
+    let [value, _, accepted, rejected, lost] = ending_with(value, 0, counts);
+    [value, accepted, rejected, lost]
 }
 
 /// The outcome of a world whose storage has this value in the end, written with this token.
 pub(crate) fn outcome(events: &[Event], value: impl Into<Fact>, token: impl Into<Fact>) -> Outcome {
     let accepted = count(events, |event| matches!(event.kind, EventKind::AcceptedStaleWrite(_)));
-    let refused = count(events, |event| {
-        event.actor == Actor::Storage && matches!(event.kind, EventKind::Refused(_))
+    let rejected = count(events, |event| {
+        event.actor == Actor::Storage && matches!(event.kind, EventKind::Rejected(_))
     });
     Outcome::default()
         .with("value", value)
         .with("token", token)
         .with("stale_writes_accepted", accepted)
-        .with("stale_writes_refused", refused)
+        .with("stale_writes_rejected", rejected)
         .with("updates_lost", updates_lost(events))
 }

@@ -69,7 +69,7 @@ impl OwnStorage {
         match answer.map_err(|_| self.silent())?.map_err(|error| self.failed(error))? {
             (StatusCode::OK, body) => serde_json::from_str(&body).map_err(|_| self.strange()),
             (StatusCode::NOT_FOUND, _) => Ok(Value::Null),
-            (status, _) => Err(self.refused(status)),
+            (status, _) => Err(self.rejected(status)),
         }
     }
 
@@ -95,7 +95,7 @@ impl OwnStorage {
         let answer = answer.map_err(|_| self.silent())?.map_err(|error| self.failed(error))?;
         match answer.status() {
             StatusCode::OK => Ok(answer),
-            status => Err(self.refused(status)),
+            status => Err(self.rejected(status)),
         }
     }
 
@@ -119,7 +119,7 @@ impl OwnStorage {
         format!("{} answers like no storage server", self.address())
     }
 
-    fn refused(&self, status: StatusCode) -> String {
+    fn rejected(&self, status: StatusCode) -> String {
         format!("{} answers {status}", self.address())
     }
 

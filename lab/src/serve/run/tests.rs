@@ -65,10 +65,12 @@ fn sandbox() -> Start {
 }
 
 #[tokio::test(start_paused = true)]
-async fn action_is_refused_while_the_first_steps_are_done() {
+async fn action_is_rejected_while_the_first_steps_are_done() {
     let Start { run, mut requests, .. } = sandbox();
-    let Answer::Refused(refusal) = run.act("client 1: read").await else { panic!("not refused") };
-    assert!(refusal.detail.contains("first steps"), "{refusal:?}");
+    let Answer::Rejected(rejection) = run.act("client 1: read").await else {
+        panic!("not rejected")
+    };
+    assert!(rejection.detail.contains("first steps"), "{rejection:?}");
     assert!(requests.try_recv().is_err(), "nothing was requested");
 }
 
@@ -80,7 +82,7 @@ async fn sandbox_in_which_too_much_has_happened_can_only_be_ended() {
         progress.events = vec![event; MOST_EVENTS];
         progress.is_ready = true;
     });
-    assert!(matches!(run.act("client 1: read").await, Answer::Refused(_)));
+    assert!(matches!(run.act("client 1: read").await, Answer::Rejected(_)));
     assert!(requests.try_recv().is_err(), "nothing was requested");
     let ending = async {
         let Request { action, answer } = requests.recv().await.unwrap();

@@ -37,7 +37,7 @@ async fn lines_of_the_page_do_the_same_again() {
         [wire::position(&record, "fence-on-claims-on", "client2", "acquired")]["token"];
     let again = printed(lines("client2", "acquired").last().unwrap()).await;
     assert_eq!(again, format!("1\n{token}\n{token}\n"), "it is client 2's already, by this grant");
-    let [line] = &lines("client1", "refused")[..] else { panic!("one request") };
+    let [line] = &lines("client1", "rejected")[..] else { panic!("one request") };
     let rejected = printed(line).await;
     assert!(rejected.contains(" 412 Precondition Failed\r\n"), "{line}: {rejected}");
     assert!(rejected.contains("stale-token"), "{rejected}");
@@ -45,7 +45,7 @@ async fn lines_of_the_page_do_the_same_again() {
     let read = printed(line).await;
     assert!(read.contains(" 200 OK\r\n") && read.ends_with("\r\n1: client 1"), "{line}: {read}");
     // With the newer token, the same write is accepted.
-    let write = &lines("client1", "refused")[0];
+    let write = &lines("client1", "rejected")[0];
     let fence = |line: &str| {
         line.split(" -H ")
             .filter(|word| word.contains("fencing-"))

@@ -9,7 +9,7 @@ use crate::serve::Server;
 async fn lease_in_etcd_expires_while_its_client_is_paused() {
     let server = Server::start();
     let sandbox = Sandbox::open(&server, &with_short_leases("etcd")).await;
-    sandbox.refuses("lock service: jump the clock", "can't jump").await;
+    sandbox.rejects("lock service: jump the clock", "can't jump").await;
     check_expiry(sandbox).await;
 }
 
@@ -17,7 +17,7 @@ async fn lease_in_etcd_expires_while_its_client_is_paused() {
 async fn session_in_zookeeper_expires_while_its_client_is_paused() {
     let server = Server::start();
     let sandbox = Sandbox::open(&server, &with_short_leases("zookeeper")).await;
-    sandbox.refuses("lock service: cut off the replica", "no replica").await;
+    sandbox.rejects("lock service: cut off the replica", "no replica").await;
     check_expiry(sandbox).await;
 }
 
@@ -49,7 +49,7 @@ async fn check_expiry(sandbox: Sandbox<'_>) {
     let restarts: Vec<_> = events.iter().filter(|event| event["event"] == "restarted").collect();
     assert!(restarts[0]["keys"].as_u64() > Some(0), "{restarts:?}");
     assert_eq!((restarts.len(), &restarts[1]["keys"]), (2, &json!(0)));
-    assert_eq!(fact(&record, "stale_writes_refused"), 1);
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1);
     assert_eq!(fact(&record, "holders_at_once"), 1, "{record}");
     assert!(said.ends_with("tasks: reject\n"), "{said}");
 }
@@ -62,7 +62,7 @@ async fn clock_of_the_database_that_jumps_makes_two_holders() {
     sandbox.act(&["client 1: acquire", "client 1: read", "lock service: jump the clock"]).await;
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
     let (record, said) = sandbox.end().await;
-    assert_eq!(fact(&record, "stale_writes_refused"), 1, "{record}");
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1, "{record}");
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
 }
 
@@ -71,9 +71,9 @@ async fn clock_of_the_database_that_jumps_makes_two_holders() {
 async fn node_of_redlock_that_restarts_is_admitted_again() {
     let server = Server::start();
     let sandbox = Sandbox::open(&server, &with_short_leases("redlock")).await;
-    sandbox.refuses("lock service: promote the replica", "no replica").await;
+    sandbox.rejects("lock service: promote the replica", "no replica").await;
     sandbox.act(&["lock service: stop", "client 1: acquire", "client 1: read"]).await;
-    sandbox.refuses("lock service: stop", "node C does not run").await;
+    sandbox.rejects("lock service: stop", "node C does not run").await;
     sandbox.act(&["client 1: pause", "client 1: wait until its lease is over"]).await;
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: resume"]).await;
     sandbox.act(&["client 1: write", "client 2: write", "lock service: restart empty"]).await;
@@ -82,7 +82,7 @@ async fn node_of_redlock_that_restarts_is_admitted_again() {
     let (record, said) = sandbox.end().await;
     let named = |event: &str| count(&record, event);
     assert_eq!(["killed", "restarted", "admitting", "clock-jumped"].map(named), [1, 2, 2, 1]);
-    assert_eq!(fact(&record, "stale_writes_refused"), 1, "{record}");
+    assert_eq!(fact(&record, "stale_writes_rejected"), 1, "{record}");
     assert_eq!((fact(&record, "holders_at_once"), fact(&record, "token")), (&json!(1), &json!(34)));
     assert!(said.ends_with("tasks: reject\n"), "{said}");
 }

@@ -14,7 +14,7 @@ async fn table_of_postgres_rejects_a_claim_and_a_write_with_an_old_token() {
     sandbox.act(&["client 2: acquire", "client 2: read", "client 1: write"]).await;
     sandbox.act(&["client 1: read", "client 2: write"]).await;
     let (record, said) = sandbox.end().await;
-    assert_eq!(["refused", "claim-refused"].map(|event| count(&record, event)), [3, 1]);
+    assert_eq!(["rejected", "claim-rejected"].map(|event| count(&record, event)), [3, 1]);
     assert_eq!(fact(&record, "value"), "2: client 2");
     assert!(said.ends_with("tasks: holders, reject\n"), "{said}");
 }

@@ -80,7 +80,7 @@ fn unavailable(server: &impl fmt::Display, error: &RedisError) -> Failure {
     Failure::Unavailable(if error.kind() == ErrorKind::AuthenticationFailed {
         format!("{server} rejected the password: {text}")
     } else if error.code().is_some() {
-        format!("{server} refused the connection: {text}")
+        format!("{server} rejected the connection: {text}")
     } else {
         format!("no answer from Redis at {server}: {text}")
     })

@@ -287,7 +287,7 @@ mod tests {
             assert_eq!(severity(left, [1_000, 4_000]), Severity::Ok, "{left}");
         }
         assert_eq!(severity(3, [1_000, 4_000]), Severity::Warning);
-        let refused = BackendError::Rejected("no permission".into());
-        assert_eq!(super::clock(&Err(refused)).severity, Severity::Warning, "it was not seen");
+        let rejected = BackendError::Rejected("no permission".into());
+        assert_eq!(super::clock(&Err(rejected)).severity, Severity::Warning, "it was not seen");
     }
 }

@@ -50,7 +50,7 @@ pub(super) async fn examine(url: &str, locks: &Locks) -> Result<Report, Failure>
 }
 
 async fn run_checks(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
-    // PgBouncer refuses a connection that sets it.
+    // PgBouncer rejects a connection that sets it.
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
     let mut session = Session::<sqlx::Postgres>::connect(&options).await?;
     let facts = session.row(FACTS).await?;

@@ -206,7 +206,7 @@ fn login(seen: Result<Login, BackendError>) -> Option<Finding> {
             "make sure of the password, or let only this user use the node fenced and the nodes \
              queues and offsets below it (setAcl)",
         ),
-        Ok(Login::Refused { node, source }) => Some(Finding::bad(
+        Ok(Login::Rejected { node, source }) => Some(Finding::bad(
             Severity::Unusable,
             CHECK,
             format!("the node {node} can't be used: {}", with_causes(&source)),

@@ -25,7 +25,7 @@ Replaces members (--remove OLD --add NEW), or makes three nodes five (--add NEW 
 can't be fewer members than before, and their number is odd. --locks names the present members; a \
 majority of them must answer. An added node is one Redis with nothing of another cluster.
 
-First, the old members decide on the change; each that accepts it refuses votes in the old epoch. \
+First, the old members decide on the change; each that accepts it rejects votes in the old epoch. \
 The members that stay vote on. Then the command waits for the longest ttl, copies the counters to \
 each added node, and lets it vote. Until the added nodes vote, a majority of the new members must be \
 old ones that answer and do not restart: when three nodes become five, all three. SIGINT and SIGTERM \
@@ -37,7 +37,7 @@ nodes may end when three become five.
 Clients follow the change by themselves. Change their --locks, too, before so many of the old \
 members are gone that a new client finds no majority.
 
-A removed node that was down may come back: the others refuse what it votes for. If two operators \
+A removed node that was down may come back: the others reject what it votes for. If two operators \
 change the members at once, one change is decided; the other command fails, and says so.";
 
 #[derive(Args, Debug)]

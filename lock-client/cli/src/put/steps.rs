@@ -26,7 +26,7 @@ pub(super) enum Event<'a> {
     /// The storage accepted the write.
     Written { token: Token, version: u64, value: &'a str },
     /// The storage rejected the token.
-    Refused { token: Token, highest_token: Token, reason: &'a str },
+    Rejected { token: Token, highest_token: Token, reason: &'a str },
     /// The write may have landed, or may still land.
     OutcomeUnknown { token: Token },
     /// The lock is free again.

@@ -7,13 +7,13 @@ use testbed::Redis;
 use super::doctor;
 
 #[tokio::test]
-async fn redis_that_refuses_the_database_has_answered() {
+async fn redis_that_rejects_the_database_has_answered() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
     let rules = ["ACL", "SETUSER", "bob", "reset", "on", ">secret", "~*", "&*", "+@all", "-select"];
     redis.command::<()>(&rules).await.unwrap();
     let url = format!("{}/1", redis.url_as("bob", "secret"));
     let output = doctor(&["--locks", &url]).await;
-    assert_fails(&output, 69, " refused the connection: Redis server refused to switch database");
+    assert_fails(&output, 69, " rejected the connection: Redis server refused to switch database");
     let other = url.replace("/1", "/0");
     assert_ne!(doctor(&["--locks", &other]).await.status.code(), Some(69), "the control");
 }

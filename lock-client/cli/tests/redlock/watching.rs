@@ -237,9 +237,9 @@ async fn service_prints_no_password() {
     let mut watch = Watch::start_at(&right);
     nodes.0[0].restart().await.unwrap();
     let admitted = watch.admission().await.to_string();
-    let refused = Watch::start_at(&wrong);
-    refused.reported("a person must decide", 1).await;
-    for text in [admitted, watch.process.stderr().unwrap(), refused.process.stderr().unwrap()] {
+    let rejected = Watch::start_at(&wrong);
+    rejected.reported("a person must decide", 1).await;
+    for text in [admitted, watch.process.stderr().unwrap(), rejected.process.stderr().unwrap()] {
         assert!(text.contains("redis.sock"), "it names the nodes: {text}");
         assert!(!text.contains("opensesame") && !text.contains("shibboleth"), "{text}");
     }

@@ -19,7 +19,7 @@ pub enum NodeStep {
     Save,
     /// The node restarts. It loses everything, or comes back with its saved copy.
     Restart,
-    /// An operator prepares the node for a change: it refuses everything until its admission.
+    /// An operator prepares the node for a change: it rejects everything until its admission.
     Prepare(ChangeId),
     /// The node copies another node's counter.
     Copy(NodeId),

@@ -1,7 +1,7 @@
 //! Clients: one round each, its lease, and the lease's renewals.
 //!
 //! A client knows a change from the start, or reads it from any node that votes under it, also if
-//! it is undecided. A round and a renewal use one change. Requests of another are refused.
+//! it is undecided. A round and a renewal use one change. Requests of another are rejected.
 
 use super::{
     config::{ChangeId, Config},
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     pub(crate) awaited_by: NodeSet,
     /// Those that wait for the renewal under way, too.
     pub(crate) renewal_awaited_by: NodeSet,
-    /// The nodes that restarted after the round or the renewal started. They refuse its requests.
+    /// The nodes that restarted after the round or the renewal started. They reject its requests.
     pub(crate) restarted: NodeSet,
 }
 

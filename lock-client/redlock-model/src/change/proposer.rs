@@ -2,7 +2,7 @@
 //!
 //! A ballot decides one epoch, as in Paxos. Its acceptors are the members of the epoch before.
 //! A promise is phase 1, a close is phase 2. An answer arrives in the step of its request, or never:
-//! a promise whose answer is lost only refuses lower ballots, as if their messages were lost.
+//! a promise whose answer is lost only rejects lower ballots, as if their messages were lost.
 
 use super::{
     config::{ChangeId, Config},

@@ -37,8 +37,8 @@ pub(crate) enum Answer {
     Granted(Token),
     /// The node sealed the token.
     Sealed,
-    /// The node refused the grant or the seal, or it failed.
-    Refused,
+    /// The node rejected the grant or the seal, or it failed.
+    Rejected,
 }
 
 /// What the round must do now.
@@ -79,7 +79,7 @@ impl Acquire {
                 assert_eq!(*vote, Vote::Sealing, "a node seals when it was asked to");
                 Vote::Sealed
             }
-            Answer::Refused => Vote::Against,
+            Answer::Rejected => Vote::Against,
         };
         if self.token.is_none() && self.granted().count() >= majority(self.votes.len()) {
             self.token = self.granted().map(|(_, grant)| grant).max();

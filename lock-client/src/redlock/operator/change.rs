@@ -1,7 +1,7 @@
 //! A change of the members: replacement and growth.
 //!
 //! 1. **Close.** The old members decide on the change by a [ballot](super::ballot). Each that accepts
-//!    it refuses all votes of the old epoch from then on. Once a majority has, nothing can be
+//!    it rejects all votes of the old epoch from then on. Once a majority has, nothing can be
 //!    granted, sealed or renewed in the old epoch. The old members that stay vote in the new one at
 //!    once, and leases continue there.
 //! 2. **Wait** for the longest ttl, so that every lock of the old epoch has expired that was not

@@ -1,4 +1,4 @@
--- Accepts a change of the members. From then on, the node refuses all votes of the epoch before. It
+-- Accepts a change of the members. From then on, the node rejects all votes of the epoch before. It
 -- votes in the epoch that the change begins, unless the change removes it.
 --
 -- KEYS  1 the node's membership record.

@@ -69,7 +69,7 @@ async fn removed_node_that_votes_as_a_member_issues_a_token_twice() {
     assert_eq!(tokens_with_a_removed_node(&nodes).await, [Ok(HIGH + 2), Ok(HIGH + 2)]);
 }
 
-/// The scripts compare the vote alone, and would refuse what the operator says the node may do.
+/// The scripts compare the vote alone, and would reject what the operator says the node may do.
 #[tokio::test]
 async fn node_without_the_vote_of_its_process_and_epoch_is_admitted_again() {
     let nodes = nodes(3, 3).await;

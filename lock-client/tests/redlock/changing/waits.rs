@@ -34,8 +34,8 @@ async fn node_that_another_operator_admitted_waits_again_after_it_lost_its_data(
 
     let lost = Instant::now();
     nodes.nodes()[0].command::<()>(&["FLUSHALL"]).await.unwrap();
-    let refused = second.finish().await.unwrap_err();
-    assert!(matches!(refused, OperatorError::Unavailable(_)), "{refused:?}");
+    let rejected = second.finish().await.unwrap_err();
+    assert!(matches!(rejected, OperatorError::Unavailable(_)), "{rejected:?}");
     let admission =
         async { while !matches!(watcher.next().await.unwrap(), WatchEvent::Admitted { .. }) {} };
     timeout(PATIENCE, admission).await.unwrap();
@@ -122,8 +122,8 @@ async fn watcher_leaves_no_mark_on_a_server_that_is_no_member() {
         let mut watcher = operator.watch();
         let look = async { while watcher.next().await.is_ok() {} };
         timeout(MAX_TTL * 3, look).await.unwrap_err();
-        let refused = operator.request_admission(&nodes.nodes()[5].url()).await;
-        assert!(refused.is_err(), "{refused:?}");
+        let rejected = operator.request_admission(&nodes.nodes()[5].url()).await;
+        assert!(rejected.is_err(), "{rejected:?}");
         for stranger in &nodes.nodes()[3..] {
             assert_eq!(stranger.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
         }

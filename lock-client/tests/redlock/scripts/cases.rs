@@ -43,7 +43,7 @@ pub(super) struct Outcome {
     pub(super) has_full_ttl: bool,
 }
 
-/// A reply, without the details of a refusal.
+/// A reply, without the details of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// A number, and the grant and the floor that the lock has now.
@@ -58,7 +58,7 @@ pub(super) enum Reply {
         floor: Token,
     },
     /// The request is not carried out.
-    Refused,
+    Rejected,
     /// A release: whether the holder had the lock.
     Released(bool),
     NoVote,
@@ -113,7 +113,7 @@ impl Case {
                 Reply::Owned { number, grant: lock.grant, floor }
             }
             (None, Some(lock)) => Reply::Own { grant: lock.grant, floor: lock.floor },
-            (None, None) => Reply::Refused,
+            (None, None) => Reply::Rejected,
             (Some(_), None) => unreachable!("an owner has the lock"),
         };
         let takes = matches!(self.step, Step::Grant | Step::Join) && self.node.lock.is_none();

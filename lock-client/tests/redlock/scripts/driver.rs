@@ -137,7 +137,7 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
             (Some(grant), Some(floor), None) if takes => {
                 Reply::Owned { number: grant, grant, floor }
             }
-            (_, None, None) => Reply::Refused,
+            (_, None, None) => Reply::Rejected,
             (Some(0), Some(grant), Some(floor)) => Reply::Own { grant, floor },
             (Some(number), Some(grant), Some(floor)) => Reply::Owned { number, grant, floor },
             other => panic!("{case:?}: {other:?}"),

@@ -140,7 +140,7 @@ async fn operations_on_one_resource_become_one_change() {
     committer.commit(jobs).await;
     assert_eq!(*store.applied.lock().unwrap(), [["r"]]);
     let accepted =
-        decisions.iter_mut().map(|decision| !matches!(outcome(decision), Ok(Outcome::Refused(_))));
+        decisions.iter_mut().map(|decision| !matches!(outcome(decision), Ok(Outcome::Rejected(_))));
     assert_eq!(accepted.collect::<Vec<_>>(), [true, true, false]);
 }
 
@@ -201,7 +201,7 @@ async fn wrong_guess_is_loaded_and_decided_again() {
     assert!(late_decision.try_recv().is_err(), "a wrong guess decides nothing");
     committer.commit(undecided.contended).await;
     assert_eq!(*store.loaded.lock().unwrap(), 2);
-    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Refused(_))));
+    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Rejected(_))));
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn rejection_is_never_reported_from_a_guess() {
         2,
         "the row was loaded before the claim was rejected"
     );
-    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Refused(_))));
+    assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Rejected(_))));
 }
 
 /// Seen from the guessed fence, the token is too high.
@@ -349,7 +349,7 @@ async fn contended_and_blocked_transactions_are_kept_undecided() {
     assert_eq!(is_accepted(&mut other_decision), Ok(true));
 }
 
-/// A refusal, or a change that was left out, does not show that the database takes writes.
+/// A rejection, or a change that was left out, does not show that the database takes writes.
 #[tokio::test]
 async fn only_a_change_shows_that_commits_succeed_again() {
     for (token, is_applied, is_forgotten) in [(4, true, false), (6, false, false), (6, true, true)]

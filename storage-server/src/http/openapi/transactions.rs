@@ -87,6 +87,6 @@ fn decided_write() -> ObjectBuilder {
     ])
     .property("holder", text().description(Some(took_effect)))
     .property("version", version().description(Some(took_effect)))
-    .property("highest_token", token().description(Some("Of a token that was refused.")))
+    .property("highest_token", token().description(Some("Of a token that was rejected.")))
     .property("ceiling", token().description(Some("Of a token that is too high.")))
 }

@@ -122,12 +122,12 @@ kinds! {
     VERSION_MISMATCH = "version-mismatch", PRECONDITION_FAILED, [Resource, Version], "The version is another",
         "If-Match or If-None-Match was not met by the value's version, so the value was not \
          changed. The token was accepted, and has claimed the resource.";
-    TRANSACTION_REFUSED = "transaction-refused", CONFLICT, [Decisions],
-        "A token of the transaction was refused",
+    TRANSACTION_REJECTED = "transaction-rejected", CONFLICT, [Decisions],
+        "A token of the transaction was rejected",
         "At least one write has a stale token, or one that belongs to another holder. Nothing was \
          changed, and no fence has advanced. The member writes has the decision on each write, and \
          conditions on each condition. Don't send the transaction again. Discard what you have read, \
-         and start again by acquiring the locks whose tokens were refused.";
+         and start again by acquiring the locks whose tokens were rejected.";
     CONDITION_NOT_MET = "condition-not-met", PRECONDITION_FAILED, [Decisions],
         "A condition of the transaction was not met",
         "A resource has another version than the transaction requires. All tokens would have been \

@@ -59,7 +59,7 @@ fn json_bytes(text: &str) -> usize {
 }
 
 /// The first reason why the transaction was rejected. A token that its client may not send comes
-/// before a refused one, and that before a condition that was not met: after a refused token,
+/// before a rejected one, and that before a condition that was not met: after a rejected token,
 /// another version would not help.
 fn rejection(transaction: &Transaction, decided: &DecidedTransaction) -> Option<Problem> {
     let writes = || transaction.writes.iter().zip(&decided.writes);
@@ -69,11 +69,11 @@ fn rejection(transaction: &Transaction, decided: &DecidedTransaction) -> Option<
         }
         _ => None,
     });
-    let refused = || {
+    let rejected = || {
         let mut writes = writes();
         writes.find_map(|(write, decided)| match decided.outcome {
-            Outcome::Refused(refusal) => {
-                Some(Problem::transaction_refused(&write.resource, refusal))
+            Outcome::Rejected(rejection) => {
+                Some(Problem::transaction_rejected(&write.resource, rejection))
             }
             _ => None,
         })
@@ -83,7 +83,7 @@ fn rejection(transaction: &Transaction, decided: &DecidedTransaction) -> Option<
         let (condition, _) = conditions.find(|(_, checked)| !checked.is_met)?;
         Some(Problem::condition_not_met(&condition.resource))
     };
-    too_high.or_else(refused).or_else(not_met)
+    too_high.or_else(rejected).or_else(not_met)
 }
 
 /// Every decision, in the order of the request.
@@ -153,9 +153,9 @@ impl<'a> DecidedWrite<'a> {
                 version: Some(*version),
                 ..answer
             },
-            Outcome::Refused(refusal) => Self {
-                decision: refusal.reason.slug(),
-                highest_token: Some(refusal.highest_token),
+            Outcome::Rejected(rejection) => Self {
+                decision: rejection.reason.slug(),
+                highest_token: Some(rejection.highest_token),
                 ..answer
             },
             Outcome::TokenTooHigh { ceiling, .. } => {
@@ -171,7 +171,7 @@ mod tests {
     use std::sync::Arc;
 
     use axum::body::to_bytes;
-    use fence::{Fence, Holder, Refusal, RefusalReason};
+    use fence::{Fence, Holder, Rejection, RejectionReason};
     use futures_util::FutureExt;
     use tokio::sync::Semaphore;
 
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn no_answer_is_larger_than_its_room() {
-        let refused = |reason| {
-            Outcome::Refused(Refusal { reason, token: Token::MAX, highest_token: Token::MAX })
+        let rejected = |reason| {
+            Outcome::Rejected(Rejection { reason, token: Token::MAX, highest_token: Token::MAX })
         };
         let outcomes = [
             Outcome::Deleted { version: u64::MAX },
             Outcome::TokenTooHigh { token: Token::MAX, ceiling: Token::MAX },
-            refused(RefusalReason::Stale),
-            refused(RefusalReason::HolderConflict),
+            rejected(RejectionReason::Stale),
+            rejected(RejectionReason::HolderConflict),
         ];
         // As many as fit in the longest name: these grow the most when they are quoted.
         for character in ["x", "\"", "\\", "\u{301}", "\u{ad}", "\u{200b}", "\u{e0001}"] {

@@ -20,7 +20,7 @@ const LIMITS: [(ClientConfigKey, &str); 3] = [
     (ClientConfigKey::ReadTimeout, "4s"),
     (ClientConfigKey::Timeout, "300s"),
 ];
-/// The client's own retries, after a connection that was refused or an error of the server.
+/// The client's own retries, after a connection that was rejected or an error of the server.
 const RETRIES: usize = 2;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ mod tests {
     use crate::causes::with_causes;
 
     #[test]
-    fn parts_of_a_url_that_would_mean_nothing_are_refused() {
+    fn parts_of_a_url_that_would_mean_nothing_are_rejected() {
         let bucket = Bucket::from_url("s3://bucket/a/b?endpoint=http://127.0.0.1:9000").unwrap();
         assert_eq!(bucket.address, "s3://bucket/a/b at http://127.0.0.1:9000");
         for (wrong, reason) in [

@@ -54,18 +54,18 @@ async fn try_conditions(client: &dyn ObjectStore, path: &Path) -> Result<Option<
     };
     let ignored = |what: &str| Ok(Some(format!("it ignores the condition that an object {what}")));
     let first = put("1", PutMode::Create).await?;
-    if !is_refused(put("2", PutMode::Create).await)? {
+    if !is_rejected(put("2", PutMode::Create).await)? {
         return ignored("does not exist");
     }
     put("3", PutMode::Update(first.clone().into())).await?;
-    if !is_refused(put("4", PutMode::Update(first.into())).await)? {
+    if !is_rejected(put("4", PutMode::Update(first.into())).await)? {
         return ignored("is unchanged");
     }
     let read = client.get(path).await?.bytes().await?;
     Ok((read != "3").then(|| "it does not return what was written last".to_owned()))
 }
 
-fn is_refused(put: Result<PutResult, Error>) -> Result<bool, Error> {
+fn is_rejected(put: Result<PutResult, Error>) -> Result<bool, Error> {
     match put {
         Ok(_) => Ok(false),
         Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(true),

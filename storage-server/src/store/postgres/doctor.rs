@@ -35,7 +35,9 @@ pub(in crate::store) async fn examine(
     let examined = timeout(ANSWER_TIMEOUT, ask(hosts.options(primary), patroni)).await;
     let findings = match examined.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))) {
         Ok(findings) => findings,
-        Err(error) if is_refused_setting(&error) => vec![pooler(Verdict::Wrong, error.to_string())],
+        Err(error) if is_rejected_setting(&error) => {
+            vec![pooler(Verdict::Wrong, error.to_string())]
+        }
         Err(error) => return Err(failed(error)),
     };
     Ok(Examination { database, findings, unseen: UNSEEN })
@@ -92,8 +94,8 @@ fn pooler(verdict: Verdict, found: String) -> Finding {
     Finding { check: "pooler", verdict, found, why: POOLER }
 }
 
-/// Whether a pooler refuses what a server sets for its sessions.
-fn is_refused_setting(error: &sqlx::Error) -> bool {
+/// Whether a pooler rejects what a server sets for its sessions.
+fn is_rejected_setting(error: &sqlx::Error) -> bool {
     let message = error.as_database_error().map(|error| error.message());
     message.is_some_and(|message| message.contains("unsupported startup parameter"))
 }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_are_no_hosts_are_refused() {
+    fn hosts_that_are_no_hosts_are_rejected() {
         for (url, reason) in [
             ("postgres://u@a,,b/d", "a host is empty"),
             ("postgres://u:1,q/x@a/d", "must be written as %40"),

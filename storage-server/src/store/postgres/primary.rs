@@ -86,7 +86,7 @@ fn describe(error: NoPrimary, hosts: &Hosts, newest: &Newest, seen: &Seen) -> St
 /// Follows the primary, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Following {
-    refusal: Arc<Mutex<Option<String>>>,
+    rejection: Arc<Mutex<Option<String>>>,
     /// Changes with the primary.
     changes: watch::Receiver<()>,
     _tasks: JoinSet<()>,
@@ -100,7 +100,7 @@ impl Following {
         newest: Newest,
         pools: Vec<Arc<KeptPool<Postgres>>>,
     ) -> Self {
-        let refusal = Arc::default();
+        let rejection = Arc::default();
         let (changed, changes) = watch::channel(());
         let mut tasks = JoinSet::new();
         if hosts.has_several() {
@@ -109,15 +109,15 @@ impl Following {
             for (host, options) in hosts.iter().enumerate() {
                 tasks.spawn(ask_again_and_again(host, options.clone(), seen.clone()));
             }
-            let refusal = Arc::clone(&refusal);
-            tasks.spawn(follow(hosts, first, newest, pools, all_seen, refusal, changed));
+            let rejection = Arc::clone(&rejection);
+            tasks.spawn(follow(hosts, first, newest, pools, all_seen, rejection, changed));
         }
-        Self { refusal, changes, _tasks: tasks }
+        Self { rejection, changes, _tasks: tasks }
     }
 
     /// Why no host may be used now, if so.
-    pub(super) fn refusal(&self) -> Result<(), sqlx::Error> {
-        match &*self.refusal.lock().expect("no panic while it is held") {
+    pub(super) fn rejection(&self) -> Result<(), sqlx::Error> {
+        match &*self.rejection.lock().expect("no panic while it is held") {
             Some(reason) => Err(sqlx::Error::Configuration(reason.as_str().into())),
             None => Ok(()),
         }
@@ -138,13 +138,13 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// Whether it is replaced or refused by now.
+    /// Whether it is replaced or rejected by now.
     pub(super) fn is_replaced(&self) -> bool {
         // An error: nobody follows.
         self.changes.has_changed().unwrap_or(false)
     }
 
-    /// Waits until it is replaced or refused.
+    /// Waits until it is replaced or rejected.
     pub(super) async fn replaced(&mut self) {
         if self.changes.changed().await.is_err() {
             // Nobody follows.
@@ -205,7 +205,7 @@ async fn follow(
     newest: Newest,
     pools: Vec<Arc<KeptPool<Postgres>>>,
     mut seen: watch::Receiver<Seen>,
-    refusal: Arc<Mutex<Option<String>>>,
+    rejection: Arc<Mutex<Option<String>>>,
     changed: watch::Sender<()>,
 ) {
     let mut followed = Followed { host: first, timeline: newest.timeline(), started: None };
@@ -237,14 +237,14 @@ async fn follow(
             }
             Err(error) => Some(describe(error, &hosts, &newest, &seen)),
         };
-        let mut refusal = refusal.lock().expect("no panic while it is held");
-        if *refusal != reason {
+        let mut rejection = rejection.lock().expect("no panic while it is held");
+        if *rejection != reason {
             if let Some(reason) = &reason {
                 tracing::error!(database = hosts.database(), "{reason}");
                 // What is under way may be a commit on an old primary.
                 changed.send_replace(());
             }
-            *refusal = reason;
+            *rejection = reason;
         }
     }
 }

@@ -101,8 +101,8 @@ async fn check(
         Role::Primary => newest.admit(&instance),
         Role::Standby => newest.recognise(&instance).map(|()| false),
     };
-    let refused = |reason| sqlx::Error::Configuration(format!("the replica: {reason}").into());
-    if admitted.map_err(refused)? {
+    let rejected = |reason| sqlx::Error::Configuration(format!("the replica: {reason}").into());
+    if admitted.map_err(rejected)? {
         // The others lead to an old primary.
         replaced.replace_all();
     }

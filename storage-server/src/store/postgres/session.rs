@@ -62,7 +62,7 @@ const SECRET_PARAMETERS: [&str; 2] = ["options", "password"];
 
 /// The options of a session with one host.
 pub(super) fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
-    refuse_unknown_parameters(url)?;
+    reject_unknown_parameters(url)?;
     Ok(PgConnectOptions::from_url(url)
         .map_err(OpenError::InvalidUrl)?
         .application_name("storage-server")
@@ -71,7 +71,7 @@ pub(super) fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> 
 }
 
 /// sqlx would ignore them, and log their values: a misspelt password, for example.
-fn refuse_unknown_parameters(url: &Url) -> Result<(), OpenError> {
+fn reject_unknown_parameters(url: &Url) -> Result<(), OpenError> {
     let is_known = |key: &str| {
         PUBLIC_PARAMETERS.contains(&key)
             || SECRET_PARAMETERS.contains(&key)

@@ -17,9 +17,9 @@ pub(super) struct Tally {
     /// The attempts and the releases.
     pub(super) requests: u64,
     /// The holders whose last attempt found the lock held.
-    refused: HashSet<Holder>,
+    rejected: HashSet<Holder>,
     subscribed: HashSet<Holder>,
-    /// Those that were refused once more after they had subscribed.
+    /// Those that were rejected once more after they had subscribed.
     waiting: HashSet<Holder>,
 }
 
@@ -27,14 +27,14 @@ impl Tally {
     /// Whether so many clients wait, all of them or the first of them for a notification.
     pub(super) fn all_wait(&self, waiters: usize, order: Order) -> bool {
         let notified = if order == Order::Fair { waiters } else { 1 };
-        self.refused.len() >= waiters && self.waiting.len() >= notified
+        self.rejected.len() >= waiters && self.waiting.len() >= notified
     }
 
     fn tried(&mut self, holder: &Holder, attempt: &Result<Attempt, BackendError>) {
         self.requests += 1;
         match attempt {
             Ok(Attempt::Busy(_)) => {
-                self.refused.insert(holder.clone());
+                self.rejected.insert(holder.clone());
                 if self.subscribed.contains(holder) {
                     self.waiting.insert(holder.clone());
                 }
@@ -45,7 +45,7 @@ impl Tally {
     }
 
     fn forget(&mut self, holder: &Holder) {
-        for holders in [&mut self.refused, &mut self.subscribed, &mut self.waiting] {
+        for holders in [&mut self.rejected, &mut self.subscribed, &mut self.waiting] {
             holders.remove(holder);
         }
     }

@@ -75,7 +75,7 @@ impl RawConnection {
         let message = [&self.number.to_be_bytes()[..], &kind.to_be_bytes(), body].concat();
         let answer = self.exchange(&message).await?;
         // After the number of the request and that of the last change.
-        ensure!(answer.get(12..16) == Some(&[0; 4]), "ZooKeeper refused: {answer:?}");
+        ensure!(answer.get(12..16) == Some(&[0; 4]), "ZooKeeper rejected: {answer:?}");
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The lines of requests that were refused.
+//! The lines of requests that were rejected.
 
 use std::{collections::BTreeSet, fs};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
+async fn rejections_and_what_operators_do_have_a_line_each_without_secrets() {
     let guarded = Guarded::new();
     let all = ["--prefix", "orders/", "--allow", "read,write,claim"];
     let bearer = guarded.identity("orders", &all).await;
@@ -38,12 +38,12 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     let matched = [("Fencing-Token", "34"), ("If-Match", "\"9\"")];
     let other = [("Fencing-Token", "34"), ("Fencing-Holder", "a")];
     let too_high = token("999999999999999");
-    // 1. These are not refused.
+    // 1. These are not rejected.
     assert_eq!(request("ok", "PUT", resource, &bearer, &token("34"), "secret-value").await, 201);
     assert_eq!(request("none", "GET", "/v1/fences/orders/2", &bearer, &[], "").await, 404);
     // 2. These are.
     let name = "/v1/resources/{name}";
-    let refused = [
+    let rejected = [
         (401, "unauthenticated", name, request("a", "PUT", resource, "?", &[], "").await),
         (403, "forbidden", name, request("b", "PUT", "/v1/resources/x", &bearer, &[], "").await),
         (403, "token-too-high", name, request("c", "GET", resource, &bearer, &too_high, "").await),
@@ -67,12 +67,12 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
         (400, "malformed-holder", name, request("i", "PUT", resource, &bearer, &other, "").await),
     ];
     let ids = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
-    for (id, (status, problem, route, answered)) in ids.into_iter().zip(refused) {
+    for (id, (status, problem, route, answered)) in ids.into_iter().zip(rejected) {
         assert_eq!(answered, status, "{problem}");
         let line = line(&audit_log, id).await;
         let identity = if status == 401 { Value::Null } else { json!("orders") };
         for (member, value) in [
-            ("event", json!("refusal")),
+            ("event", json!("rejection")),
             ("identity", identity),
             ("client", json!("127.0.0.1")),
             ("route", json!(route)),
@@ -105,7 +105,7 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
     assert_eq!(request("not-seen", "GET", "/metrics", &bearer, &[], "").await, 403);
     let seen = line(&audit_log, "seen").await;
     assert_eq!((&seen["event"], &seen["identity"]), (&json!("operation"), &json!("operator")));
-    assert_eq!(line(&audit_log, "not-seen").await["event"], "refusal");
+    assert_eq!(line(&audit_log, "not-seen").await["event"], "rejection");
 
     stop(&mut server).await;
     let all: BTreeSet<_> =
@@ -117,7 +117,7 @@ async fn refusals_and_what_operators_do_have_a_line_each_without_secrets() {
 
 /// Its names are in the body, of which the line has nothing.
 #[tokio::test]
-async fn refused_transaction_has_a_line_without_its_body() {
+async fn rejected_transaction_has_a_line_without_its_body() {
     let database = Database::sqlite();
     let audit_log = database.file("audit.jsonl");
     let server = serve(&database, &audit_log, &[]).await;
@@ -131,7 +131,7 @@ async fn refused_transaction_has_a_line_without_its_body() {
     wire::request(server.url(), "POST", "/v1/transactions", &headers, late.to_string()).await;
     let line = line(&audit_log, "late").await;
     let named = (&line["route"], &line["problem"]);
-    assert_eq!(named, (&json!("/v1/transactions"), &json!("transaction-refused")));
+    assert_eq!(named, (&json!("/v1/transactions"), &json!("transaction-rejected")));
     assert_eq!((&line["status"], &line["resource"]), (&json!(409), &Value::Null));
     assert!(!line.to_string().contains("secret"), "{line}");
 }
@@ -143,9 +143,9 @@ async fn client_that_sends_too_much_is_named() {
     let (audit_log, auth_file) = (guarded.database.file("audit.jsonl"), guarded.auth_file());
     let arguments = ["--auth-file", auth_file.to_str().unwrap(), "--requests-per-second", "1"];
     let server = serve(&guarded.database, &audit_log, &arguments).await;
-    let is_refused =
+    let is_rejected =
         async || Ok(ask(&server, &bearer, "GET", "/v1/fences/r", None).await.status == 429);
-    until_async(PATIENCE, is_refused).await.unwrap();
+    until_async(PATIENCE, is_rejected).await.unwrap();
     until(PATIENCE, || Ok(!lines(&audit_log).is_empty())).await.unwrap();
     let line = &lines(&audit_log)[0];
     assert_eq!((&line["identity"], &line["status"]), (&json!("busy"), &json!(429)));
@@ -154,28 +154,28 @@ async fn client_that_sends_too_much_is_named() {
 
 #[tokio::test]
 async fn lines_of_one_client_are_limited_and_the_rest_is_counted() {
-    const REFUSED: usize = 2_000;
+    const REJECTED: usize = 2_000;
     let database = Database::sqlite();
     let audit_log = database.file("audit.jsonl");
     let mut server = serve(&database, &audit_log, &[]).await;
     let one = "PUT /v1/fences/r HTTP/1.1\r\nHost: localhost\r\n";
-    let requests = format!("{one}\r\n").repeat(REFUSED - 1) + one + "Connection: close\r\n\r\n";
+    let requests = format!("{one}\r\n").repeat(REJECTED - 1) + one + "Connection: close\r\n\r\n";
     let mut connection = wire::connect(server.url()).await;
     let (mut answers, mut sender) = connection.split();
     let mut received = String::new();
     let sent = sender.write_all(requests.as_bytes());
     tokio::try_join!(sent, answers.read_to_string(&mut received)).unwrap();
-    assert_eq!(received.matches("HTTP/1.1 428").count(), REFUSED);
+    assert_eq!(received.matches("HTTP/1.1 428").count(), REJECTED);
     stop(&mut server).await;
     let lines = lines(&audit_log);
-    let refusals = lines.iter().filter(|line| line["event"] == "refusal").count();
+    let rejections = lines.iter().filter(|line| line["event"] == "rejection").count();
     let left_out = lines.iter().filter(|line| line["event"] == "left-out");
     let left_out: u64 = left_out
         .inspect(|line| assert_eq!(line["client"], "127.0.0.1", "{line}"))
         .map(|line| line["count"].as_u64().unwrap())
         .sum();
-    assert!((10..REFUSED).contains(&refusals), "{refusals}");
-    assert_eq!(refusals + usize::try_from(left_out).unwrap(), REFUSED);
+    assert!((10..REJECTED).contains(&rejections), "{rejections}");
+    assert_eq!(rejections + usize::try_from(left_out).unwrap(), REJECTED);
 }
 
 /// Otherwise it could hide what else it does.

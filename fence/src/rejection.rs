@@ -1,31 +1,31 @@
-//! Refusals by the rule, and errors of claims.
+//! Rejections by the rule, and errors of claims.
 
 use std::{error::Error, fmt};
 
 use crate::{name::ResourceName, token::Token};
 
-/// The rule refused an offered token and holder. Nothing was changed.
+/// The rule rejected an offered token and holder. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Which of the rule's two refusals it is.
-    pub reason: RefusalReason,
+pub struct Rejection {
+    /// Which of the rule's two rejections it is.
+    pub reason: RejectionReason,
     /// The token that was offered.
     pub token: Token,
     /// The fence's token.
     pub highest_token: Token,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, token, highest_token } = self;
         write!(f, "{reason}: token {token} was offered, and the fence is at {highest_token}")
     }
 }
 
-impl Error for Refusal {}
+impl Error for Rejection {}
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
-impl Refusal {
+impl Rejection {
     /// Parses a datastore's error: its code, and the tokens in a JSON object.
     pub(crate) fn parse(code: &str, tokens: &str) -> Option<Self> {
         #[derive(serde::Deserialize)]
@@ -33,22 +33,22 @@ impl Refusal {
             token: Token,
             highest_token: Token,
         }
-        let reason = RefusalReason::from_code(code)?;
+        let reason = RejectionReason::from_code(code)?;
         let Tokens { token, highest_token } = serde_json::from_str(tokens).ok()?;
         Some(Self { reason, token, highest_token })
     }
 }
 
-/// Which of the rule's two refusals a refusal is.
+/// Which of the rule's two rejections a rejection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RefusalReason {
+pub enum RejectionReason {
     /// The offered token is below the fence.
     Stale,
     /// The fence's token belongs to another holder.
     HolderConflict,
 }
 
-impl RefusalReason {
+impl RejectionReason {
     /// The reason's name in problem documents, events and logs.
     pub fn slug(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl RefusalReason {
     }
 }
 
-impl fmt::Display for RefusalReason {
+impl fmt::Display for RejectionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stale => "stale token",
@@ -84,12 +84,12 @@ impl fmt::Display for RefusalReason {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClaimError<E> {
-    /// The rule refused: roll back, and stop. The lock was granted to another client since.
-    Refused {
+    /// The rule rejected: roll back, and stop. The lock was granted to another client since.
+    Rejected {
         /// The resource that was claimed.
         resource: ResourceName,
         /// The reason, and the tokens.
-        refusal: Refusal,
+        rejection: Rejection,
     },
     /// Another transaction was faster, or the database resolved a deadlock: roll back, and retry
     /// the whole transaction.
@@ -112,8 +112,8 @@ pub enum ClaimError<E> {
 impl<E> fmt::Display for ClaimError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { resource, refusal } => {
-                write!(f, "the claim of `{resource}` was refused: {refusal}")
+            Self::Rejected { resource, rejection } => {
+                write!(f, "the claim of `{resource}` was rejected: {rejection}")
             }
             Self::Contended { resource, .. } => {
                 write!(
@@ -129,7 +129,7 @@ impl<E> fmt::Display for ClaimError<E> {
 impl<E: Error + 'static> Error for ClaimError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Refused { .. } => None,
+            Self::Rejected { .. } => None,
             Self::Contended { source, .. } | Self::Database { source, .. } => Some(source),
         }
     }
@@ -146,18 +146,21 @@ mod tests {
         let resource: ResourceName = "alice".parse().unwrap();
         let cause = || io::Error::other("the server is gone");
         let token = |number| Token::new(number).unwrap();
-        let refusal =
-            Refusal { reason: RefusalReason::Stale, token: token(33), highest_token: token(34) };
+        let rejection = Rejection {
+            reason: RejectionReason::Stale,
+            token: token(33),
+            highest_token: token(34),
+        };
         let errors = [
-            ClaimError::Refused { resource: resource.clone(), refusal },
+            ClaimError::Rejected { resource: resource.clone(), rejection },
             ClaimError::Contended { resource: resource.clone(), source: cause() },
             ClaimError::Database { resource, source: cause() },
         ];
         for error in errors {
             assert!(error.to_string().contains("`alice`"), "{error}");
             assert!(!error.to_string().contains("gone"), "{error}");
-            let is_refusal = matches!(error, ClaimError::Refused { .. });
-            assert_eq!(error.source().is_none(), is_refusal, "{error}");
+            let is_rejection = matches!(error, ClaimError::Rejected { .. });
+            assert_eq!(error.source().is_none(), is_rejection, "{error}");
         }
     }
 }
