@@ -27,8 +27,8 @@ mod tests {
 
     #[test]
     fn each_cause_is_printed_once() {
-        let rejected = io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
-        let error = Unreachable::from(sqlx::Error::Io(rejected));
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
+        let error = Unreachable::from(sqlx::Error::Io(refused));
         assert_eq!(
             with_causes(&error),
             "the database can't be reached: error communicating with database: connection refused"

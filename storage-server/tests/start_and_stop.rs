@@ -32,7 +32,7 @@ async fn bad_configuration_is_rejected_with_its_reason() {
         (["--database-url", "mysql://h/d"], "begins neither with sqlite: nor with postgres:"),
         (["--database-url", "sqlite::memory:"], "can't keep a fence"),
         (["--database-url", "sqlite:/no/such/folder/f.db"], "can't open"),
-        (["--database-url", "postgres://u@127.0.0.1:1/d"], "rejected"),
+        (["--database-url", "postgres://u@127.0.0.1:1/d"], "refused"),
         (["--listen", "nowhere"], "can't listen on nowhere"),
         (["--enforcement", "maybe"], "--help"),
         (["--max-value-bytes", "many"], "--help"),

@@ -262,10 +262,10 @@ mod tests {
 
     #[test]
     fn cause_is_printed_once() {
-        let rejected = || failed("connection refused", None);
-        let twice = failed("no answer: connection refused", Some(rejected()));
+        let refused = || failed("connection refused", None);
+        let twice = failed("no answer: connection refused", Some(refused()));
         assert_eq!(with_causes(&twice), "no answer: connection refused");
-        let once = failed("can't renew", Some(failed("no answer", Some(rejected()))));
+        let once = failed("can't renew", Some(failed("no answer", Some(refused()))));
         assert_eq!(with_causes(&once), "can't renew: no answer: connection refused");
     }
 }

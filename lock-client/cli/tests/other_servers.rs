@@ -100,7 +100,7 @@ async fn silent_server_may_be_of_another_kind() {
     drop(listener);
     let is_down = async || {
         let output = status(&format!("redis://{address}")).await;
-        Ok(String::from_utf8(output.stderr)?.trim_end().ends_with("rejected (os error 111)"))
+        Ok(String::from_utf8(output.stderr)?.trim_end().ends_with("refused (os error 111)"))
     };
     until_async(PATIENCE, is_down).await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! Why a request to etcd failed, and what that means for a caller.
 
+use std::io;
+
 use hyper::StatusCode;
 use hyper_util::client::legacy;
 use serde_json::Value;
@@ -7,7 +9,7 @@ use serde_json::Value;
 use super::server::Member;
 use crate::{
     backend::BackendError,
-    causes::{has_cause, innermost},
+    causes::{causes, has_cause, innermost},
 };
 
 /// A request that failed.
@@ -75,9 +77,10 @@ impl Failure {
             (false, false) => " (does this port take TLS only?)",
             _ => "",
         };
-        // A server that is down rejects connections. It ends none that was made.
-        let is_rejected = has_cause::<std::io::Error>(error) && reason.contains("rejected");
-        let hint = if is_rejected { "" } else { hint };
+        // A server that is down takes no connection. It ends none that was made.
+        let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
+        let is_down = causes.any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused);
+        let hint = if is_down { "" } else { hint };
         let unavailable = BackendError::Unavailable(format!("{member}: {reason}{hint}").into());
         match error.is_connect() {
             true => Self::NotSent(unavailable),

@@ -106,7 +106,7 @@ async fn etcd_that_is_down_is_unavailable() {
     let text = with_causes(&error(&etcd.url()).await);
     let expected = "no answer from the lock service";
     assert!(text.starts_with(&format!("{expected}: {address}: ")), "{text}");
-    assert!(text.contains("rejected") && !text.contains("TLS"), "{text}");
+    assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
     assert!(etcd::Etcd::open("http://n1").is_err());
 }
 

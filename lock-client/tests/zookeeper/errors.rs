@@ -122,7 +122,7 @@ async fn zookeeper_that_is_down_is_unavailable() {
     zookeeper.process(0).kill().unwrap();
     let text = with_causes(&error(&zookeeper.url()).await);
     let expected = format!("no answer from the lock service: {}: ", zookeeper.address(0));
-    assert!(text.starts_with(&expected) && text.contains("rejected"), "{text}");
+    assert!(text.starts_with(&expected) && text.contains("refused"), "{text}");
     assert!(zookeeper::ZooKeeper::open("http://n1").is_err());
 }
 

@@ -188,7 +188,7 @@ async fn invalid_changes_are_usage_errors() {
     assert_failed(
         &change(&["--add", "redis://127.0.0.1:1", "--remove", &zero]).await,
         69,
-        "rejected",
+        "refused",
     );
     let other_database = format!("{three}?db=1");
     let other_database = ["--add", other_database.as_str(), "--remove", zero.as_str()];

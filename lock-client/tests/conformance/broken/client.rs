@@ -112,7 +112,7 @@ impl Client {
                 Err(BackendError::Rejected(source))
             }
             Err(BackendError::Unavailable(source))
-                if self.has(Fault::NeverGivesUp) && source.to_string().contains("rejected") =>
+                if self.has(Fault::NeverGivesUp) && source.to_string().contains("refused") =>
             {
                 pending().await
             }
