@@ -26,7 +26,7 @@ use self::{
     auth::AuthCommand,
     backup::Backup,
     completions::Completions,
-    doctor::Doctor,
+    doctor::{Doctor, NotFit},
     fence::FenceCommand,
     forget::Forget,
     in_force::in_force,
@@ -123,6 +123,7 @@ impl Command {
 ///
 /// The exit code is 0 after a clean stop and after `--help`. It is 1 if the server can't start or the
 /// command fails. It is 2 if an argument, a variable of the environment or the config file is wrong.
+/// `doctor` has the codes of all commands of that name.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let matches = match parse(arguments.into_iter().map(Into::into).collect()) {
         Ok(matches) => matches,
@@ -142,7 +143,7 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.message(&with_causes(error.as_ref()));
-            ExitCode::FAILURE
+            error.downcast_ref::<NotFit>().map_or(ExitCode::FAILURE, |it| ExitCode::from(it.code))
         }
     }
 }

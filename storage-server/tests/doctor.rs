@@ -21,18 +21,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) async fn verdict(database: &Database, check: &str, further: &[&str]) -> String {
     let ran = database.run(&[&["doctor", "--json"], further].concat()).await;
     let document: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
-    let findings = document["findings"].as_array().unwrap();
-    let is_safe = findings.iter().all(|finding| finding["verdict"] == "ok");
-    assert_eq!(document["is_safe"], is_safe, "{ran:?}");
-    assert_eq!(ran.code, Some(if is_safe { 0 } else { 1 }), "{ran:?}");
-    let finding = findings.iter().find(|finding| finding["check"] == check);
-    let finding = finding.unwrap_or_else(|| panic!("{check}: {document:#}"));
+    let codes = [("ok", 0), ("warning", 0), ("unfit", 1), ("unseen", 3), ("unfit-for-fence", 4)];
+    let (overall, code) = (document["verdict"].as_str().unwrap(), ran.code.unwrap());
+    assert!(codes.contains(&(overall, code)), "{ran:?}");
+    let checks = document["checks"].as_array().unwrap();
+    let found = checks.iter().find(|found| found["name"] == check);
+    let found = found.unwrap_or_else(|| panic!("{check}: {document:#}"));
     // Nothing else is wrong.
-    let others = findings.iter().filter(|other| *other != finding);
-    for other in others.filter(|other| other["check"] != "standbys") {
+    let related = ["standbys", "synchronous_standby_names", "hidden_standbys", "pooler", "session"];
+    let others = checks.iter().filter(|other| *other != found);
+    for other in others.filter(|other| !related.contains(&other["name"].as_str().unwrap())) {
         assert_eq!(other["verdict"], "ok", "{document:#}");
     }
-    finding["verdict"].as_str().unwrap().to_owned()
+    found["verdict"].as_str().unwrap().to_owned()
 }
 
 pub(crate) fn database_at(url: String) -> Database {
@@ -51,7 +52,7 @@ async fn execute(postgres: &Postgres, statements: &[&str]) {
 async fn settings_that_can_lose_fences_are_wrong() {
     for (setting, check) in [("full_page_writes=off", "full_page_writes"), ("fsync=off", "fsync")] {
         let postgres = Postgres::start_with(&[setting]).await.unwrap();
-        assert_eq!(verdict(&database_at(postgres.url()), check, &[]).await, "wrong");
+        assert_eq!(verdict(&database_at(postgres.url()), check, &[]).await, "unfit-for-fence");
     }
 }
 
@@ -61,9 +62,9 @@ async fn postgres_that_does_not_answer_is_reported() {
     let database = database_at(postgres.url());
     postgres.pause().await.unwrap();
     let (checked, examined) = join!(database.run(&["--check"]), database.run(&["doctor"]));
-    for ran in [checked, examined] {
-        let error = ran.failed();
-        assert!(error.contains("no answer within 10 s"), "{error}");
+    for (ran, code) in [(checked, 1), (examined, 69)] {
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.stderr.contains("no answer within 10 s"), "{ran:?}");
     }
 }
 
@@ -71,15 +72,16 @@ async fn postgres_that_does_not_answer_is_reported() {
 async fn one_postgres_is_safe_unless_its_table_is_unlogged() {
     let database = Database::postgres().await;
     let printed = database.run(&["doctor"]).await.printed();
-    assert!(printed.contains("ok      fsync               on\n"), "{printed}");
-    assert!(printed.contains("not created yet"), "{printed}");
+    assert!(printed.contains("ok               fsync: on\n"), "{printed}");
+    assert!(printed.contains("table: there is none yet"), "{printed}");
     database.run(&["migrate"]).await.printed();
     assert_eq!(verdict(&database, "table", &[]).await, "ok");
     database.execute("alter table storage.resource set unlogged").await.unwrap();
-    assert_eq!(verdict(&database, "table", &[]).await, "wrong");
+    assert_eq!(verdict(&database, "table", &[]).await, "unfit-for-fence");
     let ran = database.run(&["doctor"]).await;
-    assert!(ran.stdout.contains("WRONG   table               unlogged\n"), "{}", ran.stdout);
-    assert!(ran.failed().contains("can lose a fence"));
+    let line = "UNFIT FOR FENCE  table: unlogged: storage.resource\n";
+    assert!(ran.stdout.contains(line), "{}", ran.stdout);
+    assert!(ran.stderr.contains("can lose a fence"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -89,7 +91,7 @@ async fn asynchronous_replica_can_lose_a_fence() {
     assert_eq!(verdict(&database, "standbys", &[]).await, "ok");
     let mut replica = postgres.start_replica().await.unwrap();
     let is = async |expected: &str| Ok(verdict(&database, "standbys", &[]).await == expected);
-    until_async(PATIENCE, async || is("wrong").await).await.unwrap();
+    until_async(PATIENCE, async || is("unfit-for-fence").await).await.unwrap();
     execute(&postgres, &["alter system set synchronous_standby_names = '*'"]).await;
     execute(&postgres, &["select pg_reload_conf()"]).await;
     until_async(PATIENCE, async || is("ok").await).await.unwrap();
@@ -97,23 +99,25 @@ async fn asynchronous_replica_can_lose_a_fence() {
     execute(&postgres, &["create role blind login"]).await;
     let blind =
         database_at(postgres.url().replacen("postgres://postgres@", "postgres://blind@", 1));
-    assert_eq!(verdict(&blind, "standbys", &[]).await, "unknown");
+    assert_eq!(verdict(&blind, "hidden_standbys", &[]).await, "unseen");
     // The replica itself takes no writes.
-    assert_eq!(verdict(&database_at(replica.url()), "primary", &[]).await, "wrong");
+    assert_eq!(verdict(&database_at(replica.url()), "primary", &[]).await, "unfit");
     replica.crash().await.unwrap();
     until_async(PATIENCE, async || is("ok").await).await.unwrap();
 }
 
 #[tokio::test]
-async fn pooler_in_transaction_mode_is_wrong() {
+async fn pooler_in_transaction_mode_is_unfit() {
     let postgres = Postgres::start().await.unwrap();
     assert_eq!(verdict(&database_at(postgres.url()), "pooler", &[]).await, "ok");
+    assert_eq!(verdict(&database_at(postgres.url()), "session", &[]).await, "ok");
     // It rejects the settings of sessions, or ignores them.
     let ignore = "ignore_startup_parameters = extra_float_digits, options";
-    for settings in [&[][..], &[ignore]] {
+    for (settings, session) in [(&[][..], "unfit"), (&[ignore], "ok")] {
         let bouncer = PgBouncer::start_with(&postgres, settings).await.unwrap();
         let pooled = database_at(bouncer.url());
-        assert_eq!(verdict(&pooled, "pooler", &[]).await, "wrong", "{settings:?}");
+        assert_eq!(verdict(&pooled, "pooler", &[]).await, "unfit-for-fence", "{settings:?}");
+        assert_eq!(verdict(&pooled, "session", &[]).await, session, "{settings:?}");
     }
 }
 
@@ -136,9 +140,9 @@ async fn synchronous_mode_must_be_strict() {
     for (configuration, expected) in [
         (r#"{"synchronous_mode": true, "synchronous_mode_strict": true}"#, "ok"),
         (r#"{"synchronous_mode": "quorum", "synchronous_mode_strict": "on"}"#, "ok"),
-        (r#"{"synchronous_mode": true}"#, "wrong"),
-        (r#"{"synchronous_mode": false, "synchronous_mode_strict": true}"#, "wrong"),
-        ("[]", "unknown"),
+        (r#"{"synchronous_mode": true}"#, "unfit-for-fence"),
+        (r#"{"synchronous_mode": false, "synchronous_mode_strict": true}"#, "unfit-for-fence"),
+        ("[]", "unseen"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -147,7 +151,7 @@ async fn synchronous_mode_must_be_strict() {
         let patroni = ["--patroni", url.as_str()];
         assert_eq!(verdict(&database, "patroni", &patroni).await, expected, "{configuration}");
         drop(answering);
-        assert_eq!(verdict(&database, "patroni", &patroni).await, "unknown", "it is gone");
+        assert_eq!(verdict(&database, "patroni", &patroni).await, "unseen", "it is gone");
     }
     let wrong_usage = database.run(&["doctor", "--patroni", "https://localhost:8008"]).await;
     assert_eq!(wrong_usage.code, Some(2), "{wrong_usage:?}");
@@ -167,16 +171,17 @@ async fn sqlite_file_is_safe_unless_it_is_damaged() {
     let database = file_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).await;
     assert_eq!(verdict(&database, "structure", &[]).await, "ok");
     std::fs::write(database.file("fenced.db"), "no database").unwrap();
-    assert_eq!(verdict(&database, "structure", &[]).await, "wrong");
+    assert_eq!(verdict(&database, "structure", &[]).await, "unfit");
     // A file that is missing is not created.
     let missing = Database::sqlite();
-    assert!(missing.run(&["doctor"]).await.failed().contains("can't open"));
+    let ran = missing.run(&["doctor"]).await;
+    assert!(ran.code == Some(69) && ran.stderr.contains("can't open"), "{ran:?}");
     assert!(!missing.file("fenced.db").exists());
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn file_in_memory_is_wrong() {
+async fn file_in_memory_is_unfit_for_a_fence() {
     let database = file_in(Path::new("/dev/shm")).await;
-    assert_eq!(verdict(&database, "file system", &[]).await, "wrong");
+    assert_eq!(verdict(&database, "file_system", &[]).await, "unfit-for-fence");
 }

@@ -31,8 +31,8 @@ async fn writes(server: &StorageServer, token: u64) {
 #[tokio::test]
 async fn doctor_finds_what_patroni_would_do() {
     for (replication, expected) in [
-        (Replication::Asynchronous, "wrong"),
-        (Replication::Synchronous, "wrong"),
+        (Replication::Asynchronous, "unfit-for-fence"),
+        (Replication::Synchronous, "unfit-for-fence"),
         (Replication::StrictlySynchronous, "ok"),
     ] {
         let cluster = Patroni::start(replication).await.unwrap();
@@ -40,15 +40,16 @@ async fn doctor_finds_what_patroni_would_do() {
         let url = cluster.rest_url(cluster.primary_among(&ALL).await.unwrap());
         let asked = ["--patroni", url.as_str()];
         assert_eq!(verdict(&database, "patroni", &asked).await, expected, "{replication:?}");
-        assert_eq!(verdict(&database, "patroni", &[]).await, "unknown");
+        assert_eq!(verdict(&database, "patroni", &[]).await, "unseen");
         // Patroni promotes the synchronous one of its two standbys, if it has one.
-        let standbys = if replication == Replication::Asynchronous { "wrong" } else { "ok" };
+        let standbys =
+            if replication == Replication::Asynchronous { "unfit-for-fence" } else { "ok" };
         let found = database.run(&[&["doctor", "--json"], &asked[..]].concat()).await;
         let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-        let findings = found["findings"].as_array().unwrap().iter();
-        let verdicts: Vec<_> = findings
-            .filter(|finding| finding["check"] == "standbys")
-            .map(|finding| &finding["verdict"])
+        let checks = found["checks"].as_array().unwrap().iter();
+        let verdicts: Vec<_> = checks
+            .filter(|check| check["name"] == "standbys")
+            .map(|check| &check["verdict"])
             .collect();
         assert_eq!(verdicts, [standbys], "{found:#}");
     }

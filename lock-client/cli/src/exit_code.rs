@@ -4,16 +4,19 @@
 
 use std::fmt::Write;
 
+use doctor::Verdict;
+
 /// The command succeeded.
 pub(crate) const SUCCESS: u8 = 0;
-/// `doctor` found that tokens are at risk, or could not see whether they are.
-pub(crate) const TOKENS_AT_RISK: u8 = 1;
+const UNFIT: u8 = Verdict::Unfit.exit_code();
+const UNSEEN: u8 = Verdict::Unseen.exit_code();
+const UNFIT_FOR_FENCE: u8 = Verdict::UnfitForFence.exit_code();
 /// The arguments or the environment are wrong.
 pub(crate) const USAGE: u8 = 64;
 /// `get` found no value.
 pub(crate) const NO_VALUE: u8 = 66;
 /// The lock service or the storage did not answer, or rejected the request.
-pub(crate) const UNAVAILABLE: u8 = 69;
+pub(crate) const UNAVAILABLE: u8 = doctor::NOT_EXAMINED;
 /// The output could not be written to stdout.
 pub(crate) const CANNOT_PRINT: u8 = 74;
 /// Busy: another client holds the lock.
@@ -30,9 +33,14 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// All codes with their meanings, as the help shows them.
-const MEANINGS: [(u8, &str); 12] = [
+const MEANINGS: [(u8, &str); 14] = [
     (SUCCESS, "success; run: the command's own exit code"),
-    (TOKENS_AT_RISK, "doctor: tokens may be lost, or doctor could not see whether they may"),
+    (UNFIT, "doctor: no lock can be kept here"),
+    (UNSEEN, "doctor: could not see whether a token can be issued twice"),
+    (
+        UNFIT_FOR_FENCE,
+        "doctor: a token may be issued twice: use a storage that checks token and holder",
+    ),
     (USAGE, "wrong usage"),
     (NO_VALUE, "get: the resource has no value"),
     (UNAVAILABLE, "the lock service or the storage did not answer, or rejected the request"),

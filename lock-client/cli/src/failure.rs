@@ -19,8 +19,6 @@ use crate::exit_code;
 /// Why a command failed. Each variant has an exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Tokens may be lost, or it could not be seen whether they may.
-    TokensAtRisk(&'static str),
     /// The arguments or the environment are wrong.
     Usage(String),
     /// The resource has no value.
@@ -50,7 +48,6 @@ impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::TokensAtRisk(_) => exit_code::TOKENS_AT_RISK,
             Self::Usage(_) => exit_code::USAGE,
             Self::NoValue(_) => exit_code::NO_VALUE,
             Self::Unavailable(_) => exit_code::UNAVAILABLE,
@@ -67,7 +64,6 @@ impl Failure {
     /// The message for stderr, if there is something left to print.
     pub(crate) fn message(&self) -> Option<String> {
         Some(match self {
-            Self::TokensAtRisk(message) => (*message).to_owned(),
             Self::Usage(message)
             | Self::NoValue(message)
             | Self::Unavailable(message)

@@ -25,7 +25,7 @@ async fn doctor(arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// The findings, and the exit code.
+/// The checks, and the exit code.
 struct Report {
     document: Value,
     code: i32,
@@ -36,51 +36,55 @@ async fn examine(url: &str) -> Report {
     let output = doctor(&["--locks", url, "--json", "--answer-timeout", "5s"]).await;
     let parsed = serde_json::from_slice(&output.stdout);
     let document: Value = parsed.unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    for finding in document["findings"].as_array().unwrap() {
-        let members = finding.as_object().unwrap();
-        for member in ["check", "severity", "found", "endangers", "cure"] {
-            assert!(members.contains_key(member), "{member} is in {finding}");
+    for check in document["checks"].as_array().unwrap() {
+        let members = check.as_object().unwrap();
+        for member in ["name", "verdict", "found", "why", "cure"] {
+            assert!(members.contains_key(member), "{member} is in {check}");
         }
-        let is_ok = finding["severity"] == "ok";
-        assert_eq!(finding["endangers"].is_null(), is_ok, "{finding}");
-        assert_eq!(finding["cure"].is_null(), is_ok, "{finding}");
-        let same = document["findings"].as_array().unwrap().iter();
-        assert_eq!(same.filter(|other| *other == finding).count(), 1, "once: {finding}");
+        let is_ok = check["verdict"] == "ok";
+        assert_eq!(check["why"].is_null(), is_ok, "{check}");
+        assert_eq!(check["cure"].is_null(), is_ok, "{check}");
+        let same = document["checks"].as_array().unwrap().iter();
+        assert_eq!(same.filter(|other| *other == check).count(), 1, "once: {check}");
     }
-    Report { document, code: output.status.code().unwrap() }
+    let (code, verdict) = (output.status.code().unwrap(), document["verdict"].as_str().unwrap());
+    let codes = [("ok", 0), ("warning", 0), ("unfit", 1), ("unseen", 3), ("unfit-for-fence", 4)];
+    assert!(codes.contains(&(verdict, code)), "{code} for {verdict}");
+    Report { document, code }
 }
 
 impl Report {
-    /// The worst finding of a check.
-    fn worst(&self, check: &str) -> &Value {
-        let findings = self.document["findings"].as_array().unwrap().iter();
-        let rank = |finding: &&Value| {
-            let severities = ["ok", "warning", "unseen", "unusable", "token-loss"];
-            severities.iter().position(|&severity| finding["severity"] == severity).unwrap()
+    /// The worst check of this name.
+    fn worst(&self, name: &str) -> &Value {
+        let checks = self.document["checks"].as_array().unwrap().iter();
+        let rank = |check: &&Value| {
+            let verdicts = ["ok", "warning", "unseen", "unfit-for-fence", "unfit"];
+            verdicts.iter().position(|&verdict| check["verdict"] == verdict).unwrap()
         };
-        findings.filter(|finding| finding["check"] == check).max_by_key(rank).unwrap()
+        let worst = checks.filter(|check| check["name"] == name).max_by_key(rank);
+        worst.unwrap_or_else(|| panic!("{name}: {:#}", self.document))
     }
 
-    /// The checks with findings that are not ok, each once.
+    /// The names of the checks that are not ok, each once.
     fn complaints(&self) -> Vec<&str> {
-        let findings = self.document["findings"].as_array().unwrap().iter();
-        let bad = findings.filter(|finding| finding["severity"] != "ok");
-        let mut checks: Vec<_> = bad.map(|finding| finding["check"].as_str().unwrap()).collect();
-        checks.dedup();
-        checks
+        let checks = self.document["checks"].as_array().unwrap().iter();
+        let bad = checks.filter(|check| check["verdict"] != "ok");
+        let mut names: Vec<_> = bad.map(|check| check["name"].as_str().unwrap()).collect();
+        names.dedup();
+        names
     }
 
     #[track_caller]
-    fn assert_finds(&self, check: &str, severity: &str, found: &str) {
-        let finding = self.worst(check);
-        assert_eq!(finding["severity"], severity, "{finding}");
-        assert!(finding["found"].as_str().unwrap().contains(found), "{found:?} is in {finding}");
+    fn assert_finds(&self, name: &str, verdict: &str, found: &str) {
+        let check = self.worst(name);
+        assert_eq!(check["verdict"], verdict, "{check}");
+        assert!(check["found"].as_str().unwrap().contains(found), "{found:?} is in {check}");
     }
 }
 
-/// Applies the cure of a finding.
-async fn cure(redis: &Redis, finding: &Value) {
-    for command in finding["cure"]["commands"].as_array().unwrap() {
+/// Applies the cure of a check.
+async fn cure(redis: &Redis, check: &Value) {
+    for command in check["cure"]["commands"].as_array().unwrap() {
         let words: Vec<_> = command.as_str().unwrap().split(' ').collect();
         match redis.command::<()>(&words).await {
             // As the advice says: a user with all keys needs no pattern.
@@ -99,30 +103,30 @@ async fn redis_that_loses_nothing_is_ok_and_is_left_unchanged() {
         assert_eq!(report.document["verdict"], "ok");
         assert_eq!(report.document["user"], "default");
         let version = redis.info("redis_version").await.unwrap();
-        assert_eq!(report.document["server"], format!("redis {version}"));
+        assert_eq!(report.document["system"], format!("redis {version}"));
         assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0, "nothing is left behind");
     }
 }
 
 #[tokio::test]
-async fn settings_that_lose_writes_at_a_power_loss_are_a_token_loss_and_can_be_cured() {
+async fn settings_that_lose_writes_at_a_power_loss_are_unfit_for_a_fence_and_can_be_cured() {
     let snapshots = ["--save", "3600", "1"];
     let every_second = ["--appendonly", "yes", "--appendfsync", "everysec"];
     let whenever = ["--appendonly", "yes", "--appendfsync", "no"];
     let except_on_rewrite = [&SAFE[..], &["--no-appendfsync-on-rewrite", "yes"]].concat();
-    let cases: [(&[&str], &str); 5] = [
-        (&snapshots, "snapshots only (save 3600 1)"),
-        (&[], "nothing is kept on disk"),
-        (&every_second, "appendfsync everysec"),
-        (&whenever, "appendfsync no"),
-        (&except_on_rewrite, "no-appendfsync-on-rewrite yes"),
+    let cases: [(&[&str], &str, &str); 5] = [
+        (&snapshots, "appendonly", "snapshots only (save 3600 1)"),
+        (&[], "appendonly", "nothing is kept on disk"),
+        (&every_second, "appendfsync", "everysec"),
+        (&whenever, "appendfsync", "no: "),
+        (&except_on_rewrite, "no-appendfsync-on-rewrite", "yes: "),
     ];
-    for (arguments, found) in cases {
+    for (arguments, name, found) in cases {
         let redis = Redis::start_with(arguments).await.unwrap();
         let report = examine(&redis.url()).await;
-        report.assert_finds("persistence", "token-loss", found);
-        assert_eq!((report.code, report.complaints().as_slice()), (1, &["persistence"][..]));
-        cure(&redis, report.worst("persistence")).await;
+        report.assert_finds(name, "unfit-for-fence", found);
+        assert_eq!((report.code, report.complaints().as_slice()), (4, &[name][..]));
+        cure(&redis, report.worst(name)).await;
         let cured = examine(&redis.url()).await;
         assert_eq!((cured.code, cured.complaints().as_slice()), (0, &[][..]), "{arguments:?}");
     }
@@ -131,7 +135,7 @@ async fn settings_that_lose_writes_at_a_power_loss_are_a_token_loss_and_can_be_c
 // Only Linux has a device that is always full.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn append_only_file_with_failing_writes_is_a_token_loss() {
+async fn append_only_file_with_failing_writes_is_unfit() {
     let folder = tempfile::tempdir().unwrap();
     let files = folder.path().join("appendonlydir");
     std::fs::create_dir(&files).unwrap();
@@ -143,54 +147,56 @@ async fn append_only_file_with_failing_writes_is_a_token_loss() {
     let has_failed = async || Ok(redis.info("aof_last_write_status").await? == "err");
     until_async(SOON, has_failed).await.unwrap();
     let report = examine(&redis.url()).await;
-    let findings = report.document["findings"].as_array().unwrap().iter();
-    let failed = |finding: &&Value| finding["found"].as_str().unwrap().contains("has failed");
-    assert_eq!(findings.filter(failed).count(), 1, "{}", report.document);
-    report.assert_finds("locking", "unusable", "MISCONF");
+    report.assert_finds("aof_last_write_status", "unfit-for-fence", "has failed");
+    report.assert_finds("locking", "unfit", "MISCONF");
     assert_eq!(report.code, 1);
 }
 
 #[tokio::test]
 async fn eviction_policies_are_rated_by_the_keys_that_they_evict() {
     let cases = [
-        ("allkeys-lru", "100mb", "token-loss", 1, "maxmemory 104857600"),
-        ("allkeys-random", "0", "token-loss", 1, "maxmemory is 0"),
+        ("allkeys-lru", "100mb", "unfit-for-fence", 4, "maxmemory 104857600"),
+        ("allkeys-random", "0", "unfit-for-fence", 4, "maxmemory is 0"),
         ("volatile-ttl", "100mb", "warning", 0, "volatile-ttl"),
         ("noeviction", "100mb", "ok", 0, "noeviction"),
     ];
-    for (policy, limit, severity, code, found) in cases {
+    let name = "maxmemory-policy";
+    for (policy, limit, verdict, code, found) in cases {
         let eviction = ["--maxmemory-policy", policy, "--maxmemory", limit];
         let redis = Redis::start_with(&[&SAFE[..], &eviction].concat()).await.unwrap();
         let report = examine(&redis.url()).await;
-        report.assert_finds("eviction", severity, found);
+        report.assert_finds(name, verdict, found);
         assert_eq!(report.code, code, "{policy}");
-        if severity != "ok" {
-            assert_eq!(report.complaints(), ["eviction"]);
-            cure(&redis, report.worst("eviction")).await;
+        if verdict != "ok" {
+            assert_eq!(report.complaints(), [name]);
+            cure(&redis, report.worst(name)).await;
             assert!(examine(&redis.url()).await.complaints().is_empty(), "{policy} is cured");
         }
     }
 }
 
 #[tokio::test]
-async fn replicas_are_a_token_loss_and_their_lag_is_reported() {
+async fn replicas_are_unfit_for_a_fence_and_their_lag_is_reported() {
     let primary = Redis::start_with(&SAFE).await.unwrap();
     let alone = examine(&primary.url()).await;
-    alone.assert_finds("replication", "ok", "without replicas");
+    alone.assert_finds("replicas", "ok", "none is connected");
 
     let replica = Redis::replica_of(&primary).await.unwrap();
     let address = replica.redis().address().unwrap().to_string();
     let lag = |report: &Report| {
-        let findings = report.document["findings"].as_array().unwrap().iter();
-        let is_of_replica =
-            |finding: &&Value| finding["found"].as_str().unwrap().contains(&address);
-        findings.filter(is_of_replica).map(|finding| finding["severity"].clone()).next()
+        let checks = report.document["checks"].as_array().unwrap().iter();
+        let is_of_replica = |check: &&Value| check["found"].as_str().unwrap().contains(&address);
+        checks.filter(is_of_replica).map(|check| check["verdict"].clone()).next()
     };
     let is_near = async || Ok(lag(&examine(&primary.url()).await) == Some("ok".into()));
     until_async(SOON, is_near).await.unwrap();
     let report = examine(&primary.url()).await;
-    report.assert_finds("replication", "token-loss", "with replicas: 1; no Sentinel was seen");
-    assert_eq!((report.code, report.complaints().as_slice()), (1, &["replication"][..]));
+    report.assert_finds(
+        "replicas",
+        "unfit-for-fence",
+        "1, which are asynchronous; no Sentinel was seen",
+    );
+    assert_eq!((report.code, report.complaints().as_slice()), (4, &["replicas"][..]));
 
     replica.cut();
     let is_behind = async || Ok(lag(&examine(&primary.url()).await) == Some("warning".into()));
@@ -198,42 +204,42 @@ async fn replicas_are_a_token_loss_and_their_lag_is_reported() {
 }
 
 #[tokio::test]
-async fn replica_is_unusable_for_locks() {
+async fn replica_is_unfit_for_locks() {
     let primary = Redis::start().await.unwrap();
     let replica = Redis::replica_of(&primary).await.unwrap();
     let report = examine(&replica.redis().url()).await;
-    report.assert_finds("replication", "unusable", "a replica; its primary is 127.0.0.1");
-    report.assert_finds("locking", "unusable", "ReadOnly");
+    report.assert_finds("primary", "unfit", "a replica; its primary is 127.0.0.1");
+    report.assert_finds("locking", "unfit", "ReadOnly");
     assert_ne!(report.code, 0);
 
     replica.redis().command::<()>(&["CONFIG", "SET", "replica-read-only", "no"]).await.unwrap();
     let report = examine(&replica.redis().url()).await;
-    report.assert_finds("replication", "token-loss", "and it accepts writes");
+    report.assert_finds("primary", "unfit", "and it accepts writes");
     report.assert_finds("locking", "ok", "");
 
     replica.promote().await.unwrap();
-    examine(&replica.redis().url()).await.assert_finds("replication", "ok", "without replicas");
+    examine(&replica.redis().url()).await.assert_finds("primary", "ok", "a primary");
 }
 
 #[tokio::test]
 async fn sentinels_and_redis_clusters_are_recognised() {
     let mut world = Sentinels::start().await.unwrap();
     let report = examine(&world.primary().url()).await;
-    report.assert_finds("replication", "token-loss", "a Sentinel promotes one by itself");
+    report.assert_finds("replicas", "unfit-for-fence", "a Sentinel promotes one by itself");
     let report = examine(&world.url()).await;
-    report.assert_finds("replication", "token-loss", "a Sentinel promotes one by itself");
+    report.assert_finds("replicas", "unfit-for-fence", "a Sentinel promotes one by itself");
     report.assert_finds("locking", "ok", "");
     let report = examine(&world.sentinels()[0].url()).await;
-    report.assert_finds("version", "unusable", "is a Sentinel");
+    report.assert_finds("version", "unfit", "is a Sentinel");
 
     let mut cluster = RedisCluster::start().await.unwrap();
     let report = examine(&cluster.url()).await;
-    report.assert_finds("replication", "warning", "one node of a Redis Cluster");
+    report.assert_finds("cluster", "warning", "one node of a Redis Cluster");
     report.assert_finds("locking", "ok", "");
     for node in cluster.nodes() {
         let report = examine(&node.url()).await;
-        report.assert_finds("replication", "warning", "one node of a Redis Cluster");
-        report.assert_finds("locking", "unusable", "name it by redis+cluster://");
+        report.assert_finds("cluster", "warning", "one node of a Redis Cluster");
+        report.assert_finds("locking", "unfit", "name it by redis+cluster://");
         assert_eq!(node.command::<u64>(&["DBSIZE"]).await.unwrap(), 0);
     }
 }

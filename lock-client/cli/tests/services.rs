@@ -1,6 +1,6 @@
 //! A private lock service of each kind.
 
-use std::{any::Any, time::Duration};
+use std::{any::Any, path::Path, time::Duration};
 
 use sqlx::{Connection, MySqlConnection, PgConnection, SqliteConnection};
 use testbed::{Etcd, MariaDb, NodeKind, Postgres, Redis, RedlockNodes, ZooKeeper};
@@ -61,14 +61,22 @@ impl Service {
     }
 
     pub(crate) async fn sqlite() -> Self {
-        let service = Self::sqlite_without_tables().await;
+        Self::sqlite_in(&std::env::temp_dir()).await
+    }
+
+    pub(crate) async fn sqlite_in(parent: &Path) -> Self {
+        let service = Self::file_in(parent);
         let mut connection = SqliteConnection::connect(&service.url).await.unwrap();
         lock_client::sqlite::install(&mut connection).await.unwrap();
         service
     }
 
     pub(crate) async fn sqlite_without_tables() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::file_in(&std::env::temp_dir())
+    }
+
+    fn file_in(parent: &Path) -> Self {
+        let folder = tempfile::tempdir_in(parent).unwrap();
         let file = folder.path().join("locks.db");
         std::fs::write(&file, "").unwrap();
         Self { url: format!("sqlite:{}", file.display()), _server: Box::new(folder) }

@@ -5,7 +5,7 @@
 --
 -- Each row is a check. ok is null where SQL can't decide; the last row says what SQL doesn't see at all.
 -- It runs with the rights of its caller. Only members of pg_read_all_stats, such as pg_monitor, see the
--- state of standbys.
+-- state of standbys. The commands named doctor send the same query where no fence is installed.
 
 do $do$
 declare
@@ -67,6 +67,17 @@ begin
                 string_agg(title, ', ' order by title) filter (where not is_hidden) as list
             from standby
         ),
+        patroni (is_there) as (
+            select exists (select from pg_stat_activity where application_name = 'Patroni')
+        ),
+        -- The tables of the fence, the locks and the storage server, as far as they are here.
+        tables as (
+            select string_agg(title, ', ' order by title) as list,
+                string_agg(title, ', ' order by title) filter (where relpersistence <> 'p') as unlogged
+            from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            cross join lateral (select format('%s.%s', nspname, relname)) as name (title)
+            where title in ('fence.fence', 'fenced_lock.lock', 'storage.resource')
+        ),
         unlogged as (
             select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list
             from pg_trigger t join pg_class c on c.oid = t.tgrelid
@@ -84,21 +95,29 @@ begin
             'Without it, a crash may leave torn pages, unless the file system prevents them.'
         union all
         select 'synchronous_commit',
-            current_setting('synchronous_commit') in ('on', 'remote_apply')
-                or current_setting('synchronous_commit') <> 'off' and names.value = '',
-            current_setting('synchronous_commit') || ' in this session',
+            case
+                when setting = 'off' or names.value <> '' and setting not in ('on', 'remote_apply') then false
+                -- It hides what other sessions have.
+                when source not in (
+                    'default', 'environment variable', 'command line', 'configuration file', 'global',
+                    'database') then null
+                else true
+            end,
+            format('%s, set by: %s', setting, source),
             'A commit must wait for the disk, and for the disk of each synchronous standby: '
-                'on or remote_apply. Any session may set it for itself.'
-        from names
+                'on or remote_apply. What a session, a role or a URL sets says nothing of other sessions. '
+                'Any session may set it for itself.'
+        from pg_settings cross join names
+        where name = 'synchronous_commit'
         union all
         select 'stored_synchronous_commit', weaker.list is null, coalesce(weaker.list, 'none is weaker'),
             'Roles, databases and functions may have a weaker one, which their commits have.'
         from weaker
         union all
-        select 'fence_table', relpersistence = 'p',
-            case relpersistence when 'p' then 'logged' else 'unlogged' end,
+        select 'table', unlogged is null,
+            coalesce('unlogged: ' || unlogged, 'logged: ' || list, 'there is none yet'),
             'A crash empties an unlogged table, and standbys don''t have it.'
-        from pg_class where oid = 'fence.fence'::regclass
+        from tables
         union all
         select 'protected_tables', unlogged.list is null,
             coalesce('unlogged: ' || unlogged.list, 'all are logged'),
@@ -117,33 +136,36 @@ begin
                 'were acknowledged are lost with the primary, and older tokens are accepted again.'
         from names cross join standbys
         union all
+        select 'hidden_standbys',
+            case when hidden = 0 then true end,
+            case hidden when 0 then 'none' else format('%s of %s', hidden, number) end,
+            'This role sees only that they are connected. Call it as a member of pg_read_all_stats.'
+        from standbys
+        union all
         select 'standbys',
             case
-                when number = 0 then true
-                when hidden > 0 then null
+                when number = hidden then true
                 when names.value = '' then false
-                when asynchronous > 0 then null
-                -- Of these, only the most advanced one is sure to have everything.
-                when in_quorum > 1 then null
-                else true
+                -- Of a quorum, only the most advanced one is sure to have everything.
+                when asynchronous = 0 and in_quorum <= 1 then true
+                when asynchronous = 0 or patroni.is_there then null
+                else false
             end,
-            case
-                when number = 0 then 'none is connected'
-                when hidden > 0 then format('%s connected, of which this role sees no more', number)
-                else standbys.list
-            end,
-            case
-                when hidden > 0 then 'Call it as a member of pg_read_all_stats.'
-                else 'One that is asynchronous, or in a quorum with others, may lack the latest fences. It '
-                    'must never be promoted, or only the most advanced one. Which one would be, only what '
-                    'promotes it knows: Patroni never promotes an asynchronous one in synchronous_mode.'
-            end
-        from names cross join standbys
+            coalesce(list, 'none is seen'),
+            'One that is asynchronous, or in a quorum with others, may lack the latest fences. It must never be '
+                'promoted, or only the most advanced one. Which one would be, only what promotes it knows.'
+        from names cross join standbys cross join patroni
+        union all
+        select 'patroni', null, 'it has a session',
+            'Patroni never promotes an asynchronous standby in synchronous_mode, and without '
+                'synchronous_mode_strict it lets commits wait for no standby once none is left. SQL shows neither.'
+        from patroni
+        where is_there
         union all
         select 'unseen', null, 'not visible to SQL',
             'Whether the disk keeps what was synced; standbys that are not connected now, and their own '
-                'settings; who may be promoted, and whether the old primary is stopped first (Patroni: '
-                'synchronous_mode_strict); what other sessions set; a restored backup.'
+                'settings, such as fsync; who may be promoted, and whether the old primary is stopped first; '
+                'what other sessions set; a restored backup.'
     $$;
 
     -- Default privileges may have granted rights just now. Afterwards, the administrator's count.

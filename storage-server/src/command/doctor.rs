@@ -1,11 +1,10 @@
 //! `doctor`: whether the database can lose an acknowledged fence.
 
-use anyhow::ensure;
 use clap::Args;
-use serde::Serialize;
+use doctor::{NOT_EXAMINED, Verdict, postgres::PatroniUrl};
 
-use super::print;
-use crate::store::doctor::{Examination, Finding, PatroniUrl, Verdict, examine};
+use super::{print, with_causes};
+use crate::store::doctor::examine;
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
@@ -18,41 +17,34 @@ pub(super) struct Doctor {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    is_safe: bool,
-    #[serde(flatten)]
-    examination: &'a Examination,
+/// The database is unfit, or could not be examined.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub(super) struct NotFit {
+    /// The exit code of the process.
+    pub(super) code: u8,
+    reason: String,
 }
 
 impl Doctor {
-    /// Prints what was found. It is an error if a fence can be lost, or if that could not be seen.
+    /// Prints what was found.
+    ///
+    /// # Errors
+    /// [`NotFit`] if a fence can be lost, or if that could not be seen.
     pub(super) async fn run(self, database_url: &str) -> anyhow::Result<()> {
-        let examination = examine(database_url, self.patroni.as_ref()).await?;
-        let is_safe = examination.is_safe();
+        let examined = examine(database_url, self.patroni.as_ref()).await;
+        let report =
+            examined.map_err(|error| NotFit { code: NOT_EXAMINED, reason: with_causes(&error) })?;
         if self.json {
-            let document = Document { is_safe, examination: &examination };
-            print(serde_json::to_string_pretty(&document)?);
+            print(serde_json::to_string_pretty(&report)?);
         } else {
-            print_table(&examination);
+            print(report.to_string().trim_end());
         }
-        ensure!(is_safe, "the database can lose a fence, or doctor could not see whether it can");
-        Ok(())
-    }
-}
-
-fn print_table(Examination { database, findings, unseen }: &Examination) {
-    print(database);
-    for Finding { check, verdict, found, why } in findings {
-        let verdict = match verdict {
-            Verdict::Ok => "ok",
-            Verdict::Wrong => "WRONG",
-            Verdict::Unknown => "UNKNOWN",
+        let reason = match report.verdict() {
+            Verdict::Ok | Verdict::Warning => return Ok(()),
+            Verdict::Unseen => "doctor could not see whether the database can lose a fence",
+            Verdict::UnfitForFence | Verdict::Unfit => "the database can lose a fence",
         };
-        print(format_args!("{verdict:8}{check:20}{found}"));
-        if verdict != "ok" {
-            print(format_args!("{:8}{why}", ""));
-        }
+        Err(NotFit { code: report.verdict().exit_code(), reason: reason.to_owned() }.into())
     }
-    print(format_args!("not seen: {unseen}"));
 }

@@ -19,7 +19,7 @@ pub(super) async fn commands_do_what_object_storage_can(storage: &ObjectStorage)
     // 1. An empty folder may be a wrong one.
     database.run(&["--check"]).await.printed();
     fails(&database, &["--check", "--no-create"], "its folder is empty").await;
-    assert_eq!(verdict(&database, "conditions", &[]).await, "ok");
+    assert_eq!(verdict(&database, "replace", &[]).await, "ok");
     let server = serve(&database.url, &[]).await;
     offer(&server, "PUT", "/v1/resources/r", 33, "hello").await;
     database.run(&["--check", "--no-create"]).await.printed();

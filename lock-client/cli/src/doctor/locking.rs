@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
+use doctor::{Check, Cure, Verdict, redis::ask};
 use fence::{Holder, ResourceName};
 use lock_client::{AcquireError, Locks, Terms, Ttl, redis::Keys};
 use redis::{RedisResult, aio::ConnectionLike};
 use tokio::time::timeout;
 
-use super::{
-    connection::ask,
-    finding::{Cure, Finding, Severity},
-};
 use crate::failure::with_causes;
 
-pub(super) const CHECK: &str = "locking";
+const NAME: &str = "locking";
 /// What is in danger if the test fails.
 pub(super) const UNUSABLE: &str = "locks can't be used here, or for no longer than their ttl";
 const TTL: Duration = Duration::from_secs(10);
@@ -56,32 +53,34 @@ pub(super) async fn locking(
     locks: &Locks,
     name: &ResourceName,
     user: &str,
-) -> RedisResult<Finding> {
+) -> RedisResult<Check> {
     let ttl = Ttl::new(TTL).expect("10 s is a valid ttl");
     let used = use_lock(locks, name, Terms::new(ttl).no_wait().fair()).await;
     clean_up(connection, used, name, user, permissions(user)).await
 }
 
 /// Uses a lock of a Redlock cluster. Its counters are removed when each node is examined.
-pub(super) async fn majority_locking(locks: &Locks, name: &ResourceName, ttl: Ttl) -> Finding {
+pub(super) async fn majority_locking(locks: &Locks, name: &ResourceName, ttl: Ttl) -> Check {
     let used = use_lock(locks, name, Terms::new(ttl).no_wait()).await;
     // A node that doesn't answer must not hold this up.
     let _ = timeout(TTL, locks.wait_for_background()).await;
+    let done = "acquired, renewed and released a lock on a majority of the nodes";
+    check(used, done, "resolve the checks of each node; then run this again")
+}
+
+/// The check that locks can be used. `done` says what succeeded.
+pub(super) fn check(
+    used: Result<(), String>,
+    done: impl Into<String>,
+    cure: impl Into<Cure>,
+) -> Check {
     match used {
-        Ok(()) => {
-            Finding::ok(CHECK, "acquired, renewed and released a lock on a majority of the nodes")
-        }
-        Err(problem) => Finding::bad(
-            Severity::Unusable,
-            CHECK,
-            problem,
-            UNUSABLE,
-            Cure::advice("resolve the findings of each node; then run this again"),
-        ),
+        Ok(()) => Check::ok(NAME, done),
+        Err(problem) => Check::bad(Verdict::Unfit, NAME, problem, UNUSABLE, cure),
     }
 }
 
-/// Removes the keys of the test lock. Returns the finding on the use of the lock and on this.
+/// Removes the keys of the test lock. Returns the check of the use of the lock and of this.
 ///
 /// # Errors
 /// If the connection is lost.
@@ -91,28 +90,28 @@ pub(super) async fn clean_up(
     name: &ResourceName,
     user: &str,
     permissions: Cure,
-) -> RedisResult<Finding> {
+) -> RedisResult<Check> {
     let keys = Keys::new(name);
     let all = [keys.lock(), keys.counter(), keys.queue(), keys.alive()];
     let removed = ask::<u64>(connection, redis::cmd("DEL").arg(&all)).await?;
     let problem = match (used, removed) {
         (Ok(()), Ok(_)) => {
-            return Ok(Finding::ok(
-                CHECK,
+            return Ok(Check::ok(
+                NAME,
                 format!("user {user} acquired, renewed and released a lock"),
             ));
         }
         (Err(problem), Ok(_)) => problem,
         (Ok(()), Err(rejection)) => {
             let left = keys.counter();
-            return Ok(Finding::bad(
-                Severity::Warning,
-                CHECK,
+            return Ok(Check::bad(
+                Verdict::Warning,
+                NAME,
                 format!(
                     "user {user} can use locks, but can't remove the test key {left}: {rejection}"
                 ),
                 "nothing but a few bytes of memory",
-                Cure { commands: vec![format!("DEL {left}")], ..Cure::advice("remove it") },
+                Cure::new("remove it", [format!("DEL {left}")]),
             ));
         }
         (Err(problem), Err(rejection)) => {
@@ -122,12 +121,9 @@ pub(super) async fn clean_up(
     let cure = if is_forbidden(&problem) {
         permissions
     } else {
-        Cure::advice(
-            "resolve the error that Redis returned, and the other findings; then run this again",
-        )
+        "resolve the error that Redis returned, and the other checks; then run this again".into()
     };
-    let found = format!("user {user} {problem}");
-    Ok(Finding::bad(Severity::Unusable, CHECK, found, UNUSABLE, cure))
+    Ok(check(Err(format!("user {user} {problem}")), "", cure))
 }
 
 /// Uses a lock as a program does.
@@ -180,12 +176,9 @@ fn allowed(user: &str, commands: &str) -> Cure {
     // To a user with all keys or channels, Redis rejects a pattern and all rules beside it: so each
     // rule is a command of its own.
     let rules = [commands, "~fenced:*", "&fenced:*"];
-    Cure {
-        commands: rules.map(|rule| format!("ACL SETUSER {user} {rule}")).into(),
-        ..Cure::advice(
-            "allow the user the commands of the lock scripts, on the keys and channels of locks (a \
-             user who has all of them needs no pattern); ACL SAVE or CONFIG REWRITE makes it \
-             permanent",
-        )
-    }
+    Cure::new(
+        "allow the user the commands of the lock scripts, on the keys and channels of locks (a user who has all \
+         of them needs no pattern); ACL SAVE or CONFIG REWRITE makes it permanent",
+        rules.map(|rule| format!("ACL SETUSER {user} {rule}")),
+    )
 }

@@ -1,15 +1,14 @@
 //! Whether waiting clients are notified when a lock is freed.
 
+use doctor::{
+    Check, Cure, Verdict,
+    redis::{Rejection, Server, ask, separate_rejection},
+};
 use fence::ResourceName;
 use lock_client::redis::Keys;
 use redis::RedisResult;
 
-use super::{
-    connection::{Rejection, Server, ask, separate_rejection},
-    finding::{Cure, Finding, Severity},
-};
-
-const CHECK: &str = "waking";
+const NAME: &str = "waking";
 
 /// Publishes a message on a lock's channel, and checks whether it has a receiver.
 ///
@@ -20,18 +19,18 @@ pub(super) async fn waking(
     name: &ResourceName,
     user: &str,
     permissions: Cure,
-) -> RedisResult<Finding> {
+) -> RedisResult<Check> {
     let channel = Keys::new(name).freed();
     let problem = match publish_to_self(server, &channel).await? {
         Ok(0) => format!("a message of user {user} on {channel} does not arrive"),
-        Ok(_) => return Ok(Finding::ok(CHECK, format!("messages of user {user} arrive"))),
+        Ok(_) => return Ok(Check::ok(NAME, format!("messages of user {user} arrive"))),
         Err((action, rejection)) => {
             format!("user {user} may not {action} {channel}: {rejection}")
         }
     };
-    Ok(Finding::bad(
-        Severity::Warning,
-        CHECK,
+    Ok(Check::bad(
+        Verdict::Warning,
+        NAME,
         problem,
         "no client can wait for a lock, or is notified when it is freed",
         permissions,

@@ -35,7 +35,7 @@ async fn redis_that_does_not_answer_is_69() {
         assert!(!format!("{output:?}").contains("secret"), "{output:?}");
     }
     let url = redis.url_as("default", "secret");
-    assert_eq!(doctor(&["--locks", &url]).await.status.code(), Some(1), "nothing is kept on disk");
+    assert_eq!(doctor(&["--locks", &url]).await.status.code(), Some(4), "nothing is kept on disk");
     redis.process().pause().await.unwrap();
     assert_fails(&doctor(&["--locks", &url]).await, 69, "no answer from Redis");
     redis.process().kill().unwrap();
@@ -56,11 +56,11 @@ async fn text_shows_cures_and_no_password() {
     let text = String::from_utf8(output.stdout).unwrap();
     for line in [
         "as user default",
-        "TOKEN LOSS  persistence: nothing is kept on disk",
-        "at once: CONFIG SET appendfsync always",
-        "in redis.conf: appendonly yes",
-        "ok          locking: user default acquired, renewed and released a lock",
-        "a token can be lost",
+        "UNFIT FOR FENCE  appendonly: no: nothing is kept on disk",
+        "CONFIG SET appendfsync always",
+        "in redis.conf, too",
+        "ok               locking: user default acquired, renewed and released a lock",
+        "Locks kept here need a storage that checks token and holder",
     ] {
         assert!(text.contains(line), "{line:?} is in {text}");
     }

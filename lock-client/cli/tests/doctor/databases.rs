@@ -1,6 +1,6 @@
 //! `doctor` on databases: healthy ones, and with one problem each.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{
@@ -10,18 +10,23 @@ use testbed::{
 use super::{SOON, doctor, examine};
 use crate::services::Service;
 
+/// Temporary files may be in memory, which loses everything.
+async fn sqlite_on_disk() -> Service {
+    Service::sqlite_in(Path::new(env!("CARGO_TARGET_TMPDIR"))).await
+}
+
 #[tokio::test]
 async fn databases_that_lose_nothing_are_ok() {
     for (service, server) in [
         (Service::postgres().await, "postgresql "),
         (Service::mariadb().await, "mariadb "),
-        (Service::sqlite().await, "sqlite "),
+        (sqlite_on_disk().await, "sqlite "),
     ] {
         for _ in 0..2 {
             let report = examine(&service.url).await;
             let document = &report.document;
             assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]), "{document}");
-            assert!(document["server"].as_str().unwrap().starts_with(server), "{document}");
+            assert!(document["system"].as_str().unwrap().starts_with(server), "{document}");
             report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
         }
     }
@@ -39,47 +44,45 @@ async fn missing_database_is_named() {
 }
 
 #[tokio::test]
-async fn missing_tables_are_unusable() {
+async fn missing_tables_are_unfit() {
     for service in [
         Service::postgres_without_tables().await,
         Service::mariadb_without_tables().await,
         Service::sqlite_without_tables().await,
     ] {
         let report = examine(&service.url).await;
-        report.assert_finds("tables", "unusable", "missing");
-        report.assert_finds("locking", "unusable", "can't acquire a lock");
-        assert_eq!(report.code, 69);
+        report.assert_finds("lock_tables", "unfit", "missing");
+        report.assert_finds("locking", "unfit", "can't acquire a lock");
+        assert_eq!(report.code, 1);
     }
 }
 
 #[tokio::test]
-async fn settings_of_postgres_that_lose_commits_are_a_token_loss() {
+async fn settings_of_postgres_that_lose_commits_are_unfit_for_a_fence() {
     for setting in ["fsync", "full_page_writes"] {
         let postgres = Postgres::start_with(&[&format!("{setting}=off")]).await.unwrap();
         let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
         lock_client::postgres::install(&mut connection).await.unwrap();
         let report = examine(&postgres.url()).await;
-        report.assert_finds("durability", "token-loss", &format!("{setting} is off"));
-        assert_eq!((report.code, report.complaints().as_slice()), (1, &["durability"][..]));
+        report.assert_finds(setting, "unfit-for-fence", "off");
+        assert_eq!((report.code, report.complaints().as_slice()), (4, &[setting][..]));
     }
     let service = Service::postgres().await;
     let mut connection = PgConnection::connect(&service.url).await.unwrap();
     connection.execute("alter table fenced_lock.lock set unlogged").await.unwrap();
     let report = examine(&service.url).await;
-    report.assert_finds("durability", "token-loss", "is unlogged");
-    // The cure.
-    for command in report.worst("durability")["cure"]["commands"].as_array().unwrap() {
-        let command = sqlx::AssertSqlSafe(command.as_str().unwrap().to_owned());
-        connection.execute(command).await.unwrap();
-    }
-    assert_eq!(examine(&service.url).await.code, 0);
+    report.assert_finds("table", "unfit-for-fence", "unlogged: fenced_lock.lock");
+    connection.execute("alter table fenced_lock.lock set logged").await.unwrap();
+    assert_eq!(examine(&service.url).await.code, 0, "as the cure says");
     // The functions set it by themselves.
     connection.execute("alter database postgres set synchronous_commit = off").await.unwrap();
-    examine(&service.url).await.assert_finds("durability", "ok", "synchronous_commit is off, but");
+    let report = examine(&service.url).await;
+    report.assert_finds("synchronous_commit", "warning", "off, set by: database");
+    assert_eq!(report.code, 0);
 }
 
 #[tokio::test]
-async fn asynchronous_replica_of_postgres_is_a_token_loss() {
+async fn asynchronous_replica_of_postgres_is_unfit_for_a_fence() {
     let postgres = Postgres::start().await.unwrap();
     let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
     lock_client::postgres::install(&mut connection).await.unwrap();
@@ -96,8 +99,8 @@ async fn asynchronous_replica_of_postgres_is_a_token_loss() {
     };
     until_async(SOON, replicated).await.unwrap();
     let report = examine(&postgres.url()).await;
-    report.assert_finds("replication", "token-loss", "asynchronous replicas: 1");
-    assert_eq!(report.complaints(), ["replication"]);
+    report.assert_finds("standbys", "unfit-for-fence", "pg_receivewal (async)");
+    assert_eq!(report.complaints(), ["synchronous_standby_names", "standbys"]);
 }
 
 #[tokio::test]
@@ -107,14 +110,14 @@ async fn pgbouncer_and_missing_rights_are_found() {
     lock_client::postgres::install(&mut connection).await.unwrap();
     let bouncer = PgBouncer::start(&postgres).await.unwrap();
     let report = examine(&bouncer.url()).await;
-    report.assert_finds("waking", "warning", "connections share sessions");
-    assert_eq!((report.code, report.complaints().as_slice()), (0, &["waking"][..]));
+    report.assert_finds("pooler", "warning", "two connections share a session");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &["pooler"][..]));
 
     connection.execute("create role locker login").await.unwrap();
     let url = postgres.url().replace("//postgres@", "//locker@");
     let report = examine(&url).await;
-    report.assert_finds("tables", "unusable", "not allowed for this user: acquire, renew");
-    report.assert_finds("locking", "unusable", "grant usage on schema fenced_lock");
+    report.assert_finds("lock_tables", "unfit", "not allowed for this user: acquire, renew");
+    report.assert_finds("locking", "unfit", "grant usage on schema fenced_lock");
     connection.execute("grant usage on schema fenced_lock to locker").await.unwrap();
     let report = examine(&url).await;
     assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
@@ -135,9 +138,10 @@ async fn missing_rights_on_mariadb_are_found() {
         root.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
         if procedure == "release" {
             let report = examine(&url).await;
-            let missing = "missing, or not allowed for this user: status, held_names";
-            report.assert_finds("tables", "unusable", missing);
-            assert_eq!(report.code, 69);
+            let missing =
+                "missing, or not allowed for this user: fenced_lock_status, fenced_lock_held_names";
+            report.assert_finds("lock_tables", "unfit", missing);
+            assert_eq!(report.code, 1);
         }
     }
     let report = examine(&url).await;
@@ -146,13 +150,14 @@ async fn missing_rights_on_mariadb_are_found() {
 
 #[tokio::test]
 async fn settings_of_mariadb_that_lose_commits_are_found() {
-    for (option, check, severity, found) in [
-        ("--innodb-flush-log-at-trx-commit=2", "durability", "token-loss", "commit is 2"),
-        ("--innodb-flush-log-at-trx-commit=0", "durability", "token-loss", "commit is 0"),
-        ("--read-only", "replication", "unusable", "it is read-only"),
+    let flush = "innodb_flush_log_at_trx_commit";
+    for (option, check, verdict, found) in [
+        ("--innodb-flush-log-at-trx-commit=2", flush, "unfit-for-fence", "2"),
+        ("--innodb-flush-log-at-trx-commit=0", flush, "unfit-for-fence", "0"),
+        ("--read-only", "primary", "unfit", "it is read-only"),
     ] {
         let (_mariadb, _, report) = mariadb_with(&[option]).await;
-        report.assert_finds(check, severity, found);
+        report.assert_finds(check, verdict, found);
         assert_eq!(report.complaints(), [check]);
     }
 }
@@ -160,25 +165,25 @@ async fn settings_of_mariadb_that_lose_commits_are_found() {
 /// With a binary log, InnoDB does not sync its own log at each commit, because a restart completes it
 /// from the binary log. `3` syncs it all the same.
 #[tokio::test]
-async fn binary_log_that_is_not_synced_is_a_token_loss() {
+async fn binary_log_that_is_not_synced_is_unfit_for_a_fence() {
     let (mariadb, mut connection, report) = mariadb_with(&["--log-bin"]).await;
-    report.assert_finds("durability", "token-loss", "the binary log is not synced");
+    report.assert_finds("sync_binlog", "unfit-for-fence", "the binary log is not synced");
     // The cure.
-    for command in report.worst("durability")["cure"]["commands"].as_array().unwrap() {
+    for command in report.worst("sync_binlog")["cure"]["commands"].as_array().unwrap() {
         let command = sqlx::AssertSqlSafe(command.as_str().unwrap().to_owned());
         connection.execute(command).await.unwrap();
     }
     let report = examine(&mariadb.url()).await;
-    report.assert_finds("durability", "ok", "on the disk");
-    report.assert_finds("replication", "warning", "a binary log");
-    for (options, severity) in [
+    report.assert_finds("sync_binlog", "ok", "1");
+    report.assert_finds("replicas", "warning", "a binary log");
+    for (options, verdict) in [
         (["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"], "ok"),
         (["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=3"], "ok"),
-        (["--sync-binlog=2", "--innodb-flush-log-at-trx-commit=1"], "token-loss"),
+        (["--sync-binlog=2", "--innodb-flush-log-at-trx-commit=1"], "unfit-for-fence"),
     ] {
         let [sync, flush] = options;
         let (_mariadb, _, report) = mariadb_with(&["--log-bin", sync, flush]).await;
-        report.assert_finds("durability", severity, "");
+        report.assert_finds("sync_binlog", verdict, "");
     }
 }
 
@@ -192,13 +197,13 @@ async fn mariadb_with(options: &[&str]) -> (MariaDb, MySqlConnection, super::Rep
 }
 
 #[tokio::test]
-async fn file_that_can_only_be_read_is_unusable() {
-    let service = Service::sqlite().await;
+async fn file_that_can_only_be_read_is_unfit() {
+    let service = sqlite_on_disk().await;
     let report = examine(&format!("{}?mode=ro", service.url)).await;
-    report.assert_finds("locking", "unusable", "can't acquire a lock");
-    report.assert_finds("journal", "warning", "the journal mode is delete");
+    report.assert_finds("locking", "unfit", "can't acquire a lock");
+    report.assert_finds("journal_mode", "warning", "not wal");
     let text = super::doctor(&["--locks", &service.url]).await;
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("sqlite 3."), "{text}");
-    assert!(text.contains("ok          journal: the journal mode is wal"), "{text}");
+    assert!(text.contains("ok               journal_mode: wal"), "{text}");
 }

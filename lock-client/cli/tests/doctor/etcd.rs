@@ -40,7 +40,7 @@ async fn member_that_is_down_or_not_named_is_a_warning() {
 }
 
 #[tokio::test]
-async fn cluster_without_a_quorum_is_unusable() {
+async fn cluster_without_a_quorum_is_unavailable() {
     let mut etcd = Etcd::start_cluster().await.unwrap();
     let url = etcd.url();
     for number in [0, 1] {
@@ -56,22 +56,22 @@ async fn cluster_without_a_quorum_is_unusable() {
 }
 
 #[tokio::test]
-async fn members_of_two_clusters_are_a_token_loss() {
+async fn members_of_two_clusters_are_unfit() {
     let (one, other) = (Etcd::start().await.unwrap(), Etcd::start_cluster().await.unwrap());
     let url = format!("{},{}", one.url(), other.address(0));
     let report = examine(&url).await;
-    report.assert_finds("quorum", "token-loss", "members of different clusters");
+    report.assert_finds("quorum", "unfit", "members of different clusters");
     assert_eq!(report.code, 1);
 }
 
 #[tokio::test]
-async fn database_that_is_full_is_unusable() {
+async fn database_that_is_full_is_unfit() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes=16384"]).await.unwrap();
     // The first write that does not fit raises the alarm.
     let _ = etcd.etcdctl(&["put", "key", "value"]).await;
     let report = examine(&etcd.url()).await;
-    report.assert_finds("alarms", "unusable", "NOSPACE");
-    assert_eq!(report.code, 69);
+    report.assert_finds("alarms", "unfit", "NOSPACE");
+    assert_eq!(report.code, 1);
 }
 
 #[tokio::test]
@@ -80,8 +80,8 @@ async fn user_without_permission_is_found() {
     etcd.require_users().await.unwrap();
     let url = |user: &str| etcd.url().replace("etcd://", &format!("etcd://{user}:p%40ss@"));
     let report = examine(&url("guest")).await;
-    report.assert_finds("locking", "unusable", "permission denied");
-    assert_eq!(report.code, 69);
+    report.assert_finds("locking", "unfit", "permission denied");
+    assert_eq!(report.code, 1);
     let report = examine(&url("locker")).await;
     assert_eq!((report.code, complaints(&report).as_slice()), (0, &[][..]));
 }

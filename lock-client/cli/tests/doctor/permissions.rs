@@ -27,8 +27,8 @@ async fn missing_permissions_are_reported_and_can_be_cured() {
         let rules = format!("ACL SETUSER bob reset on >secret {allowed} {forbidden}");
         redis.command::<()>(&rules.split_whitespace().collect::<Vec<_>>()).await.unwrap();
         let report = examine(&url).await;
-        report.assert_finds("locking", "unusable", "user bob");
-        assert_eq!((report.code, report.complaints().as_slice()), (69, complaints), "{rules}");
+        report.assert_finds("locking", "unfit", "user bob");
+        assert_eq!((report.code, report.complaints().as_slice()), (1, complaints), "{rules}");
         assert_eq!(report.document["user"], "bob");
         assert_eq!(redis.command::<u64>(&["DBSIZE"]).await.unwrap(), 0, "{rules}");
 
@@ -45,7 +45,7 @@ async fn advised_permissions_are_enough_for_locks() {
     let nothing = ["ACL", "SETUSER", "bob", "reset", "on", ">secret"];
     redis.command::<()>(&nothing).await.unwrap();
     let report = examine(&url).await;
-    report.assert_finds("locking", "unusable", "can't acquire a lock");
+    report.assert_finds("locking", "unfit", "can't acquire a lock");
     report.assert_finds("waking", "warning", "may not subscribe");
     cure(&redis, report.worst("locking")).await;
     let cured = examine(&url).await;
@@ -90,22 +90,22 @@ async fn unseen_danger_to_tokens_is_not_ok() {
     let redis = Redis::start_with(&SAFE).await.unwrap();
     let url = redis.url_as("bob", "secret");
     let cases: [(&str, &[&str]); 3] = [
-        ("-config", &["persistence"]),
-        ("-info", &["version", "replication"]),
-        ("-info -config", &["version", "persistence", "eviction", "replication"]),
+        ("-config", &["appendfsync", "no-appendfsync-on-rewrite"]),
+        ("-info", &["version", "primary"]),
+        ("-info -config", &["version", "appendonly", "maxmemory-policy", "primary"]),
     ];
     for (forbidden, complaints) in cases {
         let rules = format!("ACL SETUSER bob reset on >secret ~* &* +@all {forbidden}");
         redis.command::<()>(&rules.split(' ').collect::<Vec<_>>()).await.unwrap();
         let report = examine(&url).await;
-        assert_eq!((report.code, report.complaints().as_slice()), (1, complaints), "{forbidden}");
+        assert_eq!((report.code, report.complaints().as_slice()), (3, complaints), "{forbidden}");
         for &check in complaints {
-            let severity = if check == "version" { "warning" } else { "unseen" };
-            report.assert_finds(check, severity, "could not be seen: NOPERM");
+            let verdict = if check == "version" { "warning" } else { "unseen" };
+            report.assert_finds(check, verdict, "could not be seen: NOPERM");
         }
         assert_eq!(report.document["verdict"], "unseen");
         let text = doctor(&["--locks", &url]).await;
-        let conclusion = "\ncould not check whether a token can be lost\n";
+        let conclusion = "\nWhether something acknowledged can be lost could not be seen.\n";
         assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }
 
@@ -113,10 +113,10 @@ async fn unseen_danger_to_tokens_is_not_ok() {
     let hidden = ["--rename-command", "CONFIG", "hidden"];
     let redis = Redis::start_with(&[&SAFE[..], &hidden].concat()).await.unwrap();
     let report = examine(&redis.url()).await;
-    report.assert_finds("persistence", "unseen", "could not be seen: ERR unknown command");
-    assert_eq!(report.code, 1);
+    report.assert_finds("appendfsync", "unseen", "could not be seen: ERR unknown command");
+    assert_eq!(report.code, 3);
     let redis = Redis::start_with(&hidden).await.unwrap();
     let report = examine(&redis.url()).await;
-    report.assert_finds("persistence", "token-loss", "no append-only file");
-    assert_eq!(report.code, 1);
+    report.assert_finds("appendonly", "unfit-for-fence", "no; whether there are snapshots");
+    assert_eq!(report.code, 4);
 }

@@ -20,7 +20,7 @@ async fn assert_ok(zookeeper: ZooKeeper, mode: &str) {
     report.assert_finds("version", "ok", "is ZooKeeper 3.");
     report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
     report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
-    assert!(report.document["server"].as_str().unwrap().starts_with("ZooKeeper 3."));
+    assert!(report.document["system"].as_str().unwrap().starts_with("ZooKeeper 3."));
     assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("doctor"));
     // The connection that reads has a session of 10 seconds. Longer ones are closed.
     let is_left = async || Ok(zookeeper.sessions(0).await?.is_empty());
@@ -55,7 +55,7 @@ async fn member_that_is_down_or_not_named_is_a_warning() {
 }
 
 #[tokio::test]
-async fn ensemble_without_a_quorum_is_unusable() {
+async fn ensemble_without_a_quorum_is_unavailable() {
     let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
     for number in [0, 1] {
         zookeeper.process(number).kill().unwrap();
@@ -71,12 +71,12 @@ async fn ensemble_without_a_quorum_is_unusable() {
 }
 
 #[tokio::test]
-async fn members_of_two_ensembles_are_a_token_loss() {
+async fn members_of_two_ensembles_are_unfit() {
     let (one, other) =
         (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
     let url = format!("{},{}", one.url(), other.address(0));
     let report = examine(&url).await;
-    report.assert_finds("quorum", "token-loss", "members of different ensembles");
+    report.assert_finds("quorum", "unfit", "members of different ensembles");
     assert_eq!(report.code, 1);
 }
 
@@ -91,12 +91,12 @@ async fn nodes_of_another_user_and_a_missing_root_are_found() {
     report.assert_finds("login", "ok", "the nodes of the locks are this user's");
     assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
     let report = examine(&url("guest")).await;
-    report.assert_finds("login", "unusable", "the node /fenced can't be used");
-    report.assert_finds("locking", "unusable", "the nodes belong to another user");
-    assert_eq!(report.code, 69);
+    report.assert_finds("login", "unfit", "the node /fenced can't be used");
+    report.assert_finds("locking", "unfit", "the nodes belong to another user");
+    assert_eq!(report.code, 1);
     let report = examine(&format!("{}/apps", zookeeper.url())).await;
-    report.assert_finds("locking", "unusable", "the node /apps does not exist");
-    assert_eq!((report.code, report.complaints().as_slice()), (69, &["locking"][..]));
+    report.assert_finds("locking", "unfit", "the node /apps does not exist");
+    assert_eq!((report.code, report.complaints().as_slice()), (1, &["locking"][..]));
 }
 
 /// ZooKeeper takes every password. Only nodes with owners show a wrong one.
@@ -120,8 +120,8 @@ async fn wrong_password_is_found_by_the_nodes_of_locks() {
     for url in [&wrong, &everybody] {
         assert_failed(&acquire("deploy", url).await, 69, "the nodes belong to another user");
         let report = examine(url).await;
-        report.assert_finds("login", "unusable", "the node /fenced/queues/deploy can't be used");
-        assert_eq!(report.code, 69);
+        report.assert_finds("login", "unfit", "the node /fenced/queues/deploy can't be used");
+        assert_eq!(report.code, 1);
     }
     // The control.
     assert_eq!(examine(&right).await.code, 0);

@@ -67,7 +67,7 @@ async fn member_is_replaced_and_the_old_list_is_reported() {
     let doctor = lock_client(&["doctor", "--locks", &urls(&nodes, &[0, 1, 2])]).await;
     let report = String::from_utf8(doctor.stdout).unwrap();
     assert!(report.contains("it is a member, and --locks does not name it"), "{report}");
-    assert!(report.contains(": not checked, because --locks does not name it\n"), "{report}");
+    assert!(report.contains(": not examined, because --locks does not name it\n"), "{report}");
     assert!(!report.contains("a server that does not answer"), "{report}");
     assert!(report.contains("it has no vote: it is no member any more"), "{report}");
     let admitted = node(&nodes, "admit", &[0, 2, 3], &["--node", &one]).await;

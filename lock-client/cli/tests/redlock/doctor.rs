@@ -8,7 +8,7 @@ use super::nodes::{ALWAYS, Nodes, terms};
 use crate::cluster::another_url;
 use crate::command::{assert_failed, events, lock_client};
 
-/// The findings, and the exit code.
+/// The checks, and the exit code.
 struct Report {
     document: Value,
     code: i32,
@@ -24,14 +24,14 @@ async fn examine(urls: &[String]) -> Report {
 }
 
 impl Report {
-    /// Each finding that is not ok, as `NODE SEVERITY CHECK`; the node is `all` for all together.
+    /// Each check that is not ok, as `NODE VERDICT NAME`; the node is `all` for all together.
     fn complaints(&self) -> Vec<String> {
         let bad = |report: &Value, node: &str| -> Vec<String> {
-            let findings = report["findings"].as_array().unwrap().iter();
-            let bad = findings.filter(|finding| finding["severity"] != "ok");
+            let checks = report["checks"].as_array().unwrap().iter();
+            let bad = checks.filter(|check| check["verdict"] != "ok");
             let word = |word: &Value| word.as_str().unwrap().to_owned();
             let line =
-                |bad: &Value| format!("{node} {} {}", word(&bad["severity"]), word(&bad["check"]));
+                |bad: &Value| format!("{node} {} {}", word(&bad["verdict"]), word(&bad["name"]));
             bad.map(line).collect()
         };
         let nodes = self.document["nodes"].as_array().map_or(&[][..], Vec::as_slice).iter();
@@ -49,9 +49,9 @@ impl Report {
         );
     }
 
-    fn cure<'a>(&'a self, node: usize, check: &str) -> &'a Value {
-        let findings = self.document["nodes"][node]["findings"].as_array().unwrap();
-        &findings.iter().find(|finding| finding["check"] == check).unwrap()["cure"]
+    fn cure<'a>(&'a self, node: usize, name: &str) -> &'a Value {
+        let checks = self.document["nodes"][node]["checks"].as_array().unwrap();
+        &checks.iter().find(|check| check["name"] == name).unwrap()["cure"]
     }
 }
 
@@ -65,15 +65,15 @@ async fn cluster_that_loses_nothing_is_ok_and_is_left_unchanged() {
     }
     let text = lock_client(&["doctor", "--locks", &urls.join(" ")]).await;
     let text = String::from_utf8(text.stdout).unwrap();
-    let member = "\nok          membership: it may vote, until it restarts\n";
+    let member = "\nok               membership: it may vote, until it restarts\n";
     assert_eq!(text.matches(member).count(), 3, "{text}");
     assert!(
-        text.contains("\nok          majority: 3 of 3 nodes may vote; locks need 2\n"),
+        text.contains("\nok               majority: 3 of 3 nodes may vote; locks need 2\n"),
         "{text}"
     );
 
     let alone = examine(&urls[..1]).await;
-    alone.assert(1, &["all token-loss membership", "all unusable locking"]);
+    alone.assert(1, &["all unfit membership", "all unfit locking"]);
     let four = [&urls[..], &urls[..1]].concat().join(" ");
     assert_failed(
         &lock_client(&["doctor", "--locks", &four]).await,
@@ -88,7 +88,7 @@ async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
     assert!(nodes.command(&["init", "--max-ttl", "500ms"]).await.status.success());
     let urls = nodes.urls();
     nodes.0[0].command::<()>(&["CONFIG", "SET", "appendfsync", "everysec"]).await.unwrap();
-    examine(&urls).await.assert(0, &["0 warning persistence"]);
+    examine(&urls).await.assert(0, &["0 warning appendfsync"]);
     nodes.0[0].command::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
     examine(&urls).await.assert(0, &[]);
 
@@ -97,15 +97,11 @@ async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
     let complaints = ["1 warning membership", "2 warning membership"];
     examine(&urls).await.assert(0, &complaints);
     nodes.0[3].command::<()>(&["HSET", "fenced:node", "cluster", "x"]).await.unwrap();
-    let complaints = [&complaints[..], &["3 warning membership", "all unusable majority"]].concat();
-    examine(&urls).await.assert(69, &complaints);
+    let complaints = [&complaints[..], &["3 warning membership", "all unfit majority"]].concat();
+    examine(&urls).await.assert(1, &complaints);
     let twice = [&urls[..1], &[another_url(&nodes.0[0], "same")], &urls[2..]].concat();
     let report = examine(&twice).await;
-    assert!(
-        report.complaints().contains(&"all unusable servers".to_owned()),
-        "{}",
-        report.document
-    );
+    assert!(report.complaints().contains(&"all unfit servers".to_owned()), "{}", report.document);
 }
 
 #[tokio::test]
@@ -114,7 +110,7 @@ async fn proxy_that_reconnects_by_itself_is_found_and_another_is_not() {
     let hides_restarts = ReconnectingProxy::start(nodes.0[0].socket()).await.unwrap();
     let shows_restarts = Proxy::start(nodes.0[1].socket()).await.unwrap();
     let urls = [hides_restarts.url(), shows_restarts.url("redis"), nodes.0[2].url()];
-    examine(&urls).await.assert(1, &["0 token-loss proxy"]);
+    examine(&urls).await.assert(4, &["0 unfit-for-fence proxy"]);
 }
 
 #[tokio::test]
@@ -124,8 +120,8 @@ async fn replicas_of_nodes_are_reported() {
     replica.catch_up(&nodes.0[0]).await.unwrap();
     let report = examine(&nodes.urls()).await;
     assert_eq!((report.code, &report.document["verdict"]), (0, &"warning".into()));
-    assert!(report.complaints().contains(&"0 warning replication".to_owned()));
-    assert_eq!(report.complaints().iter().filter(|line| line.contains("persistence")).count(), 3);
+    assert!(report.complaints().contains(&"0 warning replicas".to_owned()));
+    assert_eq!(report.complaints().iter().filter(|line| line.contains("appendonly")).count(), 3);
 }
 
 #[tokio::test]
@@ -137,7 +133,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
         node.command::<()>(&nothing).await.unwrap();
     }
     let report = examine(&urls).await;
-    assert_eq!(report.code, 69, "{}", report.document);
+    assert_eq!(report.code, 1, "{}", report.document);
     // The doctor needs more permissions than a client.
     let besides = ["+time", "+exists", "+acl|whoami", "+pubsub|numsub", "+config|get", "+client"];
     let besides = [&["ACL", "SETUSER", "bob"], &besides[..]].concat();
@@ -149,7 +145,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
     // Commands that only the scripts use are tested on each node.
     nodes.0[0].command::<()>(&["ACL", "SETUSER", "bob", "-pexpire"]).await.unwrap();
     nodes.0[0].command::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
-    examine(&urls).await.assert(0, &["0 unusable locking"]);
+    examine(&urls).await.assert(0, &["0 unfit locking"]);
 
     for node in &nodes.0 {
         node.command::<()>(&nothing).await.unwrap();

@@ -3,7 +3,7 @@
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
-use super::session::{address_of, session_options};
+use super::session::{address_of, plain_options, session_options};
 use crate::store::{divided_url::DividedUrl, error::OpenError};
 
 /// Which of several hosts a session needs, as in libpq. All values that are taken mean the primary,
@@ -20,6 +20,18 @@ pub(super) struct Hosts(Vec<PgConnectOptions>);
 impl Hosts {
     /// Parses a URL such as `postgres://user@a,b:5433/database?target_session_attrs=read-write`.
     pub(super) fn parse(url: &str) -> Result<Self, OpenError> {
+        Self::parse_with(url, session_options)
+    }
+
+    /// Parses such a URL for sessions that set nothing.
+    pub(super) fn parse_plain(url: &str) -> Result<Self, OpenError> {
+        Self::parse_with(url, plain_options)
+    }
+
+    fn parse_with(
+        url: &str,
+        options: fn(&Url) -> Result<PgConnectOptions, OpenError>,
+    ) -> Result<Self, OpenError> {
         let malformed =
             |reason: &str| OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into()));
         let divided = DividedUrl::divide(url).filter(|divided| divided.hosts().nth(1).is_some());
@@ -42,7 +54,7 @@ impl Hosts {
                 return Err(malformed("several hosts belong before the name of the database"));
             }
             remove_target(&mut url)?;
-            hosts.push(session_options(&url)?);
+            hosts.push(options(&url)?);
         }
         Ok(Self(hosts))
     }

@@ -60,14 +60,16 @@ pub(crate) const PUBLIC_PARAMETERS: [&str; 17] = [
 /// Those that may have a password. There is also `options[NAME]`.
 const SECRET_PARAMETERS: [&str; 2] = ["options", "password"];
 
-/// The options of a session with one host.
+/// The options of a server's session with one host.
 pub(super) fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
+    Ok(plain_options(url)?.application_name("storage-server").options(SESSION))
+}
+
+/// The options of a session with one host that sets nothing, unless the URL does.
+pub(super) fn plain_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
     reject_unknown_parameters(url)?;
-    Ok(PgConnectOptions::from_url(url)
-        .map_err(OpenError::InvalidUrl)?
-        .application_name("storage-server")
-        .options(SESSION)
-        .disable_statement_logging())
+    let options = PgConnectOptions::from_url(url).map_err(OpenError::InvalidUrl)?;
+    Ok(options.disable_statement_logging())
 }
 
 /// sqlx would ignore them, and log their values: a misspelt password, for example.

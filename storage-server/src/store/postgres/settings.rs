@@ -9,7 +9,6 @@ pub(super) struct Settings {
     fsync: String,
     encoding: String,
     synchronous_commit: String,
-    pub(super) full_page_writes: String,
 }
 
 /// A setting that a server needs.
@@ -28,15 +27,20 @@ impl Settings {
             select pg_is_in_recovery() as is_standby,
                 current_setting('fsync') as fsync,
                 current_setting('server_encoding') as encoding,
-                current_setting('synchronous_commit') as synchronous_commit,
-                current_setting('full_page_writes') as full_page_writes
+                current_setting('synchronous_commit') as synchronous_commit
         "#;
         Self::from_row(&connection.fetch_one(sqlx::raw_sql(ask)).await?)
     }
 
+    /// What only a server needs, or only its session shows.
+    pub(super) fn own(&self) -> [Needed; 2] {
+        let [_, _, encoding, session] = self.needed();
+        [encoding, session]
+    }
+
     /// What a server needs, with what is wrong.
-    pub(super) fn needed(&self) -> [Needed; 4] {
-        let Self { is_standby, fsync, encoding, synchronous_commit: commit, .. } = self;
+    fn needed(&self) -> [Needed; 4] {
+        let Self { is_standby, fsync, encoding, synchronous_commit: commit } = self;
         let role = if *is_standby { "a standby" } else { "a primary" };
         let needed = |name, found: &str, is_wrong: bool, reason: &str| Needed {
             name,
@@ -63,8 +67,8 @@ impl Settings {
             ),
             // The session asked for `on`.
             needed(
-                "synchronous_commit",
-                commit,
+                "session",
+                &format!("synchronous_commit is {commit}"),
                 !["on", "remote_apply"].contains(&commit.as_str()),
                 &weak_commit,
             ),

@@ -1,0 +1,123 @@
+//! The result of a check.
+
+use std::{borrow::Cow, fmt};
+
+use serde::Serialize;
+
+/// What a check says of a system, the worst last.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing is wrong.
+    Ok,
+    /// Something is wrong, but nothing that was acknowledged is in danger.
+    Warning,
+    /// The check could not see the fact.
+    Unseen,
+    /// What was acknowledged can be lost. A fence needs another system. A lock can be kept here only if a
+    /// storage behind it checks token and holder: a token may be issued twice.
+    UnfitForFence,
+    /// Neither a lock nor a fence can be kept here.
+    Unfit,
+}
+
+impl Verdict {
+    /// The exit code of a command whose worst verdict this is.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Ok | Self::Warning => 0,
+            Self::Unfit => 1,
+            Self::Unseen => 3,
+            Self::UnfitForFence => 4,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Unseen => "NOT SEEN",
+            Self::UnfitForFence => "UNFIT FOR FENCE",
+            Self::Unfit => "UNFIT",
+        })
+    }
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// The fact, where the system has a name for it: that name.
+    pub name: Cow<'static, str>,
+    /// What it means.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What is in danger; `None` if nothing is.
+    pub why: Option<Cow<'static, str>>,
+    /// What to do; `None` if nothing needs to be done.
+    pub cure: Option<Cure>,
+}
+
+/// What to do about something that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cure {
+    /// What to do, in words.
+    pub advice: Cow<'static, str>,
+    /// Commands for it, in the system's own language. They take effect at once.
+    pub commands: Vec<String>,
+}
+
+impl Check {
+    /// Nothing is wrong.
+    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name: name.into(), verdict: Verdict::Ok, found: found.into(), why: None, cure: None }
+    }
+
+    /// Something is wrong.
+    pub fn bad(
+        verdict: Verdict,
+        name: &'static str,
+        found: impl Into<String>,
+        why: impl Into<Cow<'static, str>>,
+        cure: impl Into<Cure>,
+    ) -> Self {
+        let (why, cure) = (Some(why.into()), Some(cure.into()));
+        Self { name: name.into(), verdict, found: found.into(), why, cure }
+    }
+
+    /// The fact could not be seen. It is not assumed to be good.
+    pub fn unseen(name: &'static str, found: impl Into<String>, cure: impl Into<Cure>) -> Self {
+        Self::bad(Verdict::Unseen, name, found, "a danger may be hidden here", cure)
+    }
+
+    /// Lowers the verdict to a warning, because the one that examines is not endangered. `why` says what
+    /// else is.
+    #[must_use]
+    pub fn lowered(mut self, why: &'static str, cure: Option<Cure>) -> Self {
+        if self.verdict > Verdict::Warning {
+            self.verdict = Verdict::Warning;
+            self.why = Some(why.into());
+            self.cure = cure.or(self.cure);
+        }
+        self
+    }
+}
+
+impl Cure {
+    /// A cure with commands.
+    pub fn new(
+        advice: impl Into<Cow<'static, str>>,
+        commands: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let commands = commands.into_iter().map(Into::into).collect();
+        Self { advice: advice.into(), commands }
+    }
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Cure {
+    fn from(advice: T) -> Self {
+        Self { advice: advice.into(), commands: Vec::new() }
+    }
+}

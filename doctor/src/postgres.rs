@@ -1,0 +1,162 @@
+//! A PostgreSQL: what a crash, a failover or a weaker session loses.
+//!
+//! The checks are the rows of `fence.doctor()`. Its query is sent as it stands in
+//! `migrations/postgres/fence/0012_doctor.sql`, because the fence need not be installed.
+
+mod patroni;
+
+use sqlx::{Postgres, Row, postgres::PgConnectOptions};
+
+pub use self::patroni::PatroniUrl;
+use crate::{
+    check::{Check, Cure, Verdict},
+    clock::Clock,
+    report::Report,
+    sql::Session,
+};
+
+const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
+/// The version that the SQL of the fence and of the locks needs.
+const OLDEST: i32 = 130_000;
+/// How often two sessions are compared. A pooler may give different ones to both now and then.
+const COMPARISONS: usize = 5;
+const CLOCK: &str = "select
+    pg_catalog.floor(extract(epoch from now))::pg_catalog.int8 as seconds,
+    (extract(microseconds from now)::pg_catalog.int8 % 1000000)::pg_catalog.int8 as micros
+    from (select pg_catalog.clock_timestamp() as now) as clock";
+
+/// Runs all checks. Asks a Patroni, too, if one is given.
+///
+/// The sessions should set nothing by themselves: a setting of theirs hides the server's.
+///
+/// # Errors
+/// If the database can't be reached.
+pub async fn examine(
+    options: &PgConnectOptions,
+    patroni: Option<&PatroniUrl>,
+) -> Result<Report, sqlx::Error> {
+    // A pooler may reject a connection that sets this.
+    let options = options.clone().extra_float_digits(None);
+    let mut session = Session::<Postgres>::connect(&options).await?;
+    let facts = "select pg_catalog.current_setting('server_version'),
+        pg_catalog.current_setting('server_version_num')::pg_catalog.int4,
+        current_user::pg_catalog.text";
+    let facts = session.row(facts).await?;
+    let version: &str = facts.try_get(0)?;
+    let server = format!("postgresql {}", version.split(' ').next().unwrap_or(version));
+    let mut checks = vec![self::version(&server, facts.try_get(1)?)];
+    let (settings, unseen) = settings(&mut session).await?;
+    checks.extend(settings);
+    checks.push(pooler(&mut session, &mut Session::connect(&options).await?).await?);
+    if let Some(url) = patroni {
+        patroni::apply(&mut checks, patroni::ask(url).await);
+    }
+    let report = Report::new(server, Some(facts.try_get(2)?), checks);
+    Ok(Report { unseen, ..report })
+}
+
+/// Compares the server's clock with this machine's.
+///
+/// # Errors
+/// If the database does not answer any more.
+pub async fn clock(session: &mut Session<Postgres>) -> Result<Check, sqlx::Error> {
+    let mut clock = Clock::default();
+    while clock.needs_more() {
+        let sample = clock.sample();
+        let row = session.row(CLOCK).await?;
+        let time: (i64, i64) = (row.try_get("seconds")?, row.try_get("micros")?);
+        clock.add(sample, (time.0.unsigned_abs(), time.1.unsigned_abs()));
+    }
+    Ok(clock.check())
+}
+
+fn version(server: &str, number: i32) -> Check {
+    const NAME: &str = "version";
+    if number >= OLDEST {
+        return Check::ok(NAME, server);
+    }
+    Check::bad(
+        Verdict::Unfit,
+        NAME,
+        format!("{server} is older than 13"),
+        "the functions of the fence and of the locks can't be created there",
+        "update PostgreSQL to 13 or newer",
+    )
+}
+
+/// The rows of `fence.doctor()`, and what no check sees.
+async fn settings(
+    session: &mut Session<Postgres>,
+) -> Result<(Vec<Check>, Option<String>), sqlx::Error> {
+    let query = FENCE_DOCTOR.split("$$").nth(1).expect("the function has a body");
+    // The function sets the same path. The transaction keeps it from the next user of a pooled session.
+    let message =
+        format!("begin read only; set local search_path to pg_catalog, pg_temp; {query}; commit");
+    let (mut checks, mut unseen) = (Vec::new(), None);
+    for row in session.rows(&message).await? {
+        let (name, ok): (String, Option<bool>) = (row.try_get(0)?, row.try_get(1)?);
+        let (found, why): (String, String) = (row.try_get(2)?, row.try_get(3)?);
+        let verdict = match (ok, name.as_str()) {
+            (_, "unseen") => {
+                unseen = Some(why);
+                continue;
+            }
+            (Some(true), _) => Verdict::Ok,
+            (None, _) => Verdict::Unseen,
+            (Some(false), "primary") => Verdict::Unfit,
+            (Some(false), _) => Verdict::UnfitForFence,
+        };
+        let is_ok = verdict == Verdict::Ok;
+        let cure = (!is_ok).then(|| cure(&name));
+        let why = (!is_ok).then(|| why.into());
+        checks.push(Check { name: name.into(), verdict, found, why, cure });
+    }
+    Ok((checks, unseen))
+}
+
+fn cure(name: &str) -> Cure {
+    let system = |setting: &str| {
+        let set = format!("alter system set {setting} = on");
+        Cure::new("set it for the server", [set, "select pg_reload_conf()".to_owned()])
+    };
+    match name {
+        "primary" => "name the primary".into(),
+        "fsync" | "full_page_writes" => system(name),
+        "synchronous_commit" => {
+            let cure = system(name);
+            Cure { advice: "set it for the server, and examine with a session that doesn't".into(), ..cure }
+        }
+        "stored_synchronous_commit" => "reset it where it is stored".into(),
+        "table" | "protected_tables" => "make each table logged: alter table … set logged".into(),
+        "hidden_standbys" => "grant pg_read_all_stats to this user".into(),
+        "patroni" => "set both, and give the REST address of a member".into(),
+        _ => {
+            "name each standby that may be promoted in synchronous_standby_names, as with FIRST 2 (a, b), \
+             and promote no other"
+                .into()
+        }
+    }
+}
+
+/// Checks that each connection has a session of its own.
+async fn pooler(
+    session: &mut Session<Postgres>,
+    other: &mut Session<Postgres>,
+) -> Result<Check, sqlx::Error> {
+    const NAME: &str = "pooler";
+    const PROCESS: &str = "select pg_catalog.pg_backend_pid()";
+    for _ in 0..COMPARISONS {
+        let process: i32 = session.row(PROCESS).await?.try_get(0)?;
+        if process == other.row(PROCESS).await?.try_get::<i32, _>(0)? {
+            return Ok(Check::bad(
+                Verdict::UnfitForFence,
+                NAME,
+                "two connections share a session",
+                "a pooler in transaction mode, as of PgBouncer, gives the statements of one client to different \
+                 sessions, and drops what a client has set for its own, such as synchronous_commit",
+                "connect without it, or in session mode",
+            ));
+        }
+    }
+    Ok(Check::ok(NAME, "each connection has a session"))
+}

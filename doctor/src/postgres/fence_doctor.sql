@@ -1,0 +1,1 @@
+../../../migrations/postgres/fence/0012_doctor.sql

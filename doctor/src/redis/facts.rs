@@ -1,0 +1,101 @@
+//! What the server reports about itself.
+
+use std::collections::HashMap;
+
+use ::redis::{RedisResult, aio::ConnectionLike};
+
+use super::server::{Rejection, ask};
+
+/// The settings that the checks need.
+const SETTINGS: [&str; 6] = [
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "maxmemory",
+    "maxmemory-policy",
+];
+
+/// What the server reports about itself, as far as the user may see it.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    info: HashMap<String, String>,
+    info_rejection: Option<Rejection>,
+    settings: HashMap<String, String>,
+    settings_rejection: Option<Rejection>,
+    user: String,
+}
+
+impl Facts {
+    /// Queries the server. The user is the one of the URL if the server doesn't report another.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(super) async fn query(
+        connection: &mut impl ConnectionLike,
+        url_user: &str,
+    ) -> RedisResult<Self> {
+        let mut facts = Self::default();
+        match ask::<String>(connection, &::redis::cmd("INFO")).await? {
+            Ok(info) => facts.info = fields(&info),
+            Err(rejection) => facts.info_rejection = Some(rejection),
+        }
+        // Before 7.0, CONFIG GET takes one setting.
+        for setting in SETTINGS {
+            let command = ::redis::cmd("CONFIG").arg("GET").arg(setting).to_owned();
+            match ask::<HashMap<String, String>>(connection, &command).await? {
+                Ok(settings) => facts.settings.extend(settings),
+                Err(rejection) => facts.settings_rejection = Some(rejection),
+            }
+        }
+        // Before 6.0 there are no users, and a user may lack the permission.
+        let user = ask(connection, &::redis::cmd("ACL").arg("WHOAMI").to_owned()).await?;
+        facts.user = user.unwrap_or_else(|_| url_user.to_owned());
+        Ok(facts)
+    }
+
+    /// A field of INFO.
+    pub(super) fn info(&self, field: &str) -> Option<&str> {
+        self.info.get(field).map(String::as_str)
+    }
+
+    /// All fields of INFO whose names have this prefix.
+    pub(super) fn infos<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let all = self.info.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        all.filter(move |(name, _)| name.starts_with(prefix))
+    }
+
+    /// A setting.
+    pub(super) fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// Why there are no fields of INFO.
+    pub(super) fn info_rejection(&self) -> Option<&Rejection> {
+        self.info_rejection.as_ref()
+    }
+
+    /// Why there are no settings.
+    pub(super) fn settings_rejection(&self) -> Option<&Rejection> {
+        self.settings_rejection.as_ref()
+    }
+
+    /// The user of the connection.
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+}
+
+fn fields(info: &str) -> HashMap<String, String> {
+    let fields = info.lines().filter_map(|line| line.split_once(':'));
+    fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+impl Facts {
+    /// The facts of a server that reports this and nothing else.
+    pub(super) fn new(info: &str, settings: &[(&str, &str)]) -> Self {
+        let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        Self { info: fields(info), settings: settings.collect(), ..Self::default() }
+    }
+}

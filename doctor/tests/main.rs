@@ -1,0 +1,4 @@
+//! Probes of real servers and files.
+
+mod postgres;
+mod sqlite;

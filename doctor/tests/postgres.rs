@@ -1,0 +1,150 @@
+//! The checks of PostgreSQL and those of `fence.doctor()` agree, and a session hides nothing.
+
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
+
+use doctor::{Report, Verdict};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, PgConnection, postgres::PgConnectOptions, query_as, raw_sql,
+};
+use testbed::{Postgres, wait::until_async};
+
+const SOON: Duration = Duration::from_secs(60);
+
+async fn execute(database: &mut PgConnection, sql: &str) {
+    raw_sql(AssertSqlSafe(sql.to_owned())).execute(database).await.unwrap();
+}
+
+fn options(url: &str) -> PgConnectOptions {
+    PgConnectOptions::from_str(url).unwrap()
+}
+
+async fn with_fence(settings: &[&str]) -> (Postgres, PgConnection) {
+    let server = Postgres::start_with(settings).await.unwrap();
+    let mut owner = options(&server.url()).connect().await.unwrap();
+    fence::postgres::install(&mut owner).await.unwrap();
+    (server, owner)
+}
+
+/// The verdicts of `fence.doctor()`, in the words of the crate.
+async fn in_sql(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
+    let mut database = options.connect().await.unwrap();
+    let rows = query_as("select name, ok from fence.doctor() where name <> 'unseen'");
+    let rows: Vec<(String, Option<bool>)> = rows.fetch_all(&mut database).await.unwrap();
+    let verdict = |name: &str, ok| match ok {
+        Some(true) => Verdict::Ok,
+        Some(false) if name == "primary" => Verdict::Unfit,
+        Some(false) => Verdict::UnfitForFence,
+        None => Verdict::Unseen,
+    };
+    rows.into_iter().map(|(name, ok)| (name.clone(), verdict(&name, ok))).collect()
+}
+
+fn verdicts(report: &Report) -> BTreeMap<String, Verdict> {
+    report.checks.iter().map(|check| (check.name.to_string(), check.verdict)).collect()
+}
+
+/// The checks that are not ok, once both agree on all that `fence.doctor()` has.
+async fn complaints(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
+    let report = doctor::postgres::examine(options, None).await.unwrap();
+    let mut checks = verdicts(&report);
+    let in_sql = in_sql(options).await;
+    assert!(
+        in_sql.iter().all(|(name, verdict)| checks.get(name) == Some(verdict)),
+        "{in_sql:?}\n{report}"
+    );
+    let of_the_crate = checks.keys().filter(|name| !in_sql.contains_key(*name));
+    assert_eq!(of_the_crate.collect::<Vec<_>>(), ["pooler", "version"]);
+    checks.retain(|_, verdict| *verdict != Verdict::Ok);
+    checks
+}
+
+fn found<const N: usize>(checks: [(&str, Verdict); N]) -> BTreeMap<String, Verdict> {
+    checks.map(|(name, verdict)| (name.to_owned(), verdict)).into()
+}
+
+#[tokio::test]
+async fn rust_and_sql_agree_on_one_server() {
+    let unfit = Verdict::UnfitForFence;
+    let (server, mut owner) = with_fence(&[]).await;
+    let options = options(&server.url());
+    assert_eq!(complaints(&options).await, found([]));
+    for (wrong, back, expected) in [
+        (
+            "alter table fence.fence set unlogged",
+            "alter table fence.fence set logged",
+            found([("table", unfit)]),
+        ),
+        (
+            "alter role postgres set synchronous_commit = off",
+            "alter role postgres reset synchronous_commit",
+            found([("stored_synchronous_commit", unfit), ("synchronous_commit", unfit)]),
+        ),
+        // Only the sessions of one role have it for sure.
+        (
+            "alter role postgres set synchronous_commit = on",
+            "alter role postgres reset synchronous_commit",
+            found([("synchronous_commit", Verdict::Unseen)]),
+        ),
+    ] {
+        execute(&mut owner, wrong).await;
+        assert_eq!(complaints(&options).await, expected, "{wrong}");
+        execute(&mut owner, back).await;
+    }
+    for setting in ["fsync", "full_page_writes"] {
+        let (server, _) = with_fence(&[&format!("{setting}=off")]).await;
+        let options = self::options(&server.url());
+        assert_eq!(complaints(&options).await, found([(setting, unfit)]));
+    }
+}
+
+/// What a session has set says nothing of the sessions that write.
+#[tokio::test]
+async fn setting_of_the_asking_session_does_not_hide_the_servers() {
+    let name = "synchronous_commit";
+    let (server, mut owner) = with_fence(&["synchronous_commit=off"]).await;
+    let plain = options(&server.url());
+    assert_eq!(complaints(&plain).await, found([(name, Verdict::UnfitForFence)]));
+    let by_url = plain.options([(name, "on")]);
+    assert_eq!(complaints(&by_url).await, found([(name, Verdict::Unseen)]));
+    execute(&mut owner, "set synchronous_commit = on").await;
+    let seen = query_as::<_, (Option<bool>,)>("select ok from fence.doctor() where name = $1");
+    assert_eq!(seen.bind(name).fetch_one(&mut owner).await.unwrap(), (None,));
+    // The control: the same value, and it is the server's.
+    execute(&mut owner, "alter database postgres set synchronous_commit = on").await;
+    assert_eq!(complaints(&options(&server.url())).await, found([]));
+}
+
+#[tokio::test]
+async fn rust_and_sql_agree_on_standbys() {
+    let (unfit, names) = (Verdict::UnfitForFence, "synchronous_standby_names");
+    let (server, mut owner) = with_fence(&[]).await;
+    let options = options(&server.url());
+    let until = async |setting: &str, expected: BTreeMap<String, Verdict>| {
+        server.reload_with(&format!("{names}='{setting}'")).unwrap();
+        let seen = until_async(SOON, async || Ok(complaints(&options).await == expected)).await;
+        let last = complaints(&options).await;
+        assert!(seen.is_ok(), "{setting:?}: expected {expected:?}: {last:?}");
+    };
+    let first = server.start_replica().await.unwrap();
+    until("", found([("standbys", unfit), (names, unfit)])).await;
+
+    // A role without rights sees only that there is one.
+    execute(&mut owner, "create role app login; grant usage on schema fence to app").await;
+    let blind = options.clone().username("app");
+    let expected = found([("hidden_standbys", Verdict::Unseen), (names, Verdict::Unseen)]);
+    assert_eq!(complaints(&blind).await, expected);
+
+    until("*", found([])).await;
+    let _second = server.start_replica().await.unwrap();
+    until("*", found([("standbys", unfit)])).await;
+    until("ANY 1 (*)", found([("standbys", Verdict::Unseen)])).await;
+    // Patroni sees to it that the right one is promoted. SQL doesn't show how.
+    let _patroni = options.clone().application_name("Patroni").connect().await.unwrap();
+    let unclear = [("standbys", Verdict::Unseen), ("patroni", Verdict::Unseen)];
+    until("*", found(unclear)).await;
+    until("FIRST 2 (*)", found([("patroni", Verdict::Unseen)])).await;
+
+    first.catch_up(&server).await.unwrap();
+    let standby = self::options(&first.url());
+    assert_eq!(complaints(&standby).await.get("primary"), Some(&Verdict::Unfit));
+}

@@ -1,0 +1,123 @@
+//! A Redlock cluster: each node by itself, and all nodes together.
+
+use std::time::Duration;
+
+use doctor::{Check, Report, redis::Server};
+use fence::ResourceName;
+use lock_client::{
+    Locks, Ttl,
+    redlock::{
+        majority,
+        operator::{Operator, State, View},
+    },
+};
+use redis::RedisError;
+
+use super::{locking, membership, redis::connect, waking};
+use crate::failure::Failure;
+
+/// The ttl of the lock that is acquired as a test, if the cluster grants that much.
+const TTL: Duration = Duration::from_secs(10);
+/// What a node loses when it restarts or fails over.
+const OF_A_RESTART: [&str; 4] =
+    ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof_last_write_status"];
+const OF_A_FAILOVER: [&str; 3] = ["replicas", "replica_lag", "cluster"];
+
+/// Examines each node, and all of them together.
+pub(super) async fn examine(
+    urls: &[&str],
+    locks: &Locks,
+    operator: &Operator,
+) -> Result<Report, Failure> {
+    let seen = operator.inspect().await;
+    let name = locking::unused_name();
+    let longest = seen.cluster.max_ttl_ms.map_or(TTL, Duration::from_millis);
+    let ttl =
+        Ttl::new(TTL.min(longest)).map_err(|error| Failure::Unavailable(error.to_string()))?;
+    let mut checks = vec![membership::majority(&seen.cluster), membership::servers(&seen.nodes)];
+    if seen.cluster.voting >= seen.cluster.majority {
+        checks.push(locking::majority_locking(locks, &name, ttl).await);
+    }
+    let mut nodes = Vec::new();
+    for view in &seen.nodes {
+        let url = urls.iter().find(|url| is_at(url, view));
+        let node = match url {
+            Some(url) => examine_node(url, view, operator, &name, ttl).await,
+            None => Report::new(
+                format!("{}: not examined, because --locks does not name it", view.node),
+                None,
+                vec![membership::not_named()],
+            ),
+        };
+        nodes.push(node);
+    }
+    let dispensable_nodes = nodes.len() - majority(nodes.len());
+    let all = Report::new(format!("all {} nodes together", nodes.len()), None, checks);
+    Ok(Report { nodes, dispensable_nodes, ..all })
+}
+
+/// Whether a URL names this node.
+fn is_at(url: &str, view: &View) -> bool {
+    lock_client::redis::Server::open(url).is_ok_and(|server| server.to_string() == view.node)
+}
+
+async fn examine_node(
+    url: &str,
+    view: &View,
+    operator: &Operator,
+    name: &ResourceName,
+    ttl: Ttl,
+) -> Report {
+    if let Ok(mut server) = connect(url).await {
+        let locked = match view.state {
+            State::Voting => Some(operator.try_lock_on(&view.node, name, ttl).await),
+            _ => None,
+        };
+        if let Ok(report) = run_checks(&mut server, view, locked, name).await {
+            return report;
+        }
+    }
+    let system = format!("{}: a server that does not answer", view.node);
+    Report::new(system, None, vec![membership::unreachable(view)])
+}
+
+/// Runs the checks of one node. `locked` is the result of a test lock on it.
+async fn run_checks(
+    server: &mut Server,
+    view: &View,
+    locked: Option<Result<(), String>>,
+    name: &ResourceName,
+) -> Result<Report, RedisError> {
+    let mut report = doctor::redis::examine(server).await?;
+    report.system = format!("{}: {}", view.node, report.system);
+    let user = report.user.clone().unwrap_or_default();
+    report.checks = report.checks.into_iter().map(as_of_a_node).collect();
+    report.checks.insert(0, membership::membership(view, &user));
+    report.checks.push(doctor::redis::proxy(server).await?);
+    let permissions = || locking::node_permissions(&user);
+    if let Some(locked) = locked {
+        let commands = &mut server.commands;
+        let cleaned = locking::clean_up(commands, locked, name, &user, permissions()).await?;
+        report.checks.push(cleaned);
+    }
+    report.checks.push(waking::waking(server, name, &user, permissions()).await?);
+    Ok(report)
+}
+
+/// A process that lost its state has no vote. So what one node loses matters only if a majority does.
+fn as_of_a_node(check: Check) -> Check {
+    let is_one_of = |names: &[&str]| names.contains(&&*check.name);
+    if is_one_of(&OF_A_RESTART) {
+        let why = "no token, because a restarted node has no vote until it is admitted; but if a majority \
+                   restarts at once, the issued tokens are on no disk, and the counters start again at the \
+                   clients' clocks";
+        check.lowered(why, None)
+    } else if is_one_of(&OF_A_FAILOVER) {
+        let why = "no token: but a promoted replica has no vote until `lock-client node admit`, because it may \
+                   not have received all grants";
+        let cure = "run the node without replicas: the other nodes replace it";
+        check.lowered(why, Some(cure.into()))
+    } else {
+        check
+    }
+}
