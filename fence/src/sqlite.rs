@@ -139,7 +139,7 @@ async fn offer(
     let Some(reason) = rejection_reason(&error) else {
         return Err(claim_error(resource, error));
     };
-    // An error of SQLite has no room for the tokens.
+    // An error of SQLite can't carry the tokens.
     let highest_token =
         highest_token(transaction, resource).await.map_err(|error| claim_error(resource, error))?;
     let rejection = Rejection { reason, token: offered.token, highest_token };

@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         // What is measured or driven here is not disturbed by other threads.
         Some(Guest::LockClient) | None => Builder::new_current_thread(),
     };
-    let runtime = runtime.enable_all().build().expect("the system has room for a runtime");
+    let runtime = runtime.enable_all().build().expect("the system can start a runtime");
     runtime.block_on(async {
         match guest {
             Some(guest) => guest.run().await,

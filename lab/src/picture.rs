@@ -57,7 +57,7 @@ const MOST_MOMENTS: usize = 100;
 /// How many moments of one world are drawn, at least and at most.
 const WORLD_MOMENTS: [usize; 2] = [12, 24];
 const MARGIN: f64 = 16.0;
-/// The room for the names of the lanes.
+/// The space for the names of the lanes.
 const NAMES: f64 = 120.0;
 const CLAIM_SIZE: f64 = 14.5;
 const LINE_HEIGHT: f64 = 19.0;

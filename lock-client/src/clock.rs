@@ -67,7 +67,7 @@ impl Moment {
 pub(crate) fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let millis = since_epoch.expect("the clock is set after 1970").as_millis();
-    millis.try_into().expect("u64 has room for 584 million years")
+    millis.try_into().expect("u64 holds 584 million years")
 }
 
 impl Add<Duration> for Moment {

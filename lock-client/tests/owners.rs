@@ -97,7 +97,7 @@ async fn lock_is_broken_only_with_its_owners_token() {
     free.release().await.unwrap();
 }
 
-/// Acquires more locks than a page has room for, and reads the names.
+/// Acquires more locks than fit into a page, and reads the names.
 async fn check_pages(backend: impl Backend + Clone, count: usize) {
     let (locks, holder) = (Locks::new(backend.clone()), &Holder::random());
     let lock = |number| name(&format!("pages/{number}"));
@@ -179,7 +179,7 @@ async fn check_foreign_rows(backend: impl Backend + Clone, insert: impl AsyncFn(
     assert_eq!(list().await, locks);
     insert("a//b").await;
     assert_eq!(list().await, locks);
-    // More than a page has room for, before the last of the locks.
+    // More than fit into a page, before the last of the locks.
     for number in 0..110 {
         insert(&format!("z//{number}")).await;
     }

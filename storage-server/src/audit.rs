@@ -294,7 +294,7 @@ mod tests {
             }
             recorder.record(HERE, rejection(Some("calm"), "stale-token"), now);
             recorder.report();
-            // Later, there is room again, and nothing to report.
+            // Later, the disk has space again, and nothing to report.
             recorder.record(HERE, rejection(Some("busy"), "stale-token"), now + REPORT_INTERVAL);
             recorder.report();
         })

@@ -68,7 +68,7 @@ pub struct Config {
 
     /// How many bytes the server holds for clients that send slowly or don't read: half of them for
     /// bodies, a quarter for answers, and the rest for heads, and for bodies and answers of at most
-    /// 64 KiB. One value has room in any case.
+    /// 64 KiB. One value always fits.
     #[arg(
         long,
         env = "FENCED_MAX_BYTES_IN_FLIGHT",

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     client_address::client_address,
-    serving::{Endless, NoRoom, UnfinishedBody},
+    serving::{Endless, OverBudget, UnfinishedBody},
 };
 use self::{
     open_connections::OpenConnections,
@@ -36,7 +36,7 @@ use self::{
 };
 use crate::{
     cut_offs::{CutOff, CutOffs},
-    room::Room,
+    memory_budget::MemoryBudget,
     tls::Tls,
 };
 
@@ -79,7 +79,7 @@ pub(crate) async fn serve(
     router: Router,
     max_connections: usize,
     open_connections: Gauge,
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
     cut_offs: Arc<CutOffs>,
     draining: CancellationToken,
 ) {
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         http: http(),
         tls,
         router,
-        room,
+        budget,
         cut_offs,
         draining: draining.clone(),
     };
@@ -104,10 +104,10 @@ pub(crate) async fn serve(
     let mut accept_after = Instant::now();
     // A load balancer may not know yet that the server drains.
     let mut last_request = pin!(last_request(&draining));
-    // A connection that waits for room.
+    // A connection that waits until it may be served.
     let mut waiting = None;
     loop {
-        if let Some((stream, client)) = waiting.take_if(|_| connections.make_room()) {
+        if let Some((stream, client)) = waiting.take_if(|_| connections.accept_another()) {
             connections.start(stream, client);
         }
         tokio::select! {

@@ -24,8 +24,8 @@ pub(crate) enum CutOff {
     NotAccepted,
     /// A body that came too slowly.
     SlowBody,
-    /// A body or an answer for which there was no room.
-    NoRoom,
+    /// A head, a body or an answer for which the memory budget had too little left.
+    OverBudget,
 }
 
 impl CutOff {
@@ -37,7 +37,7 @@ impl CutOff {
         Self::FailedHandshake,
         Self::NotAccepted,
         Self::SlowBody,
-        Self::NoRoom,
+        Self::OverBudget,
     ];
 
     /// Its name in the metrics.
@@ -50,7 +50,7 @@ impl CutOff {
             Self::FailedHandshake => "failed-handshake",
             Self::NotAccepted => "not-accepted",
             Self::SlowBody => "slow-body",
-            Self::NoRoom => "no-room",
+            Self::OverBudget => "over-budget",
         }
     }
 
@@ -63,7 +63,7 @@ impl CutOff {
             Self::FailedHandshake => "closed connections whose TLS handshake failed",
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "rejected bodies that came too slowly",
-            Self::NoRoom => "rejected bodies and answers: too many bytes are in flight",
+            Self::OverBudget => "rejected bodies and answers: too many bytes are in flight",
         }
     }
 }

@@ -38,10 +38,10 @@ use crate::{
     committer::queue::Queue,
     config::{Config, Hosts},
     cut_offs::CutOffs,
+    memory_budget::MemoryBudget,
     metrics::Metrics,
     prober::Prober,
     rate_limit::RateLimit,
-    room::Room,
     store::Store,
 };
 
@@ -60,7 +60,7 @@ pub(crate) fn routers(
     queue: Queue,
     store: Arc<dyn Store>,
     config: Config,
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
     cut_offs: Arc<CutOffs>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
@@ -77,7 +77,7 @@ pub(crate) fn routers(
         prober,
         store,
         config,
-        room,
+        budget,
         rate_limit,
         cut_offs,
         metrics,
@@ -126,7 +126,7 @@ fn finish(router: Router<Arc<Service>>, hosts: Hosts, service: &Arc<Service>) ->
         Hosts::Loopback => router.layer(from_fn(host::require_loopback_name)),
     };
     router
-        .layer(from_fn_with_state(service.clone(), head::take_room))
+        .layer(from_fn_with_state(service.clone(), head::take_memory))
         .layer(from_fn_with_state(service.clone(), whole_body::read_rest))
         .layer(SetResponseHeaderLayer::overriding(
             header::CACHE_CONTROL,

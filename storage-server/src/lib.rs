@@ -21,7 +21,7 @@
 //! A request passes through the modules in this order. `connections` accepts it, encrypted if wanted
 //! (`tls`), and closes the connections whose clients keep the server waiting. `http` parses it into
 //! an operation (`operation`) and queues that, if its client may do so (`access`) and not too often
-//! (`rate_limit`), and there is room for its value (`room`). `committer` takes the queued operations
+//! (`rate_limit`), and there is memory for its value (`memory_budget`). `committer` takes the queued operations
 //! as one batch and applies each to its resource's row (`row`), where the fencing rule decides. The row
 //! has the answers to writes that may be sent again (`sequence`). A lock of Terraform (`http/terraform`) is
 //! a row like any other, of which the committer knows no more. A `transaction` has several
@@ -38,10 +38,10 @@ mod serve;
 
 mod connections;
 mod http;
+mod memory_budget;
 mod metrics;
 mod prober;
 mod rate_limit;
-mod room;
 mod tls;
 
 mod access;

@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{cut_offs::CutOffs, room::Room, tls::Tls};
+use crate::{cut_offs::CutOffs, memory_budget::MemoryBudget, tls::Tls};
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,7 +85,7 @@ struct SampledGauges {
 pub(crate) struct Sample<'a> {
     pub(crate) queued_operations: usize,
     pub(crate) oldest_operation: Duration,
-    pub(crate) room: &'a Room,
+    pub(crate) budget: &'a MemoryBudget,
     pub(crate) event_streams: usize,
     pub(crate) is_database_up: bool,
     pub(crate) is_auth_file_valid: bool,
@@ -246,11 +246,11 @@ impl Metrics {
 
     /// Writes all metrics as text.
     pub(crate) fn encode(&self, sample: &Sample<'_>) -> String {
-        let Sample { queued_operations, oldest_operation, room, tls, .. } = *sample;
+        let Sample { queued_operations, oldest_operation, budget, tls, .. } = *sample;
         let gauges = &self.sampled;
         gauges.queued_operations.set(gauge_value(queued_operations));
         gauges.oldest_operation.set(oldest_operation.as_secs_f64());
-        for (part, share) in room.shares() {
+        for (part, share) in budget.shares() {
             let labels = PartLabels { part };
             gauges.bytes_in_flight.get_or_create(&labels).set(gauge_value(share.taken()));
             gauges.max_bytes_in_flight.get_or_create(&labels).set(gauge_value(share.bytes()));

@@ -16,8 +16,8 @@ use crate::{
     config::Config,
     connections::{self, Entrance},
     http::{self, Routers},
+    memory_budget::MemoryBudget,
     metrics::{Metrics, gauge_value},
-    room::Room,
     store::Store,
 };
 
@@ -65,7 +65,7 @@ pub async fn serve(
         metrics.commits.clone(),
         config.max_value_bytes as usize,
     );
-    let room = Arc::new(Room::new(&config));
+    let budget = Arc::new(MemoryBudget::new(&config));
     let cut_offs = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);
     if max_connections < config.max_connections as usize {
@@ -80,7 +80,7 @@ pub async fn serve(
         queue,
         store.clone(),
         config.clone(),
-        room.clone(),
+        budget.clone(),
         cut_offs.clone(),
         metrics,
         draining.clone(),
@@ -93,7 +93,7 @@ pub async fn serve(
             metrics,
             MAX_METRICS_CONNECTIONS,
             Gauge::default(),
-            Arc::new(Room::new(&config)),
+            Arc::new(MemoryBudget::new(&config)),
             Arc::new(Metrics::default().cut_offs()),
             draining.clone(),
         )))
@@ -109,7 +109,7 @@ pub async fn serve(
         main,
         max_connections,
         open_connections,
-        room,
+        budget,
         cut_offs,
         draining.clone(),
     ));

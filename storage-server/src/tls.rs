@@ -32,8 +32,8 @@ use crate::{
     reread::{READ_INTERVAL, read_without_blocking, reread},
 };
 
-/// How many bytes a client may send until its connection is encrypted. They are held in memory, and a
-/// chain of certificates has room.
+/// How many bytes a client may send until its connection is encrypted. They are held in memory. A
+/// chain of certificates fits.
 const MAX_HANDSHAKE_BYTES: u64 = 32 << 10;
 /// How many bytes rustls holds for a client that does not read.
 const SEND_BUFFER_BYTES: usize = 16 << 10;

@@ -21,9 +21,9 @@ pub(crate) struct Transaction {
     pub(crate) conditions: Vec<ResourceCondition>,
     /// The writes and deletes, each of another resource.
     pub(crate) writes: Vec<Operation>,
-    /// The room of the body that the transaction came in, if it came in one. Names and values take memory
+    /// The memory of the body that the transaction came in, if it came in one. Names and values take memory
     /// until the transaction is decided.
-    pub(crate) _room: Option<OwnedSemaphorePermit>,
+    pub(crate) _memory: Option<OwnedSemaphorePermit>,
 }
 
 /// What must be true of a resource's version.
@@ -183,7 +183,7 @@ mod tests {
                 },
             });
             let (conditions, writes) = (conditions.collect(), writes.collect());
-            Transaction { conditions, writes, _room: None }
+            Transaction { conditions, writes, _memory: None }
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
         };
         let without_conditions: Apply = |transaction, rows, enforcement| {
             let writes = transaction.writes.clone();
-            let transaction = Transaction { conditions: Vec::new(), writes, _room: None };
+            let transaction = Transaction { conditions: Vec::new(), writes, _memory: None };
             transaction.apply(rows, enforcement)
         };
         for wrong in [each_write_by_itself, claims_though_rejected, without_conditions] {

@@ -1,4 +1,4 @@
-//! Bodies that are sent slowly or half, and the room that they and unread answers take.
+//! Bodies that are sent slowly or half, and the memory that they and unread answers take.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub(crate) async fn is_rejected(mut connection: TcpStream, slug: &str) -> Durati
     begun.elapsed()
 }
 
-/// A client that sends nothing for this long is not steady: while room is short, the server cuts it
+/// A client that sends nothing for this long is not steady: while memory is short, the server cuts it
 /// off after 1 s.
 const STEADY: Duration = Duration::from_millis(800);
 
@@ -118,12 +118,12 @@ async fn body_that_comes_too_slowly_is_rejected_and_nothing_happens() {
     is_logged(&server, "rejected bodies that came too slowly").await;
 }
 
-/// There is room for one large body.
-pub(crate) const ROOM_FOR_ONE: [&str; 2] = ["--max-bytes-in-flight", "2097152"];
+/// One large body fits into the memory budget.
+pub(crate) const MEMORY_FOR_ONE: [&str; 2] = ["--max-bytes-in-flight", "2097152"];
 
 #[tokio::test]
-async fn half_sent_body_makes_room_for_others() {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+async fn half_sent_body_is_dropped_for_others() {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let value = vec![b'x'; VALUE_BYTES];
     let half = &value[1..];
@@ -154,21 +154,21 @@ async fn claim_with_a_large_body_is_answered() {
 
 /// The client would send it for nothing.
 #[tokio::test]
-async fn body_without_room_is_not_asked_for() {
-    repeat_until_steady(body_beside_one_that_takes_all_room).await;
+async fn body_over_the_budget_is_not_asked_for() {
+    repeat_until_steady(body_beside_one_that_takes_all_memory).await;
 }
 
-/// Returns whether the client that takes all room was steady.
-async fn body_beside_one_that_takes_all_room() -> bool {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+/// Returns whether the client that takes all memory was steady.
+async fn body_beside_one_that_takes_all_memory() -> bool {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let value = vec![b'x'; VALUE_BYTES];
     let length = "Content-Length: 1048576\r\nExpect: 100-continue";
-    let room_is_taken = Barrier::new(2);
+    let memory_is_taken = Barrier::new(2);
     let steady = async {
         let mut body = write(url, "/v1/resources/steady", length, b"").await;
         assert_eq!(read_answer(&mut body).await.0, 100, "the control");
-        room_is_taken.wait().await;
+        memory_is_taken.wait().await;
         let is_steady = send_in_parts(&mut body, &value, 80, Duration::from_millis(125)).await;
         if is_steady {
             assert_eq!(read_answer(&mut body).await.0, 201);
@@ -176,7 +176,7 @@ async fn body_beside_one_that_takes_all_room() -> bool {
         is_steady
     };
     let other = async {
-        room_is_taken.wait().await;
+        memory_is_taken.wait().await;
         let mut body = write(url, "/v1/resources/other", length, b"").await;
         read_answer(&mut body).await.0
     };
@@ -185,26 +185,26 @@ async fn body_beside_one_that_takes_all_room() -> bool {
     is_steady
 }
 
-/// The control of the test above: room is bounded, and a body that keeps coming keeps its room.
+/// The control of the test above: memory is bounded, and a body that keeps coming keeps its memory.
 #[tokio::test]
-async fn body_without_room_is_rejected_and_nothing_happens() {
-    repeat_until_steady(bodies_beside_one_that_takes_all_room).await;
+async fn body_over_the_budget_is_rejected_and_nothing_happens() {
+    repeat_until_steady(bodies_beside_one_that_takes_all_memory).await;
 }
 
-/// Waits until the body of a request takes room among the large ones.
-pub(crate) async fn until_room_is_taken(metrics: impl AsyncFn() -> wire::Answer) {
+/// Waits until the body of a request takes memory among the large ones.
+pub(crate) async fn until_memory_is_taken(metrics: impl AsyncFn() -> wire::Answer) {
     let is_taken = async || {
         let text = metrics().await.text();
         let series = "storage_server_bytes_in_flight{part=\"large-bodies\"} ";
         let taken = text.lines().find_map(|line| line.strip_prefix(series));
         Ok(taken.expect("the metric is there") != "0")
     };
-    until_async(PATIENCE, is_taken).await.expect("room is taken");
+    until_async(PATIENCE, is_taken).await.expect("memory is taken");
 }
 
-/// Returns whether the client that takes all room was steady.
-async fn bodies_beside_one_that_takes_all_room() -> bool {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+/// Returns whether the client that takes all memory was steady.
+async fn bodies_beside_one_that_takes_all_memory() -> bool {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let value = vec![b'x'; VALUE_BYTES];
     let steady = async {
@@ -216,10 +216,10 @@ async fn bodies_beside_one_that_takes_all_room() -> bool {
         is_steady
     };
     let others = async {
-        until_room_is_taken(async || wire::request(url, "GET", "/metrics", &[], "").await).await;
+        until_memory_is_taken(async || wire::request(url, "GET", "/metrics", &[], "").await).await;
         let headers = [("Fencing-Token", "1")];
         let rejected = wire::request(url, "PUT", "/v1/resources/other", &headers, &value).await;
-        // The control: a small body has room.
+        // The control: a small body fits.
         let small = wire::request(url, "PUT", "/v1/resources/small", &headers, "x").await;
         (rejected, small)
     };
@@ -237,14 +237,14 @@ async fn bodies_beside_one_that_takes_all_room() -> bool {
 
 /// They would be rejected as well, and a client that reads nothing may have sent many.
 #[tokio::test]
-async fn requests_behind_one_without_room_do_not_begin() {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+async fn requests_behind_one_over_the_budget_do_not_begin() {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let headers = [("Fencing-Token", "1")];
     let value = vec![b'x'; VALUE_BYTES];
     assert_eq!(wire::request(url, "PUT", "/v1/resources/r", &headers, &value).await.status, 201);
     let request = b"GET /v1/resources/r HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // Each takes the room for some time, once the system's buffers are full.
+    // Each takes the memory for some time, once the system's buffers are full.
     let mut unread = Vec::new();
     let closes_the_connection = async || {
         let mut connection = sending(url, &request.repeat(2)).await;
@@ -266,18 +266,18 @@ async fn requests_behind_one_without_room_do_not_begin() {
             return;
         }
     }
-    panic!("there always was room");
+    panic!("there always was memory left");
 }
 
 #[tokio::test]
-async fn unread_answer_makes_room_for_others() {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+async fn unread_answer_is_cut_off_for_others() {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let value = vec![b'x'; VALUE_BYTES];
     let headers = [("Fencing-Token", "1")];
     assert_eq!(wire::request(url, "PUT", "/v1/resources/r", &headers, &value).await.status, 201);
     let requests = b"GET /v1/resources/r HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(32);
-    // Once the system's buffers are full, the next answer keeps its room, until its connection is
+    // Once the system's buffers are full, the next answer keeps its memory, until its connection is
     // cut off. On a busy machine, that may happen first: then another connection is not read.
     let (begun, mut unread, token, answer) = 'attempts: {
         for token in 2..20 {
@@ -295,7 +295,7 @@ async fn unread_answer_makes_room_for_others() {
             if rejected.await.is_err() {
                 continue;
             }
-            // The claim of a fenced read has happened, whether or not there is room for the answer.
+            // The claim of a fenced read has happened, whether or not there is memory for the answer.
             let claim = token.to_string();
             let headers = [("Fencing-Token", claim.as_str())];
             let answer = wire::request(url, "GET", "/v1/resources/r", &headers, "").await;
@@ -311,7 +311,7 @@ async fn unread_answer_makes_room_for_others() {
     let read = until_async(PATIENCE, || async {
         Ok(wire::request(url, "GET", "/v1/resources/r", &[], "").await.body == value)
     });
-    read.await.expect("a read that has room");
+    read.await.expect("a read that gets memory");
     // Earlier than without another answer.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(read_to_end(&mut unread).await.0 < 32 * VALUE_BYTES);

@@ -1,7 +1,7 @@
 //! Clients that keep the server waiting: they are cut off, and don't hold up the others.
 
+mod displaced;
 mod limits;
-mod room;
 mod silence;
 
 use std::{
@@ -91,7 +91,7 @@ pub(crate) async fn read_to_end(connection: &mut TcpStream) -> (usize, Duration)
 async fn http2_client(url: &str) -> http2::SendRequest<Full<Bytes>> {
     let connection = TokioIo::new(wire::connect(url).await);
     let mut http2 = http2::Builder::new(TokioExecutor::new());
-    // Smaller than hyper's, in which a whole value has room.
+    // Smaller than hyper's, in which a whole value fits.
     http2.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
     let (client, connection) = http2.handshake(connection).await.unwrap();
     tokio::spawn(connection);

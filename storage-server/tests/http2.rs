@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    bodies::{self, ROOM_FOR_ONE},
+    bodies::{self, MEMORY_FOR_ONE},
     logs::is_logged,
     programs::storage_server,
     wire::{self, Answer},
@@ -108,8 +108,8 @@ async fn part_of_a_value_is_never_stored() {
 }
 
 #[tokio::test]
-async fn heads_of_requests_without_bodies_take_room() {
-    let server = StorageServer::start(&storage_server(), &ROOM_FOR_ONE).await.unwrap();
+async fn heads_of_requests_without_bodies_take_memory() {
+    let server = StorageServer::start(&storage_server(), &MEMORY_FOR_ONE).await.unwrap();
     let url = server.url();
     let with_headers = |count: usize| {
         let head = put(url, "r").header("Content-Length", "5");
@@ -120,7 +120,7 @@ async fn heads_of_requests_without_bodies_take_room() {
     for _ in 0..20 {
         open.push(begin(&mut client, with_headers(80)).await);
     }
-    // The control: other requests have room.
+    // The control: other requests get memory.
     assert_eq!(wire::request(url, "GET", "/livez", &[], "").await.status, 200);
     let mut statuses = Vec::new();
     for (answered, mut body) in open {
@@ -130,7 +130,7 @@ async fn heads_of_requests_without_bodies_take_room() {
     }
     assert!(statuses.contains(&StatusCode::SERVICE_UNAVAILABLE), "{statuses:?}");
     assert!(statuses.contains(&StatusCode::OK), "{statuses:?}");
-    // They have given back their room.
+    // They have given back their memory.
     let (answered, mut body) = begin(&mut client, with_headers(80)).await;
     body.send_data("value".into(), true).unwrap();
     assert_eq!(answer(answered).await.status(), StatusCode::OK);
@@ -173,11 +173,11 @@ async fn connection_whose_bodies_never_come_makes_way_for_others() {
 
 /// Four of them would fill a smaller window of the connection.
 #[tokio::test]
-async fn bodies_that_wait_for_room_hold_up_no_other_request_of_their_connection() {
-    let room = ["--max-value-bytes", "16777216", "--max-bytes-in-flight", "4194304"];
-    let server = StorageServer::start(&storage_server(), &room).await.unwrap();
+async fn bodies_that_wait_for_memory_hold_up_no_other_request_of_their_connection() {
+    let budget = ["--max-value-bytes", "16777216", "--max-bytes-in-flight", "4194304"];
+    let server = StorageServer::start(&storage_server(), &budget).await.unwrap();
     let url = server.url();
-    // A body that keeps coming takes all room.
+    // A body that keeps coming takes all memory.
     let length = "Content-Length: 16777216";
     let mut first = bodies::write(url, "/v1/resources/first", length, &[b'x'; 1 << 16]).await;
     let hold = async {

@@ -147,7 +147,7 @@ async fn server_with_a_small_disk(folder: &TempDir) -> (Process, String) {
     (process, url)
 }
 
-/// More than the small disk has room for.
+/// More than the small disk has space for.
 fn large() -> String {
     "x".repeat(600_000)
 }
@@ -167,12 +167,12 @@ async fn server_with_a_full_disk_is_not_ready() {
     let not_ready = ready(&url).await;
     assert_eq!(not_ready.problem(), "503 unavailable");
     assert!(not_ready.json()["oldest_operation_ms"].is_number());
-    // The next write that succeeds shows that the disk has room again.
+    // The next write that succeeds shows that the disk has space again.
     assert_eq!(put(&url, "1", "x").await.status, 201);
     assert_eq!(ready(&url).await.status, 200);
 }
 
-/// A rejected transaction commits nothing, so it does not show that the disk has room again.
+/// A rejected transaction commits nothing, so it does not show that the disk has space again.
 #[tokio::test]
 async fn rejected_transaction_does_not_hide_a_full_disk() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
@@ -191,7 +191,7 @@ async fn transaction_is_committed_after_the_commit_of_another_has_failed() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let (_process, url) = server_with_a_small_disk(&folder).await;
     assert_eq!(transact(&url, 1, &large()).await.status, 503);
-    assert_eq!(put(&url, "2", "x").await.status, 201, "the control: the disk has room again");
+    assert_eq!(put(&url, "2", "x").await.status, 201, "the control: the disk has space again");
     assert_eq!(ready(&url).await.status, 200);
     assert_eq!(transact(&url, 3, "y").await.status, 200);
     assert_eq!(wire::request(&url, "GET", "/v1/resources/r", &[], "").await.text(), "y");

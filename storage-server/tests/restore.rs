@@ -154,7 +154,7 @@ async fn change_that_was_cut_off_is_undone_and_is_no_backup() {
     let mut writer = SqliteConnection::connect(&url).await.unwrap();
     let whole = fs::read(&backup).unwrap();
     // With so small a cache, pages go into the file before the transaction ends. All connections of a
-    // process share what their caches may have, so others can make room. Even then, each new page pushes
+    // process share what their caches may have, so others can free memory. Even then, each new page pushes
     // another out.
     let change = "pragma cache_size = 2; begin immediate;
         update storage_resource set bytes = zeroblob(1000)";

@@ -96,7 +96,7 @@ async fn malformed_requests_are_rejected() {
     let form = [("Content-Type", "text/plain")];
     let answer = wire::request(url, "POST", "/v1/terraform/net?ID=a", &form, "{}").await;
     assert_eq!(answer.problem(), "415 not-json");
-    // A name leaves room for that of the lock.
+    // A name leaves enough bytes for that of the lock.
     for (bytes, problem) in [(497, "404 not-found"), (498, "404 not-found")] {
         let path = format!("/v1/terraform/{}", "a".repeat(bytes));
         assert_eq!(get(server, &path).await.problem(), problem);

@@ -12,7 +12,7 @@ use testbed::wait::until_async;
 use tokio::time::timeout;
 
 use crate::{
-    bodies::ROOM_FOR_ONE,
+    bodies::MEMORY_FOR_ONE,
     database::{Database, get, offer},
     metrics::value,
     transactions::{JSON, transact, write},
@@ -56,8 +56,8 @@ async fn post(
 }
 
 #[tokio::test]
-async fn unread_answers_of_transactions_take_room() {
-    let world = World::on_sqlite(&ROOM_FOR_ONE).await;
+async fn unread_answers_of_transactions_take_memory() {
+    let world = World::on_sqlite(&MEMORY_FOR_ONE).await;
     let url = world.server.url();
     offer(&world.server, "PUT", "/v1/resources/fenced", 34, "x").await;
     let deletes =
@@ -99,7 +99,7 @@ async fn unread_answers_of_transactions_take_room() {
             let version = deleted.json()["version"].as_u64().unwrap();
             assert!((answers..=answers + lost).contains(&version), "{version} beside {answers}");
         }
-        // The room is free again when the answers are given up, and when they were read.
+        // The memory is free again when the answers are given up, and when they were read.
         drop((client, unread));
         let is_answered =
             async || Ok(transact(&world.server, &transaction).await.status == expected);
@@ -113,7 +113,7 @@ async fn unread_answers_of_transactions_take_room() {
 }
 
 #[tokio::test]
-async fn names_of_transactions_take_room_while_they_are_queued() {
+async fn names_of_transactions_take_memory_while_they_are_queued() {
     let database = Database::postgres().await;
     let server = database.serve(&[]).await;
     offer(&server, "PUT", "/v1/resources/locked", 1, "x").await;
@@ -126,16 +126,16 @@ async fn names_of_transactions_take_room_while_they_are_queued() {
     let mut rival = rival.begin().await.unwrap();
     sqlx::query("select from storage.resource for update").execute(&mut *rival).await.unwrap();
     let transaction = json!({"conditions": conditions(), "writes": [write("locked", 1, "y")]});
-    let names_take_room = async {
+    let names_take_memory = async {
         let names = (63 * NAME_BYTES) as f64;
         let are_queued = async || {
             let (queued, bytes) = measured().await;
             Ok(queued == 1.0 && bytes >= names)
         };
-        until_async(PATIENCE, are_queued).await.expect("room for the names");
+        until_async(PATIENCE, are_queued).await.expect("memory for the names");
         rival.rollback().await.unwrap();
     };
-    let (answer, ()) = tokio::join!(transact(&server, &transaction), names_take_room);
+    let (answer, ()) = tokio::join!(transact(&server, &transaction), names_take_memory);
     assert_eq!(answer.problem(), "412 condition-not-met");
     let is_free = async || Ok(measured().await == (0.0, 0.0));
     until_async(PATIENCE, is_free).await.unwrap();

@@ -51,7 +51,7 @@ async fn resident_bytes_of_waiting(values: usize, value_bytes: usize) -> Option<
     for number in 1..=values {
         let value = write(&format!("a/{number}"), 1, &"x".repeat(value_bytes));
         waiting.push(transacting(url, json!({"writes": [value, write("b", 2, "two")]})));
-        // One after the other: a body that was read makes room for the next one.
+        // One after the other: a body that was read gives its memory to the next one.
         let queued = format!("storage_server_queued_operations {}", 2 * number);
         let one_is_answered = || waiting.iter().any(JoinHandle::is_finished);
         let is_queued = async || {

@@ -155,7 +155,7 @@ function open(opened, chosen = 0) {
   sandbox?.refresh(run);
 }
 
-/** Draws all worlds on one scale, as wide as there is room. */
+/** Draws all worlds on one scale, as wide as there is space. */
 function draw(chosen = player.chosen) {
   const granted = run.record.events.filter((event) => event.token != null && event.event !== "counter-preset");
   const tokens = [...new Set(granted.map((event) => event.token))];
@@ -164,7 +164,7 @@ function draw(chosen = player.chosen) {
   const articles = run.stories.map(({ world }) => head(world));
   find("worlds").replaceChildren(...articles);
   drawnWidth = find("worlds").clientWidth;
-  // All are as wide as the narrowest has room for.
+  // All are as wide as the narrowest has space for.
   const width = Math.max(200, Math.min(...articles.map((article) => article.clientWidth)) - 26);
   const times = run.events.map(({ event }) => event.at);
   const common = scale(times, width);

@@ -71,7 +71,7 @@ export class Sandbox {
     const drove = this.now;
     this.now = isSandbox && this.live.isLive(record) && name !== ORIGINAL ? standing(events) : undefined;
     this.find("to-do").hidden = !isSandbox;
-    // What the next one starts with makes room for what this one does.
+    // What the next one starts with is folded, to leave the space to what this one does.
     if (!drove !== !this.now) this.find("preparation").open = !this.now;
     document.body.classList.toggle("driving", Boolean(this.now));
     if (isSandbox && record === this.live.record) for (const task of tasksDone(events, checks)) this.done.add(task);

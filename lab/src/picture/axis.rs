@@ -57,12 +57,12 @@ fn ticks(view: View<'_>) -> Vec<(usize, String)> {
             "{} s",
             seconds(view.story.moments[moment].saturating_sub(view.story.moments[0]))
         );
-        let room = width(&words, SIZE);
+        let space = width(&words, SIZE);
         let is_free = ticks.iter().all(|(other, others)| {
             let apart = (view.x(*other) - view.x(moment)).abs();
-            *others != words && apart >= f64::midpoint(room, width(others, SIZE)) + APART
+            *others != words && apart >= f64::midpoint(space, width(others, SIZE)) + APART
         });
-        if is_free && view.x(moment) + room / 2.0 <= view.right() + APART {
+        if is_free && view.x(moment) + space / 2.0 <= view.right() + APART {
             ticks.push((moment, words));
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn frames(panels: &[(Story, Layout)], top: f64) -> Vec<Frame> {
         let flags = panels.iter().flat_map(|(_, layout)| &layout.flags[number]);
         let used = flags.map(|placed| placed.row + 1).max().unwrap_or(0);
         let rows = match lane.kind {
-            // A rejected request needs room to bounce off.
+            // A rejected request needs space to bounce off.
             Kind::Storage => 2,
             _ => used.min(row_count(lane.kind)),
         };

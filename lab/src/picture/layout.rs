@@ -19,7 +19,7 @@ impl Layout {
     /// Gives the stories axes of equal length, which is at least this. Stories with equally many
     /// moments have them at the same places.
     pub(super) fn of_stories(stories: &[Story], least_width: f64) -> Vec<Self> {
-        // 1. The needed flags get their rows, and every gap the room for all texts.
+        // 1. The needed flags get their rows, and every gap the space for all texts.
         let mut all_flags = Vec::new();
         let mut all_gaps = Vec::new();
         let mut all_least = Vec::new();
@@ -38,7 +38,7 @@ impl Layout {
         align(&mut all_least);
         let widths = all_gaps.iter().map(|gaps| gaps.iter().sum::<f64>());
         let width = widths.fold(least_width, f64::max);
-        // 3. The optional flags take the room that is left.
+        // 3. The optional flags take the space that is left.
         let scales =
             all_gaps.iter().zip(&all_least).map(|(gaps, least)| Scale::new(gaps, least, width));
         let layouts = scales.zip(all_flags).zip(stories).map(|((scale, needed), story)| {
@@ -51,13 +51,13 @@ impl Layout {
 
 /// Widens gaps so that all needs are met. A need that spans several gaps widens all of them.
 fn widened(mut gaps: Vec<f64>, mut needs: Vec<Need>) -> Vec<f64> {
-    // The short ones first: the room that they get serves the long ones too.
+    // The short ones first: the space that they get serves the long ones too.
     needs.sort_by_key(|need| need.to - need.from);
     for need in needs {
         let spanned = &mut gaps[need.from..need.to];
-        let room: f64 = spanned.iter().sum();
-        if room < need.room {
-            spanned.iter_mut().for_each(|gap| *gap *= need.room / room);
+        let space: f64 = spanned.iter().sum();
+        if space < need.space {
+            spanned.iter_mut().for_each(|gap| *gap *= need.space / space);
         }
     }
     gaps

@@ -43,15 +43,15 @@ impl Legend {
             if !contents.iter().any(|content| entry.explains(*content)) && entry != Entry::Quiet {
                 continue;
             }
-            let room = entry.width();
+            let space = entry.width();
             match rows.last_mut() {
-                Some(row) if left + room <= most => {
+                Some(row) if left + space <= most => {
                     row.push(entry);
-                    left += room + GAP;
+                    left += space + GAP;
                 }
                 _ => {
                     rows.push(vec![entry]);
-                    left = room + GAP;
+                    left = space + GAP;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The room that texts in bars and strips need between moments.
+//! The space that texts in bars and strips need between moments.
 
 use super::{
     caption,
@@ -17,7 +17,7 @@ pub(super) struct Need {
     pub(super) from: usize,
     /// The moment after the last one is the end of the world.
     pub(super) to: usize,
-    pub(super) room: f64,
+    pub(super) space: f64,
 }
 
 /// What the texts in the bars and the strips of a story need.
@@ -25,25 +25,25 @@ pub(super) fn bar_needs(story: &Story) -> Vec<Need> {
     let mut needs = Vec::new();
     for (number, lane) in story.lanes.iter().enumerate() {
         for bar in &lane.bars {
-            let room = bold_width(&caption::bar(story, bar), BAR_SIZE) + 2.0 * PADDING;
+            let space = bold_width(&caption::bar(story, bar), BAR_SIZE) + 2.0 * PADDING;
             if matches!(bar.content, Content::Belief(_)) {
                 continue;
             }
             if bar.content == Content::Pause {
                 let from = longest_gap(story, bar);
-                needs.push(Need { from, to: from + 1, room: room + 2.0 * PADDING });
+                needs.push(Need { from, to: from + 1, space: space + 2.0 * PADDING });
                 continue;
             }
             let from = bar.span.start;
             let to = bare_end(story, lane, bar);
-            needs.push(Need { from, to, room });
+            needs.push(Need { from, to, space });
             let crossing = (from + 1..to).find(|moment| is_crossed(story, number, *moment));
-            needs.extend(crossing.map(|to| Need { from, to, room }));
+            needs.extend(crossing.map(|to| Need { from, to, space }));
         }
         for (number, value) in lane.values.iter().enumerate() {
             let to = lane.values.get(number + 1).map_or(story.moments.len(), |next| next.since);
-            let room = bold_width(&caption::value(value), BAR_SIZE) + 2.0 * PADDING;
-            needs.push(Need { from: value.since, to, room });
+            let space = bold_width(&caption::value(value), BAR_SIZE) + 2.0 * PADDING;
+            needs.push(Need { from: value.since, to, space });
         }
     }
     needs

@@ -34,10 +34,10 @@ impl Head {
     /// Breaks a story's title and facts into lines for a panel of this width.
     pub(super) fn new(story: &Story, panel_width: f64) -> Self {
         let badge_width = bold_width(&story.verdict.words, VERDICT_SIZE) + MARK_WIDTH + 2.0 * 10.0;
-        let room = panel_width - 2.0 * PADDING;
+        let space = panel_width - 2.0 * PADDING;
         Self {
-            title: wrapped(story.title, TITLE_SIZE * BOLD, room - badge_width - PADDING),
-            facts: wrapped(&story.facts, FACTS_SIZE, room),
+            title: wrapped(story.title, TITLE_SIZE * BOLD, space - badge_width - PADDING),
+            facts: wrapped(&story.facts, FACTS_SIZE, space),
             badge_width,
         }
     }

@@ -15,7 +15,7 @@ const INDENT: f64 = 4.0;
 const ARROW_INDENT: f64 = 8.0;
 /// The same, where a rejected request bounces off.
 const BOUNCE_INDENT: f64 = 30.0;
-/// The room between a flag's text and what follows.
+/// The space between a flag's text and what follows.
 const PADDING: f64 = 7.0;
 
 /// Where a flag is.
@@ -41,7 +41,7 @@ impl PlacedFlag {
     }
 
     /// How far its text reaches from its moment.
-    fn room(&self) -> f64 {
+    fn space(&self) -> f64 {
         let text = match self.flag.tone {
             Tone::Plain => width(&self.flag.text, SIZE),
             Tone::Good | Tone::Odd | Tone::Bad => bold_width(&self.flag.text, SIZE),
@@ -60,7 +60,7 @@ pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>
         // 1. The moment comes after every text that would reach it.
         let mut x = moments.last().map_or(0.0, |last| last + least_gap(story, moment - 1));
         for need in needs.iter().filter(|need| need.to == moment) {
-            x = x.max(moments[need.from] + need.room);
+            x = x.max(moments[need.from] + need.space);
         }
         for (lane, ends) in rows.iter().enumerate() {
             if is_entered(story, lane, moment) {
@@ -75,7 +75,7 @@ pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>
             for flag in needed(story, lane, moment) {
                 let free = ends.iter().take_while(|end| **end <= x).count();
                 let placed = PlacedFlag::new(story, lane, flag, free.saturating_sub(1));
-                ends[placed.row] = x + placed.room();
+                ends[placed.row] = x + placed.space();
                 flags[lane].push(placed);
             }
         }
@@ -83,7 +83,7 @@ pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>
     flags
 }
 
-/// The room that flags in rows need: up to the next one, the next arrow, and the end of the axis.
+/// The space that flags in rows need: up to the next one, the next arrow, and the end of the axis.
 pub(super) fn flag_needs(story: &Story, flags: &[Vec<PlacedFlag>]) -> Vec<Need> {
     let end = story.moments.len();
     let mut needs = Vec::new();
@@ -94,14 +94,14 @@ pub(super) fn flag_needs(story: &Story, flags: &[Vec<PlacedFlag>]) -> Vec<Need> 
                 flags.iter().filter(|other| other.flag.at > from && other.row >= placed.row);
             let flags = after.map(|other| other.flag.at);
             let arrow = (from + 1..end).find(|moment| is_entered(story, lane, *moment));
-            let room = placed.room();
-            needs.extend(flags.chain(arrow).chain([end]).map(|to| Need { from, to, room }));
+            let space = placed.space();
+            needs.extend(flags.chain(arrow).chain([end]).map(|to| Need { from, to, space }));
         }
     }
     needs
 }
 
-/// Adds the optional flags for which there is room.
+/// Adds the optional flags for which there is space.
 pub(super) fn add_optional(
     story: &Story,
     scale: &Scale,
@@ -112,11 +112,11 @@ pub(super) fn add_optional(
             for flag in lane.flags.iter().filter(|flag| flag.weight == weight) {
                 let rows = (0..row_count(lane.kind)).rev();
                 let mut placed = rows.map(|row| PlacedFlag::new(story, number, flag, row));
-                let has_room = |new: &PlacedFlag| {
+                let has_space = |new: &PlacedFlag| {
                     is_uncrossed(story, scale, number, new)
                         && flags[number].iter().all(|old| !collide(scale, new, old))
                 };
-                let fitting = placed.find(has_room);
+                let fitting = placed.find(has_space);
                 flags[number].extend(fitting);
             }
         }
@@ -127,7 +127,7 @@ pub(super) fn add_optional(
 /// Whether a flag's text is on the axis, and no arrow goes through it.
 fn is_uncrossed(story: &Story, scale: &Scale, lane: usize, new: &PlacedFlag) -> bool {
     let start = scale.x(new.flag.at);
-    let end = start + new.room();
+    let end = start + new.space();
     let is_crossed = scale
         .moments()
         .iter()
@@ -140,7 +140,7 @@ fn is_uncrossed(story: &Story, scale: &Scale, lane: usize, new: &PlacedFlag) -> 
 fn collide(scale: &Scale, one: &PlacedFlag, other: &PlacedFlag) -> bool {
     let (low, high) = if one.row < other.row { (one, other) } else { (other, one) };
     let [low_start, high_start] = [low, high].map(|placed| scale.x(placed.flag.at));
-    let overlap = low_start < high_start + high.room() && high_start < low_start + low.room();
+    let overlap = low_start < high_start + high.space() && high_start < low_start + low.space();
     overlap && (low.row == high.row || low_start < high_start)
 }
 

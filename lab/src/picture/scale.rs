@@ -1,12 +1,12 @@
 //! The time axis: how far each moment is from its left end.
 //!
 //! Moments come in bursts of milliseconds with seconds between them, so the axis is not linear.
-//! Each moment gets the room that its texts need; longer times get more room, but not in
+//! Each moment gets the space that its texts need; longer times get more space, but not in
 //! proportion.
 
 use super::story::{Span, Story};
 
-/// The room after the last moment.
+/// The space after the last moment.
 const TAIL: f64 = 24.0;
 
 /// Where each moment is, from the left end of the time axis.
@@ -18,7 +18,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// A scale with these gaps after its moments, stretched to a width. The longer the time in a
-    /// gap, the more it grows; `least` has the room that each gap needs for its time.
+    /// gap, the more it grows; `least` has the space that each gap needs for its time.
     pub(super) fn new(gaps: &[f64], least: &[f64], width: f64) -> Self {
         let more = width - gaps.iter().sum::<f64>();
         let weights: Vec<f64> = least.iter().map(|gap| gap.powi(3)).collect();
@@ -54,7 +54,7 @@ impl Scale {
     }
 }
 
-/// The least room between a moment and the next one, or the end of the axis.
+/// The least space between a moment and the next one, or the end of the axis.
 pub(super) fn least_gap(story: &Story, moment: usize) -> f64 {
     const LEAST: f64 = 13.0;
     const PER_DOUBLING: f64 = 9.0;

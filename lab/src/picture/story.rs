@@ -116,7 +116,7 @@ pub(super) struct Flag {
     pub(super) weight: Weight,
 }
 
-/// Whether the picture makes room for a flag.
+/// Whether the picture makes space for a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     /// It does.

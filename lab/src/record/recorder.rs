@@ -83,7 +83,7 @@ impl Recorder {
 }
 
 impl Run {
-    /// What the record keeps of what went over the wire: each script once, and not more than it has room for.
+    /// What the record keeps of what went over the wire: each script once, and no more than its limit allows.
     fn kept(&mut self, mut wire: Wire) -> Wire {
         wire.scripts.retain(|hash, _| !self.scripts.contains(hash));
         let bytes = serde_json::to_string(&wire).expect("it is plain JSON").len();

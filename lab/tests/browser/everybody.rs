@@ -1,4 +1,4 @@
-//! What everybody needs of a page: axe-core's rules, room at each width, and all of it by keyboard.
+//! What everybody needs of a page: axe-core's rules, space at each width, and all of it by keyboard.
 
 use std::fs;
 

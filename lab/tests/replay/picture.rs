@@ -84,7 +84,7 @@ fn thing(node: Node<'_, '_>) -> Option<String> {
             own("data-from"),
             own("data-to")
         ),
-        // A flag without a tone is left out where there is no room.
+        // A flag without a tone is left out where there is no space.
         "flag" if classes.contains(' ') => format!("{classes}: {}", words(node)),
         _ => return None,
     })

@@ -20,7 +20,7 @@ const PAGE: usize = 100;
 
 /// Lists the queues, and then reads them page by page. A queue may be empty until ZooKeeper deletes it.
 ///
-/// The list is one message. It has room for more than 100 000 names of 30 bytes.
+/// The list is one message. It can carry more than 100 000 names of 30 bytes.
 pub(super) fn held(zookeeper: ZooKeeper, prefix: &str) -> HeldNames {
     let prefix = prefix.to_owned();
     Box::pin(try_unfold(None, move |names: Option<vec::IntoIter<ResourceName>>| {

@@ -31,7 +31,7 @@ create schema if not exists fence;
 
 -- The fences. A row is never deleted, and its token never falls. Only the functions below write
 -- here, and they check every value: check constraints would cost a claim 5 % of its speed. The
--- fillfactor leaves room in each page, so that an update stays in the page and touches no index.
+-- fillfactor leaves space in each page, so that an update stays in the page and touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
     token bigint not null,

@@ -7,7 +7,7 @@
 -- The schema is not called `lock`, because applications are likely to have one of this name.
 
 -- The locks. A row is never deleted, and its token never falls. Names are compared byte by byte. The
--- fillfactor leaves room in each page, so that an update stays in the page and touches no index.
+-- fillfactor leaves space in each page, so that an update stays in the page and touches no index.
 create table if not exists fenced_lock.lock (
     name text collate "C" not null,
     -- The last token issued.

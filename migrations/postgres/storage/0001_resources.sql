@@ -1,5 +1,5 @@
 -- What the storage server knows of each resource. A row is never deleted: the fence stays when the
--- value goes, and that is what refuses a late writer. The fillfactor leaves room in each page, so
+-- value goes, and that is what refuses a late writer. The fillfactor leaves space in each page, so
 -- that an update stays in it and touches no index.
 create table storage.resource (
     resource text collate "C" not null,

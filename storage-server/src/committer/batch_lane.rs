@@ -156,7 +156,7 @@ mod tests {
 
     /// Otherwise each read would hold up all jobs behind it for a batch.
     #[test]
-    fn reads_that_may_be_large_leave_room_for_others() {
+    fn reads_that_may_be_large_leave_memory_to_others() {
         let jobs = ["r1", "r2", "w1", "r3", "w2"];
         let action = |name: &str| if name.starts_with('r') { Action::Read } else { Action::Claim };
         let mut waiting: VecDeque<_> = jobs.iter().map(|name| job(name, action(name))).collect();

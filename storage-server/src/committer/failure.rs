@@ -19,7 +19,7 @@ impl LastFailure {
         *self.0.lock().expect("no panic while it is held") = Some(failure);
     }
 
-    /// Forgets the failure, after a commit that has changed something. No other shows that the disk has room.
+    /// Forgets the failure, after a commit that has changed something. No other shows that the disk has space.
     pub(super) fn forget(&self) {
         *self.0.lock().expect("no panic while it is held") = None;
     }

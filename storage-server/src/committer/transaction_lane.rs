@@ -119,7 +119,7 @@ mod tests {
             action: Action::Delete { condition: Condition::default() },
         };
         let (conditions, writes) = (conditions.collect(), vec![write]);
-        let transaction = Transaction { conditions, writes, _room: None };
+        let transaction = Transaction { conditions, writes, _memory: None };
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         TransactionJob::new(Arc::new(transaction), oneshot::channel().0, place)
     }

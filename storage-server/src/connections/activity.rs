@@ -43,9 +43,9 @@ struct Progress {
 enum Stage {
     /// There is no answer yet.
     Undecided,
-    /// The client last made room for a part of the answer at this moment.
+    /// At this moment, the client could last receive a further part of the answer.
     UnreadSince(Instant),
-    /// The client has made room, and the server has nothing to send.
+    /// The client could receive more, and the server has nothing to send.
     Silent,
 }
 
@@ -178,7 +178,7 @@ impl InFlight {
         state.closing.cancel();
     }
 
-    /// Notes that the client has made room for a part of the answer.
+    /// Notes that the client can receive a further part of the answer.
     pub(super) fn note_progress(&self) {
         self.update(|request| request.stage = Stage::UnreadSince(Instant::now()));
     }

@@ -14,8 +14,8 @@ use super::activity::InFlight;
 /// How many bytes of an answer hyper takes at once. It holds about two of such parts.
 const PART_BYTES: usize = 16 << 10;
 
-/// The body of an answer, handed over in small parts. hyper asks for a part when the client has
-/// made room for it: that is the progress of its request.
+/// The body of an answer, handed over in small parts. hyper asks for a part when the client can
+/// receive it: that is the progress of its request.
 #[derive(Debug)]
 pub(super) struct Answer {
     body: Body,

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     cut_offs::{CutOff, CutOffs},
-    room::Room,
+    memory_budget::MemoryBudget,
     tls::Tls,
 };
 
@@ -33,15 +33,15 @@ use crate::{
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may read nothing of its answer.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// The same, while room for answers is short.
+/// The same, while memory for answers is short.
 const UNREAD_TIMEOUT_WHILE_SHORT: Duration = Duration::from_secs(2);
 
 /// All connections. Only the accept loop uses it.
 pub(super) struct OpenConnections {
     pub(super) serving: JoinSet<()>,
     pub(super) open: HashMap<Id, Connection>,
-    /// The connections that make room next, the first of them last, with the moment since which each is
-    /// idle.
+    /// The idle connections that are closed next, so that others can connect, and since when each is idle.
+    /// The last one is closed first.
     pub(super) next_to_close: Vec<(Instant, Id)>,
     /// How many there are, for the metrics.
     pub(super) gauge: Gauge,
@@ -49,7 +49,7 @@ pub(super) struct OpenConnections {
     pub(super) http: auto::Builder<TokioExecutor>,
     pub(super) tls: Option<Tls>,
     pub(super) router: Router,
-    pub(super) room: Arc<Room>,
+    pub(super) budget: Arc<MemoryBudget>,
     pub(super) cut_offs: Arc<CutOffs>,
     pub(super) draining: CancellationToken,
 }
@@ -60,14 +60,14 @@ pub(super) struct Connection {
 }
 
 impl OpenConnections {
-    /// Whether there is room for another connection. If not, closes an idle one, which needs a moment
-    /// to end.
-    pub(super) fn make_room(&mut self) -> bool {
-        let has_room = self.serving.len() < self.max;
+    /// Whether another connection may be served. If not, closes an idle one, which needs a moment to
+    /// end.
+    pub(super) fn accept_another(&mut self) -> bool {
+        let is_below_limit = self.serving.len() < self.max;
         let one_is_ending = self.open.len() < self.serving.len();
-        let is_crowded = !has_room && !one_is_ending && !self.close_idle();
-        self.room.set_crowded(is_crowded);
-        has_room
+        let is_crowded = !is_below_limit && !one_is_ending && !self.close_idle();
+        self.budget.set_crowded(is_crowded);
+        is_below_limit
     }
 
     pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
@@ -93,7 +93,7 @@ impl OpenConnections {
 
     pub(super) fn close_overdue(&mut self) {
         let now = Instant::now();
-        let unread_timeout = if self.room.is_short_of_answers() {
+        let unread_timeout = if self.budget.is_short_of_answers() {
             UNREAD_TIMEOUT_WHILE_SHORT
         } else {
             UNREAD_TIMEOUT
@@ -120,8 +120,8 @@ impl OpenConnections {
 
     /// Closes an idle connection. Returns whether there was one.
     ///
-    /// Those that never had a request and those that have had one are two groups. The larger one makes room,
-    /// and in it the connection that has been idle the longest. So however many silent connections come, clients
+    /// Those that never had a request and those that have had one are two groups. Of the larger
+    /// one, the connection that has been idle the longest is closed. So however many silent connections come, clients
     /// that pause between requests keep about half of all connections. And such clients keep nobody out.
     pub(super) fn close_idle(&mut self) -> bool {
         if self.close_listed() {

@@ -35,7 +35,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How many requests of one HTTP/2 connection may be in flight.
 const MAX_STREAMS: u32 = 32;
 /// How many bytes of one request a client may send on an HTTP/2 connection before they are read, and how
-/// many of all: bodies that wait for room must not hold up the others.
+/// many of all: bodies that wait for memory must not hold up the others.
 const STREAM_WINDOW_BYTES: u32 = 16 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = MAX_STREAMS * STREAM_WINDOW_BYTES;
 
@@ -61,7 +61,7 @@ pub(crate) struct UnfinishedBody;
 /// In the extensions of an answer: too many bytes are in flight. An HTTP/1 connection ends with it: requests
 /// that its client has already sent would probably be rejected as well.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NoRoom;
+pub(crate) struct OverBudget;
 
 /// In the extensions of an answer: it goes on until the server stops. The drain does not wait for its client.
 #[derive(Clone, Copy, Debug)]
@@ -145,8 +145,8 @@ pub(super) async fn serve_connection(
             if response.extensions_mut().remove::<Endless>().is_some() {
                 in_flight.note_endless();
             }
-            let has_no_room = response.extensions_mut().remove::<NoRoom>().is_some();
-            if (has_no_room || is_draining.is_cancelled()) && version < Version::HTTP_2 {
+            let is_over_budget = response.extensions_mut().remove::<OverBudget>().is_some();
+            if (is_over_budget || is_draining.is_cancelled()) && version < Version::HTTP_2 {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }

@@ -15,16 +15,16 @@ use super::{problem::Problem, service::Service};
 use crate::{
     committer::job::UnavailableOutcome,
     cut_offs::CutOff,
-    room::{Room, SMALL_BYTES, with_room},
+    memory_budget::{MemoryBudget, SMALL_BYTES, with_memory},
 };
 
 /// How long to wait for the next byte of a body.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a body may take, in addition to the time that it has at the lowest rate.
 const HEAD_START: Duration = Duration::from_secs(10);
-/// Both of them while room is short: a body that stalls makes room for others.
+/// Both of them while memory is short: a body that stalls is dropped for others.
 const PATIENCE_WHILE_SHORT: Duration = Duration::from_secs(1);
-/// How often to look whether room is short.
+/// How often to look whether memory is short.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How much is reserved for a small body before any of it has come.
 const FIRST_BYTES: usize = 4 << 10;
@@ -37,12 +37,12 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads the body of a request. It counts as in flight until the last copy of it is dropped.
 pub(super) async fn read(body: Body, service: &Service) -> Result<Bytes, Problem> {
-    let (value, room) = read_with_room(body, service).await?;
-    Ok(with_room(value, room))
+    let (value, memory) = read_with_memory(body, service).await?;
+    Ok(with_memory(value, memory))
 }
 
-/// Reads the body of a request, and returns it with its room.
-pub(super) async fn read_with_room(
+/// Reads the body of a request, and returns it with its memory.
+pub(super) async fn read_with_memory(
     mut body: Body,
     service: &Service,
 ) -> Result<(Vec<u8>, OwnedSemaphorePermit), Problem> {
@@ -53,9 +53,9 @@ pub(super) async fn read_with_room(
     }
     read_value(&mut body, service).await.map_err(|rejected| match rejected {
         Rejection::TooLarge => Problem::value_too_large(limit),
-        Rejection::NoRoom => {
-            service.cut_offs.count(CutOff::NoRoom);
-            Problem::no_room(UnavailableOutcome::None)
+        Rejection::OverBudget => {
+            service.cut_offs.count(CutOff::OverBudget);
+            Problem::over_budget(UnavailableOutcome::None)
         }
         Rejection::Slow => {
             service.cut_offs.count(CutOff::SlowBody);
@@ -67,10 +67,10 @@ pub(super) async fn read_with_room(
     })
 }
 
-/// Reads the rest of a body, and drops it. It takes no room. Returns whether the client has sent, or
-/// given up, all of it.
-pub(super) async fn discard(mut body: Body, room: &Room) -> bool {
-    let mut pace = Pace::new(|| room.is_crowded());
+/// Reads the rest of a body, and drops it. It takes no memory from the budget. Returns whether the
+/// client has sent, or given up, all of it.
+pub(super) async fn discard(mut body: Body, budget: &MemoryBudget) -> bool {
+    let mut pace = Pace::new(|| budget.is_crowded());
     let mut dropped = 0;
     let discard = async {
         while dropped < MAX_DROPPED_BYTES {
@@ -87,7 +87,7 @@ pub(super) async fn discard(mut body: Body, room: &Room) -> bool {
 
 enum Rejection {
     TooLarge,
-    NoRoom,
+    OverBudget,
     Slow,
     Broken(axum::Error),
 }
@@ -96,24 +96,24 @@ async fn read_value(
     body: &mut Body,
     service: &Service,
 ) -> Result<(Vec<u8>, OwnedSemaphorePermit), Rejection> {
-    // 1. A large body takes room for all of it before any of it is buffered: so bodies that are
+    // 1. A large body takes memory for all of it before any of it is buffered: so bodies that are
     //    half read never wait for each other. One that declares no length may be as large as any.
-    //    A small one takes room for the bytes that have come: so a client that declares much and
+    //    A small one takes memory for the bytes that have come: so a client that declares much and
     //    sends little keeps no others out.
     let limit = service.config.max_value_bytes as usize;
     let declared = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
     let expected = declared.unwrap_or(limit);
-    let room = &service.room;
+    let budget = &service.budget;
     let (share, first) = if expected <= SMALL_BYTES {
-        (&room.small_bodies, room.small_bodies.try_take(0))
+        (&budget.small_bodies, budget.small_bodies.try_take(0))
     } else {
-        (&room.large_bodies, room.large_bodies.take(expected).await)
+        (&budget.large_bodies, budget.large_bodies.take(expected).await)
     };
-    let mut taken = first.ok_or(Rejection::NoRoom)?;
+    let mut taken = first.ok_or(Rejection::OverBudget)?;
     // 2. Read it. Its frames would keep the buffers that they were read into. Memory is not reserved for
     //    more than was taken, except for a little.
     let mut value = Vec::with_capacity(expected.min(taken.num_permits().max(FIRST_BYTES)));
-    let mut pace = Pace::new(|| room.is_short(share) || room.is_short(&room.small_heads));
+    let mut pace = Pace::new(|| budget.is_short(share) || budget.is_short(&budget.small_heads));
     while let Some(frame) = pace.next_frame(body).await? {
         let Ok(data) = frame.into_data() else { continue };
         let bytes = value.len() + data.len();
@@ -121,7 +121,7 @@ async fn read_value(
             return Err(Rejection::TooLarge);
         }
         if bytes > taken.num_permits() {
-            let more = share.try_take(bytes - taken.num_permits()).ok_or(Rejection::NoRoom)?;
+            let more = share.try_take(bytes - taken.num_permits()).ok_or(Rejection::OverBudget)?;
             taken.merge(more);
         }
         value.extend_from_slice(&data);
@@ -136,7 +136,7 @@ async fn read_value(
 struct Pace<F> {
     begun: Instant,
     received: u32,
-    /// Whether room is short at this moment.
+    /// Whether memory is short at this moment.
     is_short: F,
 }
 

@@ -32,7 +32,7 @@ const PATH: &str = "/v1/events";
 /// How often a client gets a sign of life. By it, the server notices a client that has gone.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// How many clients may watch: this part of the connections, and at most so many. They are never idle, so
-/// none of them makes room for another client.
+/// the server closes none of them for another client.
 const PART_OF_CONNECTIONS: usize = 4;
 const MAX_WATCHERS: usize = 1024;
 

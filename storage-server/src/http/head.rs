@@ -18,9 +18,9 @@ const MAX_HEADERS: usize = 100;
 const HEAD_BYTES: usize = 1 << 10;
 const HEADER_BYTES: usize = 128;
 
-/// Takes room for the head of a request until its operation is decided. A client may send many heads,
+/// Takes memory for the head of a request until its operation is decided. A client may send many heads,
 /// and none of their bodies.
-pub(super) async fn take_room(
+pub(super) async fn take_memory(
     State(service): State<Arc<Service>>,
     request: Request,
     next: Next,
@@ -30,9 +30,9 @@ pub(super) async fn take_room(
         return Err(Problem::head_too_large(MAX_HEADERS));
     }
     let bytes = bytes_in_memory(request.headers()) + request.uri().path().len();
-    let Some(_room) = service.room.heads(bytes).try_take(bytes) else {
-        service.cut_offs.count(CutOff::NoRoom);
-        return Err(Problem::no_room(UnavailableOutcome::None));
+    let Some(_memory) = service.budget.heads(bytes).try_take(bytes) else {
+        service.cut_offs.count(CutOff::OverBudget);
+        return Err(Problem::over_budget(UnavailableOutcome::None));
     };
     Ok(next.run(request).await)
 }

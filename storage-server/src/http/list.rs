@@ -84,6 +84,6 @@ async fn list(
         })
         .collect();
     let list = serde_json::to_vec(&List { resources, next }).expect("a list is JSON");
-    let list = service.answer_with_room(list.into(), UnavailableOutcome::None)?;
+    let list = service.answer_with_memory(list.into(), UnavailableOutcome::None)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], list).into_response())
 }

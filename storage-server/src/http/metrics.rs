@@ -42,7 +42,7 @@ async fn show(State(service): State<Arc<Service>>) -> Response {
     let text = service.metrics.encode(&Sample {
         queued_operations: service.queue.depth(),
         oldest_operation: service.queue.oldest_waited(),
-        room: &service.room,
+        budget: &service.budget,
         event_streams: service.queue.events().watchers(),
         is_database_up,
         is_auth_file_valid: service.config.access.fault().is_none(),

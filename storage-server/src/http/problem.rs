@@ -25,8 +25,8 @@ use self::kind::{
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
-    connections::NoRoom,
-    room::with_room,
+    connections::OverBudget,
+    memory_budget::with_memory,
     sequence::Sequence,
 };
 
@@ -45,10 +45,10 @@ pub(super) struct Problem {
     kind: &'static Kind,
     detail: String,
     members: Map<String, Value>,
-    /// Room for the document, if that may be large.
-    room: Option<OwnedSemaphorePermit>,
+    /// Memory for the document, if that may be large.
+    memory: Option<OwnedSemaphorePermit>,
     /// Whether too many bytes are in flight.
-    has_no_room: bool,
+    is_over_budget: bool,
     /// Why there is no decision, if that may say more of the server than all clients may know.
     internal: Option<Unavailable>,
 }
@@ -285,9 +285,9 @@ impl Problem {
         ))
     }
 
-    pub(super) fn no_room(outcome: UnavailableOutcome) -> Self {
+    pub(super) fn over_budget(outcome: UnavailableOutcome) -> Self {
         let problem = Self::no_decision(outcome, "too many bytes are in flight");
-        Self { has_no_room: true, ..problem }
+        Self { is_over_budget: true, ..problem }
     }
 
     fn no_decision(outcome: UnavailableOutcome, reason: impl ToString) -> Self {
@@ -317,8 +317,8 @@ impl Problem {
             kind,
             detail: detail.to_string(),
             members: Map::new(),
-            room: None,
-            has_no_room: false,
+            memory: None,
+            is_over_budget: false,
             internal: None,
         }
     }
@@ -335,9 +335,9 @@ impl Problem {
         self.with(member, value)
     }
 
-    /// Makes the document keep this room until it was sent.
-    pub(super) fn with_room(self, room: OwnedSemaphorePermit) -> Self {
-        Self { room: Some(room), ..self }
+    /// Makes the document keep this memory until it was sent.
+    pub(super) fn with_memory(self, memory: OwnedSemaphorePermit) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 }
 
@@ -360,7 +360,7 @@ struct Document {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { kind, detail, members, room, has_no_room, internal } = self;
+        let Self { kind, detail, members, memory, is_over_budget, internal } = self;
         let document = Document {
             r#type: format!("/problems/{}", kind.slug),
             title: kind.title,
@@ -369,14 +369,14 @@ impl IntoResponse for Problem {
             members,
         };
         let document = serde_json::to_vec(&document).expect("text and numbers are JSON");
-        let document = match room {
-            Some(room) => with_room(document.into_boxed_slice(), room),
+        let document = match memory {
+            Some(memory) => with_memory(document.into_boxed_slice(), memory),
             None => document.into(),
         };
         let mut response = (kind.status, document).into_response();
         response.extensions_mut().insert(Slug(kind.slug));
-        if has_no_room {
-            response.extensions_mut().insert(NoRoom);
+        if is_over_budget {
+            response.extensions_mut().insert(OverBudget);
         }
         if let Some(unavailable) = internal {
             response.extensions_mut().insert(Internal(unavailable));

@@ -116,11 +116,11 @@ async fn read(
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
-        let (with_room, whole) = (service.value_with_room(), WantedValue::Whole);
-        let mut row = service.load_at_least(&resource, with_room, at_least).await?;
+        let (within_budget, whole) = (service.value_within_budget(), WantedValue::Whole);
+        let mut row = service.load_at_least(&resource, within_budget, at_least).await?;
         if row.value == StoredValue::NotLoaded {
             if sends_value(row.version) {
-                return Err(service.no_room(UnavailableOutcome::None));
+                return Err(service.over_budget(UnavailableOutcome::None));
             }
             row = service.load_at_least(&resource, whole, at_least).await?;
         }
@@ -133,7 +133,7 @@ async fn read(
     // A claim has happened by now.
     let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
     if sends_value(version) {
-        value.content.bytes = service.answer_with_room(value.content.bytes, outcome)?;
+        value.content.bytes = service.answer_with_memory(value.content.bytes, outcome)?;
     }
     let mut response = value_response(version, value, &fencing.holder);
     if is_known(version) {

@@ -27,11 +27,11 @@ use crate::{
     config::{Config, Enforcement},
     connections::client_address,
     cut_offs::{CutOff, CutOffs},
+    memory_budget::{MemoryBudget, with_memory},
     metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
     rate_limit::{Client, RateLimit},
-    room::{Room, with_room},
     row::Row,
     store::{Store, Wanted, WantedValue},
     transaction::{DecidedTransaction, Transaction},
@@ -51,7 +51,7 @@ pub(super) struct Service {
     /// How to treat requests.
     pub(super) config: Config,
     /// The memory for bodies and answers.
-    pub(super) room: Arc<Room>,
+    pub(super) budget: Arc<MemoryBudget>,
     /// How often each client may send requests, if that is limited.
     pub(super) rate_limit: Option<RateLimit<Client>>,
     /// Where cut-offs are counted.
@@ -197,10 +197,10 @@ impl Service {
         row.map_err(|error| self.unreachable(&error))
     }
 
-    /// The value, if there is room for it in an answer. Clients that don't read their answers then cost
+    /// The value, if there is memory for it in an answer. Clients that don't read their answers then cost
     /// little.
-    pub(super) fn value_with_room(&self) -> WantedValue {
-        WantedValue::AtMost(self.room.largest_answer())
+    pub(super) fn value_within_budget(&self) -> WantedValue {
+        WantedValue::AtMost(self.budget.largest_answer())
     }
 
     /// Loads a resource's row without a claim. If it must have a version at least, a replica may answer.
@@ -235,30 +235,30 @@ impl Service {
         row.expect("one row is wanted").map_err(|error| self.unreachable(&error))
     }
 
-    /// Makes an answer keep room, because a client may read it slowly. `outcome` is what has happened
+    /// Makes an answer keep memory, because a client may read it slowly. `outcome` is what has happened
     /// to the operation by now.
-    pub(super) fn answer_with_room(
+    pub(super) fn answer_with_memory(
         &self,
         bytes: Bytes,
         outcome: UnavailableOutcome,
     ) -> Result<Bytes, Problem> {
-        let room = self.room_for_answer(bytes.len(), outcome)?;
-        Ok(with_room(bytes, room))
+        let memory = self.memory_for_answer(bytes.len(), outcome)?;
+        Ok(with_memory(bytes, memory))
     }
 
-    /// Takes room for an answer of at most so many bytes.
-    pub(super) fn room_for_answer(
+    /// Takes memory for an answer of at most so many bytes.
+    pub(super) fn memory_for_answer(
         &self,
         bytes: usize,
         outcome: UnavailableOutcome,
     ) -> Result<OwnedSemaphorePermit, Problem> {
-        self.room.answers(bytes).try_take(bytes).ok_or_else(|| self.no_room(outcome))
+        self.budget.answers(bytes).try_take(bytes).ok_or_else(|| self.over_budget(outcome))
     }
 
-    /// Counts an answer for which there is no room, and makes the problem for the client.
-    pub(super) fn no_room(&self, outcome: UnavailableOutcome) -> Problem {
-        self.cut_offs.count(CutOff::NoRoom);
-        Problem::no_room(outcome)
+    /// Counts an answer for which too little memory is left, and makes the problem for the client.
+    pub(super) fn over_budget(&self, outcome: UnavailableOutcome) -> Problem {
+        self.cut_offs.count(CutOff::OverBudget);
+        Problem::over_budget(outcome)
     }
 
     /// Logs why nothing was read, and makes the problem for the client.

@@ -79,14 +79,14 @@ async fn read(
     State(service): State<Arc<Service>>,
     Target { resource, .. }: Target<Read>,
 ) -> Result<Response, Problem> {
-    let row = service.load_durable(&resource, service.value_with_room()).await?;
+    let row = service.load_durable(&resource, service.value_within_budget()).await?;
     let mut value = match row.value {
         StoredValue::Present(value) => value,
         StoredValue::Absent => return Err(Problem::no_value(&resource)),
-        StoredValue::NotLoaded => return Err(service.no_room(UnavailableOutcome::None)),
+        StoredValue::NotLoaded => return Err(service.over_budget(UnavailableOutcome::None)),
     };
     value.content.bytes =
-        service.answer_with_room(value.content.bytes, UnavailableOutcome::None)?;
+        service.answer_with_memory(value.content.bytes, UnavailableOutcome::None)?;
     Ok(value_response(row.version, value, &Holder::EMPTY))
 }
 

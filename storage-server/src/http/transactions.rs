@@ -34,16 +34,17 @@ async fn commit(
 ) -> Result<Response, Problem> {
     require_json(&headers)?;
     require_no_encoding(&headers)?;
-    let (body, room) = body::read_with_room(body, &service).await?;
-    let transaction = Arc::new(parse(body, room, &caller, &service)?);
+    let (body, memory) = body::read_with_memory(body, &service).await?;
+    let transaction = Arc::new(parse(body, memory, &caller, &service)?);
     if !service.store.has_transactions() {
         let resources: BTreeSet<_> = transaction.resources().collect();
         if resources.len() > 1 {
             return Err(Problem::no_transactions());
         }
     }
-    // After the commit, a lack of room would leave the client without an answer.
-    let room = service.room_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
+    // After the commit, a lack of memory would leave the client without an answer.
+    let memory =
+        service.memory_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
     let decided = service.decide_transaction(transaction.clone()).await?;
-    answer(&transaction, &decided, room)
+    answer(&transaction, &decided, memory)
 }

@@ -49,7 +49,7 @@ pub(super) async fn read_rest(
         Some(Rest { has_begun: false, .. }) if asks_first => true,
         // It is slow already.
         Some(_) if response.status() == StatusCode::REQUEST_TIMEOUT => false,
-        Some(Rest { body, .. }) => body::discard(body, &service.room).await,
+        Some(Rest { body, .. }) => body::discard(body, &service.budget).await,
     };
     if !is_finished {
         response.extensions_mut().insert(UnfinishedBody);

@@ -203,7 +203,7 @@ fn version_column(version: u64) -> i64 {
     i64::try_from(version).expect("it counts writes from a readable version, which is below 2^62")
 }
 
-/// Decodes a version, which must leave room for all later writes.
+/// Decodes a version, which must leave numbers for all later writes.
 fn version_from_column(version: i64) -> Result<u64, String> {
     let readable = u64::try_from(version).ok().filter(|version| *version < 1 << 62);
     readable.ok_or_else(|| {

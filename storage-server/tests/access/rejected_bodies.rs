@@ -6,7 +6,7 @@ use tokio::{io::AsyncWriteExt, sync::oneshot, time::sleep};
 
 use super::{Guarded, ask};
 use crate::{
-    bodies::{ROOM_FOR_ONE, VALUE_BYTES, send_in_parts, until_room_is_taken},
+    bodies::{MEMORY_FOR_ONE, VALUE_BYTES, send_in_parts, until_memory_is_taken},
     connections::{read_answer, sending},
     wire,
 };
@@ -38,13 +38,13 @@ async fn rejection_of_a_large_value_reaches_the_client() {
 
 /// Otherwise clients that may not write could keep out those that may.
 #[tokio::test]
-async fn body_of_a_rejected_request_takes_no_room() {
+async fn body_of_a_rejected_request_takes_no_memory() {
     const PAUSE: Duration = Duration::from_millis(160);
     let guarded = Guarded::new();
     let operator = guarded.identity("operator", &["--prefix", "", "--allow", "operate"]).await;
     let writer = guarded.identity("writer", &["--prefix", "orders/", "--allow", "write"]).await;
     let auth_file = guarded.auth_file();
-    let arguments = [&ROOM_FOR_ONE[..], &["--auth-file", auth_file.to_str().unwrap()]].concat();
+    let arguments = [&MEMORY_FOR_ONE[..], &["--auth-file", auth_file.to_str().unwrap()]].concat();
     let server = guarded.database.serve(&arguments).await;
     let value = vec![b'x'; VALUE_BYTES];
     // Whether a write waits until the body of another request, which comes slowly, has ended.
@@ -78,7 +78,7 @@ async fn body_of_a_rejected_request_takes_no_room() {
         let other = async {
             if status == 201 {
                 let metrics = async || ask(&server, &operator, "GET", "/metrics", None).await;
-                until_room_is_taken(metrics).await;
+                until_memory_is_taken(metrics).await;
             } else {
                 // Nothing shows when the server has rejected a request whose body is not there.
                 sleep(Duration::from_millis(500)).await;

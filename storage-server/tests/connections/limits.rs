@@ -56,7 +56,7 @@ async fn http2_is_served_with_prior_knowledge() {
     let server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     let resource = format!("{}/v1/resources/r", server.url());
     let mut client = http2_client(server.url()).await;
-    // Larger than what a client may send, or has room for, at once.
+    // Larger than what a client may send, or can receive, at once.
     let value = Bytes::from(vec![b'x'; 1 << 20]);
     let write = || Request::put(&resource).header("fencing-token", "1");
     assert_eq!(http2_request(&mut client, write(), value.clone()).await.0, 201);

@@ -81,8 +81,8 @@ async fn connections_that_keep_the_server_waiting_are_closed() {
     is_logged(&server, "closed connections that sent no whole request").await;
 }
 
-/// On HTTP/1, the answers fill the buffers of the system. On HTTP/2, the client makes no room for
-/// them, while the connection itself is not held up.
+/// On HTTP/1, the answers fill the buffers of the system. On HTTP/2, the client opens no window
+/// for them, while the connection itself is not held up.
 #[tokio::test]
 async fn clients_that_read_no_answers_are_cut_off() {
     const ANSWERS: usize = 16;

@@ -178,8 +178,8 @@ async fn clients_that_watch_are_counted_and_limited() {
     assert_eq!(offer(&server, "PUT", "/v1/resources/r", 1, "x").await.status, 201);
     two.decision().await;
 
-    // A client that has gone makes room for another one.
+    // Once a client has gone, another one may watch.
     drop(one);
-    let has_room = async || Ok(get(&server, "/v1/events").await.status == 200);
-    testbed::wait::until_async(super::PATIENCE, has_room).await.unwrap();
+    let may_watch = async || Ok(get(&server, "/v1/events").await.status == 200);
+    testbed::wait::until_async(super::PATIENCE, may_watch).await.unwrap();
 }

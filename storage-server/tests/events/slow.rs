@@ -88,7 +88,7 @@ async fn stream_in_which_nothing_happens_stays_open() {
         let alive = watching.next_or_alive().await.unwrap();
         assert!(alive.data.is_null() && alive.id == begin, "{alive:?}");
     }
-    // It is none of those that make room for others.
+    // It is not closed so that others can connect.
     let mut silent = Vec::new();
     for _ in 0..6 {
         silent.push(wire::connect(server.url()).await);

@@ -273,7 +273,7 @@ type TransactionDecision = oneshot::Receiver<Result<DecidedTransaction, Unavaila
 
 fn transaction<const N: usize>(claims: [(&str, u64); N]) -> (TransactionJob, TransactionDecision) {
     let writes = claims.map(|(resource, token)| claim(resource, token).0.operation).into();
-    let transaction = Transaction { conditions: Vec::new(), writes, _room: None };
+    let transaction = Transaction { conditions: Vec::new(), writes, _memory: None };
     let (reply, decision) = oneshot::channel();
     let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     (Job::new(Arc::new(transaction), reply, place), decision)

@@ -178,7 +178,7 @@ fn submit(queue: &Queue, resource: &str, token: u64, action: Action) -> Submitte
 
 fn transact(queue: &Queue, resource: &str, token: u64) -> Submitted<DecidedTransaction> {
     let writes = vec![operation(resource, token, Action::Claim)];
-    let transaction = Transaction { conditions: Vec::new(), writes, _room: None };
+    let transaction = Transaction { conditions: Vec::new(), writes, _memory: None };
     let queue = queue.clone();
     tokio::spawn(async move { queue.submit_transaction(Arc::new(transaction)).await })
 }

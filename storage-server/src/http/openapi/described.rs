@@ -29,7 +29,7 @@ impl Described {
         let operation = OperationBuilder::new().operation_id(Some(id)).summary(Some(summary));
         let described =
             Self { method, path, operation, responses: BTreeMap::new(), problems: BTreeMap::new() };
-        // Every request needs room for its head.
+        // Every request needs memory for its head.
         described.problems(&[&WRONG_HOST, &HEAD_TOO_LARGE, &UNAVAILABLE])
     }
 

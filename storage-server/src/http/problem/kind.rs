@@ -79,7 +79,7 @@ kinds! {
          that it supports.";
     SLOW_BODY = "slow-body", REQUEST_TIMEOUT, [Outcome], "The body came too slowly",
         "For 5 seconds no byte of the body came, or fewer than 64 KiB each second after the first \
-         10 seconds. While room is short, the server waits for 1 second only. The \
+         10 seconds. While memory is short, the server waits for 1 second only. The \
          operation did not take effect, and never will: try again.";
     HEAD_TOO_LARGE = "head-too-large", REQUEST_HEADER_FIELDS_TOO_LARGE, [],
         "The request has too many headers",

@@ -10,8 +10,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     http::problem::Problem,
+    memory_budget::with_memory,
     operation::{Operation, Outcome},
-    room::with_room,
     transaction::{DecidedTransaction, Transaction},
 };
 
@@ -33,23 +33,23 @@ pub(super) fn max_answer_bytes(transaction: &Transaction) -> usize {
     PROBLEM_BYTES + MAX_QUOTED_BYTES * longest_name + ITEM_BYTES * names().count() + texts
 }
 
-/// The answer, which keeps its room until it was sent.
+/// The answer, which keeps its memory until it was sent.
 pub(super) fn answer(
     transaction: &Transaction,
     decided: &DecidedTransaction,
-    room: OwnedSemaphorePermit,
+    memory: OwnedSemaphorePermit,
 ) -> Result<Response, Problem> {
     let answer = Answer::new(transaction, decided);
     match rejection(transaction, decided) {
         None => {
             let answer = serde_json::to_vec(&answer).expect("names and numbers are JSON");
-            let answer = with_room(answer.into_boxed_slice(), room);
+            let answer = with_memory(answer.into_boxed_slice(), memory);
             Ok(([(header::CONTENT_TYPE, "application/json")], answer).into_response())
         }
         Some(problem) => Err(problem
             .with_json("conditions", &answer.conditions)
             .with_json("writes", &answer.writes)
-            .with_room(room)),
+            .with_memory(memory)),
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
         };
         let condition = ResourceCondition { resource, condition: Condition::default() };
         let (conditions, writes) = (vec![condition; items], vec![write; items]);
-        Transaction { conditions, writes, _room: None }
+        Transaction { conditions, writes, _memory: None }
     }
 
     fn decided(outcome: &Outcome, is_met: bool, items: usize) -> DecidedTransaction {
@@ -202,21 +202,21 @@ mod tests {
         DecidedTransaction { conditions: vec![condition; items], writes: vec![write; items] }
     }
 
-    /// The answer, and the room that it takes.
+    /// The answer, and the memory that it takes.
     fn answer_bytes(transaction: &Transaction, decided: &DecidedTransaction) -> usize {
-        let room = Arc::new(Semaphore::new(1));
-        let permit = room.clone().try_acquire_owned().unwrap();
+        let memory = Arc::new(Semaphore::new(1));
+        let permit = memory.clone().try_acquire_owned().unwrap();
         let answer = answer(transaction, decided, permit).into_response();
-        assert_eq!(room.available_permits(), 0, "the answer keeps its room");
+        assert_eq!(memory.available_permits(), 0, "the answer keeps its memory");
         let body = to_bytes(answer.into_body(), usize::MAX).now_or_never().unwrap().unwrap();
         let bytes = body.len();
         drop(body);
-        assert_eq!(room.available_permits(), 1, "it was sent");
+        assert_eq!(memory.available_permits(), 1, "it was sent");
         bytes
     }
 
     #[test]
-    fn no_answer_is_larger_than_its_room() {
+    fn no_answer_is_larger_than_its_memory() {
         let rejected = |reason| {
             Outcome::Rejected(Rejection { reason, token: Token::MAX, highest_token: Token::MAX })
         };
@@ -237,10 +237,10 @@ mod tests {
                 {
                     let transaction = transaction(name, items);
                     let bytes = answer_bytes(&transaction, &decided(outcome, is_met, items));
-                    let room = max_answer_bytes(&transaction);
-                    assert!(bytes <= room, "{bytes} > {room}: {character:?} {outcome:?}");
+                    let memory = max_answer_bytes(&transaction);
+                    assert!(bytes <= memory, "{bytes} > {memory}: {character:?} {outcome:?}");
                     // The control: the bound is not a wild guess.
-                    assert!(room < 5 * bytes, "{bytes} << {room}: {character:?} {outcome:?}");
+                    assert!(memory < 5 * bytes, "{bytes} << {memory}: {character:?} {outcome:?}");
                 }
             }
         }

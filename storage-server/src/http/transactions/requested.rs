@@ -28,10 +28,10 @@ pub(in crate::http) const MAX_ITEMS: usize = 64;
 const MAX_ERROR_CHARS: usize = 200;
 
 /// Parses the body, and checks what the caller may do with each resource. The transaction keeps the
-/// body's room until it is decided.
+/// body's memory until it is decided.
 pub(super) fn parse(
     body: Vec<u8>,
-    room: OwnedSemaphorePermit,
+    memory: OwnedSemaphorePermit,
     caller: &Caller,
     service: &Service,
 ) -> Result<Transaction, Problem> {
@@ -57,7 +57,7 @@ pub(super) fn parse(
     let writes = writes.collect::<Result<Vec<_>, _>>()?;
     require_distinct(conditions.iter().map(|condition| &condition.resource), "compared")?;
     require_distinct(writes.iter().map(|write| &write.resource), "written")?;
-    Ok(Transaction { conditions, writes, _room: Some(room) })
+    Ok(Transaction { conditions, writes, _memory: Some(memory) })
 }
 
 #[derive(Deserialize)]

@@ -39,7 +39,7 @@ pub(super) fn transfer_time(bytes: u64) -> Duration {
 }
 
 /// The places of reads that claim nothing. Without a limit, many clients could have the server load more
-/// than its memory holds, because a value takes room for answers only when it was loaded.
+/// than its memory holds, because a value takes memory for answers only when it was loaded.
 #[derive(Debug)]
 pub(super) struct Places {
     registers: Semaphore,

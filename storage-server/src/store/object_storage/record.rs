@@ -78,7 +78,7 @@ impl<'a> Record<'a> {
             );
         }
         if attributes.version >= 1 << 62 {
-            return Err("its version leaves no room for later ones".to_owned());
+            return Err("its version leaves no number for later ones".to_owned());
         }
         let answers =
             attributes.answers.as_deref().map_or_else(|| Ok(Answers::default()), str::parse);

@@ -1,4 +1,4 @@
-//! Connections make room for others.
+//! Connections that are closed so that others can connect.
 
 use std::{
     process::Command,
@@ -16,7 +16,7 @@ use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire;
 
 #[tokio::test]
-async fn silent_connections_make_room_for_others() {
+async fn silent_connections_are_closed_for_others() {
     let folder = TempDir::with_prefix("fenced-").unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 256; exec \"$@\"", "sh", STORAGE_SERVER]);
@@ -91,7 +91,7 @@ async fn silent_connections_take_at_most_half_from_clients_that_pause() {
     for _ in 0..40 {
         silent.push(wire::connect(server.url()).await);
     }
-    // The longest idle ones made room.
+    // The longest idle ones were closed.
     displaced(&mut clients[0]).await;
     // All 40 have come: four of them have a place.
     displaced(&mut silent[35]).await;
@@ -107,9 +107,9 @@ async fn displaced(connection: &mut TcpStream) {
     assert!(open_for < Duration::from_secs(10), "it was closed after {open_for:?}");
 }
 
-/// Otherwise clients that pause between requests would leave room for one other only.
+/// Otherwise clients that pause between requests would leave a place to one other only.
 #[tokio::test]
-async fn connections_that_have_had_a_request_make_room_for_new_ones() {
+async fn connections_that_have_had_a_request_are_closed_for_new_ones() {
     let arguments = ["--max-connections", "8"];
     let server = StorageServer::start(&storage_server(), &arguments).await.unwrap();
     let mut served = Vec::new();
@@ -130,7 +130,7 @@ async fn connections_that_have_had_a_request_make_room_for_new_ones() {
 const TWO_CONNECTIONS: [&str; 2] = ["--max-connections", "2"];
 
 #[tokio::test]
-async fn half_sent_bodies_make_room_for_other_connections() {
+async fn half_sent_bodies_are_dropped_for_other_connections() {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
     let first = half_write(server.url(), 2).await;
     let second = half_write(server.url(), 2).await;
@@ -143,7 +143,7 @@ async fn half_sent_bodies_make_room_for_other_connections() {
 
 /// The server reads such bodies only so that the clients see the answer.
 #[tokio::test]
-async fn half_sent_bodies_of_rejected_requests_make_room_for_other_connections() {
+async fn half_sent_bodies_of_rejected_requests_are_dropped_for_other_connections() {
     let server = StorageServer::start(&storage_server(), &TWO_CONNECTIONS).await.unwrap();
     // More than the system takes before the server reads.
     let half = vec![b'x'; 8 << 20];
@@ -160,9 +160,9 @@ async fn half_sent_bodies_of_rejected_requests_make_room_for_other_connections()
     }
 }
 
-/// The control of the three tests above: there is a limit, and clients that go on make no room.
+/// The control of the three tests above: there is a limit, and clients that keep sending are not cut off.
 #[tokio::test]
-async fn connections_with_requests_in_flight_make_no_room() {
+async fn connections_with_requests_in_flight_are_not_closed_for_others() {
     repeat_until_steady(connection_beside_two_with_requests_in_flight).await;
 }
 

@@ -1,4 +1,4 @@
-//! The memory for what clients send slowly, and don't read.
+//! The memory budget: `--max-bytes-in-flight`, for what clients send slowly, and don't read.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use crate::config::Config;
 const SMALL_HEAD_BYTES: usize = 4 << 10;
 /// The largest body or answer that counts as small, in bytes.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// How long a large body waits for room.
+/// How long a large body waits for memory.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The bytes that may be in flight: of heads and bodies, from before they are buffered until their operations
@@ -29,7 +29,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Small ones have shares of their own, so that large ones don't keep them out: a client may send half
 /// of a body, or read nothing of an answer.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct MemoryBudget {
     pub(crate) small_heads: Share,
     large_heads: Share,
     pub(crate) small_bodies: Share,
@@ -39,7 +39,7 @@ pub(crate) struct Room {
     crowded: AtomicBool,
 }
 
-impl Room {
+impl MemoryBudget {
     pub(crate) fn new(config: &Config) -> Self {
         let bytes = config.max_bytes_in_flight as usize;
         Self {
@@ -63,7 +63,7 @@ impl Room {
         if bytes <= SMALL_BYTES { &self.small_answers } else { &self.large_answers }
     }
 
-    /// The largest answer for which there is room now, in bytes.
+    /// The largest answer for which enough memory is left, in bytes.
     pub(crate) fn largest_answer(&self) -> usize {
         let large = self.large_answers.largest();
         if large > SMALL_BYTES { large } else { self.small_answers.largest().min(SMALL_BYTES) }
@@ -148,20 +148,20 @@ impl Share {
     }
 }
 
-/// Makes the bytes keep their room until the last copy of them is dropped.
-pub(crate) fn with_room<T>(bytes: T, room: OwnedSemaphorePermit) -> Bytes
+/// Makes the bytes keep their memory until the last copy of them is dropped.
+pub(crate) fn with_memory<T>(bytes: T, memory: OwnedSemaphorePermit) -> Bytes
 where
     T: AsRef<[u8]> + Send + 'static,
 {
-    Bytes::from_owner(WithRoom { bytes, _room: room })
+    Bytes::from_owner(WithMemory { bytes, _memory: memory })
 }
 
-struct WithRoom<T> {
+struct WithMemory<T> {
     bytes: T,
-    _room: OwnedSemaphorePermit,
+    _memory: OwnedSemaphorePermit,
 }
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for WithRoom<T> {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for WithMemory<T> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -176,49 +176,49 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn room_is_free_again_once_the_last_copy_is_dropped() {
-        let room = Room::new(&Config::default());
-        let share = &room.large_bodies;
-        let value = with_room("value", share.try_take(share.bytes).unwrap());
+    async fn memory_is_free_again_once_the_last_copy_is_dropped() {
+        let budget = MemoryBudget::new(&Config::default());
+        let share = &budget.large_bodies;
+        let value = with_memory("value", share.try_take(share.bytes).unwrap());
         let copy = value.slice(1..2);
         drop(value);
-        assert!(room.is_short(share));
+        assert!(budget.is_short(share));
         assert!(share.try_take(1).is_none());
         let mut waiting = pin!(share.take(1));
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(copy, "a");
         drop(copy);
-        assert!(!room.is_short(share));
+        assert!(!budget.is_short(share));
         assert!(waiting.await.is_some());
     }
 
     #[test]
-    fn largest_value_has_room() {
+    fn largest_value_always_fits() {
         let config = Config { max_bytes_in_flight: 0, ..Config::default() };
-        let room = Room::new(&config);
-        assert!(room.large_bodies.try_take(config.max_value_bytes as usize).is_some());
+        let budget = MemoryBudget::new(&config);
+        assert!(budget.large_bodies.try_take(config.max_value_bytes as usize).is_some());
         // A value that is larger than the share was written when the limits were higher.
-        assert!(room.large_answers.try_take(1 << 30).is_some());
+        assert!(budget.large_answers.try_take(1 << 30).is_some());
     }
 
     #[test]
     fn largest_answer_is_the_largest_that_can_be_taken() {
-        let room = Room::new(&Config::default());
-        assert_eq!(room.largest_answer(), usize::MAX);
-        let _one = room.large_answers.try_take(1).unwrap();
-        assert_eq!(room.largest_answer(), room.large_answers.bytes - 1);
-        let _rest = room.large_answers.try_take(room.large_answers.bytes - 1).unwrap();
-        assert_eq!(room.largest_answer(), SMALL_BYTES);
-        let _small = room.small_answers.try_take(room.small_answers.bytes - 10).unwrap();
-        assert_eq!(room.largest_answer(), 10);
-        assert!(room.answers(10).try_take(10).is_some());
+        let budget = MemoryBudget::new(&Config::default());
+        assert_eq!(budget.largest_answer(), usize::MAX);
+        let _one = budget.large_answers.try_take(1).unwrap();
+        assert_eq!(budget.largest_answer(), budget.large_answers.bytes - 1);
+        let _rest = budget.large_answers.try_take(budget.large_answers.bytes - 1).unwrap();
+        assert_eq!(budget.largest_answer(), SMALL_BYTES);
+        let _small = budget.small_answers.try_take(budget.small_answers.bytes - 10).unwrap();
+        assert_eq!(budget.largest_answer(), 10);
+        assert!(budget.answers(10).try_take(10).is_some());
     }
 
     #[test]
-    fn large_bodies_leave_room_for_small_ones() {
-        let room = Room::new(&Config::default());
-        let _all = room.large_bodies.try_take(usize::MAX).unwrap();
-        assert!(room.large_bodies.try_take(1).is_none());
-        assert!(room.small_bodies.try_take(SMALL_BYTES).is_some());
+    fn large_bodies_leave_memory_to_small_ones() {
+        let budget = MemoryBudget::new(&Config::default());
+        let _all = budget.large_bodies.try_take(usize::MAX).unwrap();
+        assert!(budget.large_bodies.try_take(1).is_none());
+        assert!(budget.small_bodies.try_take(SMALL_BYTES).is_some());
     }
 }
