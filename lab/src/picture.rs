@@ -1,4 +1,4 @@
-//! A run as a picture: an SVG with a panel for each world, a lane for each actor, and time to the
+//! A run as a picture: an SVG with a panel for each world, a track for each actor, and time to the
 //! right.
 //!
 //! `events` turns a record into stories, which have no coordinates. `layout` and `frame` decide
@@ -12,7 +12,6 @@ mod draft;
 mod events;
 mod flag;
 mod frame;
-mod lane;
 mod layout;
 mod legend;
 mod needs;
@@ -26,6 +25,7 @@ mod strip;
 #[cfg(test)]
 mod tests;
 mod text;
+mod track;
 mod verdict;
 mod view;
 
@@ -57,7 +57,7 @@ const MOST_MOMENTS: usize = 100;
 /// How many moments of one world are drawn, at least and at most.
 const WORLD_MOMENTS: [usize; 2] = [12, 24];
 const MARGIN: f64 = 16.0;
-/// The space for the names of the lanes.
+/// The space for the names of the tracks.
 const NAMES: f64 = 120.0;
 const CLAIM_SIZE: f64 = 14.5;
 const LINE_HEIGHT: f64 = 19.0;
@@ -72,7 +72,7 @@ pub fn draw(record: &RunRecord, scenario: &Scenario) -> String {
     let stories = scenario.worlds.iter().filter_map(|world| {
         let outcome = record.outcome.get(world.name)?;
         let events = record.events.iter().filter(|event| event.world == world.name);
-        Some(events::story(world, outcome, scenario.lanes, events, most_moments))
+        Some(events::story(world, outcome, scenario.tracks, events, most_moments))
     });
     let stories: Vec<Story> = stories.collect();
     let description = description(claim, &stories);

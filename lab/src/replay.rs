@@ -133,7 +133,7 @@ async fn print_events(
     let (sender, mut events) = unbounded_channel::<Event>();
     // The receiver lives as long as the replay.
     let recorder = Recorder::start(move |event| drop(sender.send(event.clone())));
-    let mut timeline = Timeline::new(scenario.lanes, scenario.worlds, width);
+    let mut timeline = Timeline::new(scenario.tracks, scenario.worlds, width);
     let printing = async {
         while let Some(event) = events.recv().await {
             print(&timeline.event(&event))?;

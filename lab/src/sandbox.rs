@@ -32,7 +32,7 @@ pub(crate) struct Description {
     name: &'static str,
     claim: &'static str,
     worlds: &'static [World],
-    lanes: &'static [Actor],
+    tracks: &'static [Actor],
 }
 
 /// The description of a sandbox. Its record has this name in the place of a scenario's.
@@ -40,5 +40,5 @@ pub(crate) static DESCRIPTION: Description = Description {
     name: "sandbox",
     claim: "Real processes, driven by hand.",
     worlds: &settings::WORLDS,
-    lanes: &[],
+    tracks: &[],
 };

@@ -1,4 +1,4 @@
-//! A run as people read it: a lane for each actor, and time goes down.
+//! A run as people read it: a track for each actor, and time goes down.
 
 mod text;
 mod words;
@@ -16,13 +16,13 @@ use crate::record::{Actor, Event, EventKind, RunRecord, World};
 
 const TIME_WIDTH: usize = 8;
 const GAP: usize = 2;
-/// With more lanes than fit at this width, a timeline is wider than its terminal.
-const LANE_AT_LEAST: usize = 12;
+/// With more tracks than fit at this width, a timeline is wider than its terminal.
+const TRACK_AT_LEAST: usize = 12;
 
 /// Writes the events of a run as they happen.
 #[derive(Debug)]
 pub struct Timeline {
-    lanes: &'static [Actor],
+    tracks: &'static [Actor],
     worlds: &'static [World],
     width: usize,
     world: Option<&'static World>,
@@ -33,12 +33,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline with these lanes, for a run in these worlds. It is this many characters wide.
-    pub fn new(lanes: &'static [Actor], worlds: &'static [World], width: usize) -> Self {
-        Self { lanes, worlds, width, world: None, request: None, value: None }
+    /// A timeline with these tracks, for a run in these worlds. It is this many characters wide.
+    pub fn new(tracks: &'static [Actor], worlds: &'static [World], width: usize) -> Self {
+        Self { tracks, worlds, width, world: None, request: None, value: None }
     }
 
-    /// Writes the lines of an event; before the first one of a world, its title and the lanes'
+    /// Writes the lines of an event; before the first one of a world, its title and the tracks'
     /// heads.
     pub fn event(&mut self, event: &Event) -> String {
         let mut text = String::new();
@@ -73,13 +73,14 @@ impl Timeline {
 
     /// Writes a row: as many lines as its fullest cell needs.
     fn row(&self, time: &str, cell: impl Fn(Actor) -> (String, Style)) -> String {
-        let lanes_width = self.width.saturating_sub(TIME_WIDTH);
-        let lane_width = (lanes_width / self.lanes.len()).saturating_sub(GAP).max(LANE_AT_LEAST);
+        let tracks_width = self.width.saturating_sub(TIME_WIDTH);
+        let track_width =
+            (tracks_width / self.tracks.len()).saturating_sub(GAP).max(TRACK_AT_LEAST);
         let cells: Vec<_> = self
-            .lanes
+            .tracks
             .iter()
             .map(|actor| cell(*actor))
-            .map(|(sentence, style)| (wrapped(&sentence, lane_width), style))
+            .map(|(sentence, style)| (wrapped(&sentence, track_width), style))
             .collect();
         let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or_default();
         let mut text = String::new();
@@ -88,7 +89,7 @@ impl Timeline {
             let mut written = format!("{time:<TIME_WIDTH$}");
             for (lines, style) in &cells {
                 let part = lines.get(line).map_or("", String::as_str);
-                let padding = (lane_width + GAP).saturating_sub(part.chars().count());
+                let padding = (track_width + GAP).saturating_sub(part.chars().count());
                 if !part.is_empty() {
                     let _ = write!(written, "{style}{part}{style:#}");
                 }
@@ -143,19 +144,19 @@ mod tests {
     use crate::{record::Recorder, scenario};
 
     #[test]
-    fn lanes_of_five_nodes_and_three_others_fit_into_120_columns_and_are_not_broken() {
-        const LANES: [Actor; 8] = {
+    fn tracks_of_five_nodes_and_three_others_fit_into_120_columns_and_are_not_broken() {
+        const TRACKS: [Actor; 8] = {
             let [a, b, c, d, e] = Actor::NODES;
             [Actor::Client1, a, b, c, d, e, Actor::Client2, Actor::Storage]
         };
         let event =
             Recorder::start(|_| {}).record(Actor::NodeE, None, EventKind::Restarted { keys: 0 });
-        let mut timeline = Timeline::new(&LANES, scenario::ALL[0].worlds, 80);
+        let mut timeline = Timeline::new(&TRACKS, scenario::ALL[0].worlds, 80);
         let text = strip_str(&timeline.event(&event)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         let head = text.lines().find(|line| line.starts_with("seconds")).unwrap();
-        for lane in LANES {
-            assert!(head.contains(lane.title()), "{head}");
+        for track in TRACKS {
+            assert!(head.contains(track.title()), "{head}");
         }
     }
 }

@@ -60,7 +60,7 @@ async fn replayed(name: &str) -> Value {
     let record: RunRecord = serde_json::from_value(printed.clone()).unwrap();
     assert_eq!(serde_json::to_value(&record).unwrap(), printed, "no event loses a detail");
     let scenario = scenario::find(name).unwrap();
-    let mut timeline = Timeline::new(scenario.lanes, scenario.worlds, WIDTH);
+    let mut timeline = Timeline::new(scenario.tracks, scenario.worlds, WIDTH);
     let text: String = record.events.iter().map(|event| timeline.event(event)).collect();
     assert_fits(
         &strip_str(&(text + &timeline::summary(&record, scenario.worlds, WIDTH))).to_string(),

@@ -4,8 +4,8 @@ use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
 pub(crate) mod client;
-mod lane;
-pub(crate) mod lanes;
+mod connection;
+pub(crate) mod connections;
 #[cfg(any(feature = "mariadb", feature = "sqlite"))]
 pub(crate) mod local_waiters;
 pub(crate) mod names;

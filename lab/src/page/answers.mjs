@@ -8,10 +8,10 @@ export function answers(run, number) {
   if (run.record.scenario !== SANDBOX) return [];
   const { event, world } = run.events[number];
   const now = standing(world.events.filter(({ index }) => index <= event.index));
-  const { lanes } = run.stories[run.worlds.indexOf(world)];
+  const { tracks } = run.stories[run.worlds.indexOf(world)];
   return [...now.clients.values()].map((client) => {
-    const lane = lanes.find((own) => own.actor === client.actor);
-    const [believes] = state(lane, event, world.checks);
+    const track = tracks.find((own) => own.actor === client.actor);
+    const [believes] = state(track, event, world.checks);
     const answer = answerTo(client, now, world.checks);
     const words = text(answer ? "answer" : "no-answer", {
       who: actor(client.actor),

@@ -140,7 +140,7 @@ function shown(growing) {
 function open(opened, chosen = 0) {
   const isOther = run?.record !== opened;
   run = described(opened, scenarios);
-  run.stories = run.worlds.map((world) => story(world, run.lanes));
+  run.stories = run.worlds.map((world) => story(world, run.tracks));
   run.events = run.worlds.flatMap((world) => world.events.map((event) => ({ event, world })));
   run.events.sort((one, other) => one.event.index - other.event.index);
   run.beats = beats(run.events);

@@ -1,15 +1,15 @@
-// A world as a panel: lanes with bars, marks and arrows, and a line at the chosen moment.
+// A world as a panel: tracks with bars, marks and arrows, and a line at the chosen moment.
 
 import { actor, seconds, short, state, text } from "./words.mjs";
 
 const NAME = 20;
 const BAR = 24;
 const FENCE = 15;
-const TRACK = 16;
+const RAIL = 16;
 const GAP = 8;
 const AXIS = 18;
 const LETTER = 7;
-/** Below this width, a lane has its state on a line of its own. */
+/** Below this width, a track has its state on a line of its own. */
 const NARROW = [400, 16];
 /** With more events than this, places are this many pixels apart, so that fewer things are drawn. */
 const MANY = [1000, 3];
@@ -53,29 +53,29 @@ export function panel(story, scale, width, color) {
   const grain = story.world.events.length > MANY[0] ? MANY[1] : 0.5;
   const x = (at) => Math.round(Math.min(width, scale.x(Math.min(at, scale.end))) / grain) * grain;
   const isNarrow = width < NARROW[0];
-  const lanes = [];
+  const tracks = [];
   let top = 0;
-  for (const lane of story.lanes) {
+  for (const track of story.tracks) {
     const bars = top + NAME + (isNarrow ? NARROW[1] : 0);
-    const track = bars + BAR + (lane.kind === "storage" ? FENCE : 0) + TRACK / 2;
-    const name = element("text", { x: 0, y: top + 14, class: "name" }, actor(lane.actor));
+    const rail = bars + BAR + (track.kind === "storage" ? FENCE : 0) + RAIL / 2;
+    const name = element("text", { x: 0, y: top + 14, class: "name" }, actor(track.actor));
     const words = element("tspan", isNarrow ? { x: 0, y: bars - 6 } : { dx: 10 });
     name.append(words);
-    drawing.add("track", `M0 ${track}H${width}`);
-    lanes.push({ lane, bars, track, name, words });
-    top = track + TRACK / 2 + GAP;
+    drawing.add("rail", `M0 ${rail}H${width}`);
+    tracks.push({ track, bars, rail, name, words });
+    top = rail + RAIL / 2 + GAP;
   }
-  for (const { lane, bars } of lanes) {
-    for (const span of lane.spans) bar(drawing, { lane, span, bars, scale, x, color });
-    if (lane.kind === "storage" && story.world.checks !== "tokens") {
+  for (const { track, bars } of tracks) {
+    for (const span of track.spans) bar(drawing, { track, span, bars, scale, x, color });
+    if (track.kind === "storage" && story.world.checks !== "tokens") {
       drawing.add("unfenced", box(0.5, bars + BAR, width - 1, FENCE));
       label(drawing, 0, width, bars + BAR + 11, text("state.unfenced"), "small muted");
     }
   }
-  for (const arrow of story.arrows) shaft(drawing, arrow, lanes, x, color);
+  for (const arrow of story.arrows) shaft(drawing, arrow, tracks, x, color);
   for (const [shape, path] of Object.entries(SHAPES)) {
-    for (const { lane, track } of lanes) {
-      for (const mark of lane.marks) if (mark.shape === shape) drawing.add(`mark ${shape}`, path(x(mark.at), track));
+    for (const { track, rail } of tracks) {
+      for (const mark of track.marks) if (mark.shape === shape) drawing.add(`mark ${shape}`, path(x(mark.at), rail));
     }
   }
   let last = "";
@@ -92,7 +92,7 @@ export function panel(story, scale, width, color) {
   const future = element("rect", { y: 0, height: top, class: "future" });
   const now = element("line", { y1: 0, y2: top, class: "now" });
   const ring = element("circle", { r: 9, class: "ring" });
-  moving.append(future, now, ring, ...lanes.map(({ name }) => name));
+  moving.append(future, now, ring, ...tracks.map(({ name }) => name));
   const picture = Object.assign(document.createElement("div"), { className: "picture", role: "img" });
   picture.append(drawn, moving);
 
@@ -102,13 +102,13 @@ export function panel(story, scale, width, color) {
     const left = x(at);
     set(future, { x: left, width: Math.max(0, width - left) });
     set(now, { x1: left, x2: left });
-    const states = lanes.map(({ lane, words }) => {
-      const [summary, tone] = state(lane, { index: event?.index ?? -1, at: at + age }, story.world.checks);
+    const states = tracks.map(({ track, words }) => {
+      const [summary, tone] = state(track, { index: event?.index ?? -1, at: at + age }, story.world.checks);
       set(words, { class: `state ${tone}${isNarrow ? " small" : ""}` }).textContent = summary;
-      return `${actor(lane.actor)}: ${summary}`;
+      return `${actor(track.actor)}: ${summary}`;
     });
-    const own = lanes.find(({ lane }) => isChosen && lane.actor === event.actor);
-    set(ring, { visibility: own ? "visible" : "hidden", cx: left, cy: own?.track ?? 0 });
+    const own = tracks.find(({ track }) => isChosen && track.actor === event.actor);
+    set(ring, { visibility: own ? "visible" : "hidden", cx: left, cy: own?.rail ?? 0 });
     return states.join("; ");
   };
   /** Marks a moment for good. */
@@ -118,12 +118,12 @@ export function panel(story, scale, width, color) {
     drawn.append(element("path", { d: `M${left} 0V${top}`, class: "differs" }));
     drawn.append(element("text", { x: left + shift, y: top - 2, "text-anchor": end, class: "small differs" }, words));
   };
-  /** Who has the lane at this height. */
-  const actorAt = (y) => lanes.find(({ track }) => y < track + TRACK / 2)?.lane.actor;
+  /** Who has the track at this height. */
+  const actorAt = (y) => tracks.find(({ rail }) => y < rail + RAIL / 2)?.track.actor;
   return { picture, show, mark, actorAt };
 }
 
-function bar(drawing, { lane, span, bars, scale, x, color }) {
+function bar(drawing, { track, span, bars, scale, x, color }) {
   const [left, right] = [x(span.from), x(span.to)];
   const own = `t${color(span.token)}`;
   const draw = (top, height, kind) => drawing.add(`${kind} ${own}`, box(left, bars + top, Math.max(1, right - left), height));
@@ -138,7 +138,7 @@ function bar(drawing, { lane, span, bars, scale, x, color }) {
       draw(0, BAR / 2, "believes");
       write(token, 10, "small");
       // Where it is wrong follows from when it really holds the lock.
-      const real = lane.spans.find((other) => other.what === "holds" && other.token === span.token && other.from === span.from);
+      const real = track.spans.find((other) => other.what === "holds" && other.token === span.token && other.from === span.from);
       const wrong = real ? Math.max(left, x(real.to)) : left;
       if (wrong < right) drawing.add("wrong", box(wrong, bars, right - wrong, BAR));
     },
@@ -183,10 +183,10 @@ function label(drawing, left, right, y, words, kind) {
   drawing.text(left + 4, y, kind, shown);
 }
 
-function shaft(drawing, { at, from, to, token, message, end }, lanes, x, color) {
-  const [start, goal] = [from, to].map((name) => lanes.find(({ lane }) => lane.actor === name));
+function shaft(drawing, { at, from, to, token, message, end }, tracks, x, color) {
+  const [start, goal] = [from, to].map((name) => tracks.find(({ track }) => track.actor === name));
   const down = goal.bars > start.bars;
-  const [y1, y2] = down ? [start.track, goal.bars] : [start.bars, goal.track];
+  const [y1, y2] = down ? [start.rail, goal.bars] : [start.bars, goal.rail];
   const [tip, back] = down ? [y2, y2 - 7] : [y2, y2 + 7];
   const left = x(at);
   const kind = `arrow ${message} ${end} t${color(token)}`;

@@ -32,8 +32,8 @@ export function described(record, scenarios) {
       outcome: record.outcome?.[name] ?? (record.scenario === SANDBOX && !record.failed ? soFar(events) : {}),
     };
   });
-  const lanes = [...new Set([...(known?.lanes ?? []), ...record.events.map((event) => event.actor)])];
-  return { record, worlds, lanes, name: String(record.scenario ?? ""), claim: known?.claim ?? "" };
+  const tracks = [...new Set([...(known?.tracks ?? []), ...record.events.map((event) => event.actor)])];
+  return { record, worlds, tracks, name: String(record.scenario ?? ""), claim: known?.claim ?? "" };
 }
 
 /** How a sandbox would end now. */

@@ -1,4 +1,4 @@
-// What the events of a world mean for its lanes: who holds the lock, who believes it, what is stored.
+// What the events of a world mean for its tracks: who holds the lock, who believes it, what is stored.
 
 const KINDS = [
   ["client", /^(client\d|others)$/],
@@ -29,21 +29,21 @@ export function shape(event) {
   return Object.keys(OUTCOMES).find((name) => OUTCOMES[name].includes(event.event)) ?? "plain";
 }
 
-/** Tells a world: its lanes with their spans, and the arrows between them. Times are the world's. */
+/** Tells a world: its tracks with their spans, and the arrows between them. Times are the world's. */
 export function story(world, actors) {
   const kind = (actor) => KINDS.find(([, pattern]) => pattern.test(actor))?.[0] ?? "lock";
-  const lanes = actors
+  const tracks = actors
     .map((actor) => ({ actor, kind: kind(actor), spans: [], open: [], marks: [] }))
     .sort((one, other) => ORDER.indexOf(one.kind) - ORDER.indexOf(other.kind));
-  const draft = new Draft(lanes, world.checks === "tokens");
+  const draft = new Draft(tracks, world.checks === "tokens");
   for (const event of world.events) {
     draft.now = event.at;
     draft.index = event.index;
-    draft.lane(event.actor)?.marks.push({ at: event.at, index: event.index, shape: shape(event) });
+    draft.track(event.actor)?.marks.push({ at: event.at, index: event.index, shape: shape(event) });
     MEANINGS[event.event]?.(draft, event);
   }
-  for (const span of lanes.flatMap((lane) => lane.open)) Object.assign(span, { to: Infinity, last: Infinity });
-  return { world, lanes, arrows: draft.arrows };
+  for (const span of tracks.flatMap((track) => track.open)) Object.assign(span, { to: Infinity, last: Infinity });
+  return { world, tracks, arrows: draft.arrows };
 }
 
 /** A story that grows with each event. */
@@ -54,40 +54,40 @@ class Draft {
   lastRead = false;
   destroys = false;
 
-  constructor(lanes, checks) {
-    this.lanes = lanes;
+  constructor(tracks, checks) {
+    this.tracks = tracks;
     this.checks = checks;
-    this.service = lanes.find((lane) => lane.kind === "lock")?.actor;
+    this.service = tracks.find((track) => track.kind === "lock")?.actor;
   }
 
-  lane(actor) {
-    return this.lanes.find((lane) => lane.actor === actor);
+  track(actor) {
+    return this.tracks.find((track) => track.actor === actor);
   }
 
   start(actor, what, details = {}) {
     const span = { what, from: this.now, first: this.index, ...details };
-    this.lane(actor)?.spans.push(span);
-    this.lane(actor)?.open.push(span);
+    this.track(actor)?.spans.push(span);
+    this.track(actor)?.open.push(span);
   }
 
   end(actor, what, details = {}) {
-    const lane = this.lane(actor);
+    const track = this.track(actor);
     const matches = (span) =>
       span.what === what && Object.entries(details).every(([name, value]) => span[name] === value);
-    const ended = lane?.open.filter(matches) ?? [];
+    const ended = track?.open.filter(matches) ?? [];
     for (const span of ended) Object.assign(span, { to: this.now, last: this.index });
-    if (ended.length) lane.open = lane.open.filter((span) => !matches(span));
+    if (ended.length) track.open = track.open.filter((span) => !matches(span));
     return ended.at(-1);
   }
 
   /** A lock service serves clients from now on. */
   serve(actor) {
-    if (this.lane(actor)?.kind === "lock") this.service = actor;
+    if (this.track(actor)?.kind === "lock") this.service = actor;
   }
 
   grant(client, token, ms) {
-    const killed = this.lanes.filter((lane) => lane.open.some((span) => span.what === "killed"));
-    for (const lane of killed) this.giveBack(lane.actor);
+    const killed = this.tracks.filter((track) => track.open.some((span) => span.what === "killed"));
+    for (const track of killed) this.giveBack(track.actor);
     this.end(client, "wait");
     this.start(client, "believes", { token });
     this.start(client, "holds", { token });
@@ -97,7 +97,7 @@ class Draft {
 
   /** The lock service ends a client's lease, which the client does not know. */
   expire(client) {
-    for (const lane of this.lanes) this.end(lane.actor, "lease", { whose: client });
+    for (const track of this.tracks) this.end(track.actor, "lease", { whose: client });
     this.end(client, "holds");
   }
 
@@ -109,19 +109,19 @@ class Draft {
 
   /** The lock service of now has kept a client's lease, which another may have granted. */
   keep(client) {
-    for (const lane of this.lanes.filter((lane) => lane.actor !== this.service)) {
-      const kept = this.end(lane.actor, "lease", { whose: client });
+    for (const track of this.tracks.filter((track) => track.actor !== this.service)) {
+      const kept = this.end(track.actor, "lease", { whose: client });
       const ms = kept?.ms && Math.max(1, kept.ms - (this.now - kept.from));
       if (kept) this.start(this.service, "lease", { token: kept.token, ms, whose: client });
     }
   }
 
   forgetAll() {
-    for (const lane of this.lanes.filter((lane) => lane.kind === "client")) this.expire(lane.actor);
+    for (const track of this.tracks.filter((track) => track.kind === "client")) this.expire(track.actor);
   }
 
   arrow(from, to, token, message) {
-    if (this.lane(from) && this.lane(to)) this.arrows.push({ at: this.now, from, to, token, message, end: "accepted" });
+    if (this.track(from) && this.track(to)) this.arrows.push({ at: this.now, from, to, token, message, end: "accepted" });
   }
 
   request(event, message) {
@@ -137,14 +137,14 @@ class Draft {
   }
 
   store(actor, text, token, lost) {
-    const last = this.lane(actor)?.spans.findLast((span) => span.what === "value");
+    const last = this.track(actor)?.spans.findLast((span) => span.what === "value");
     if (last && last.text === text && last.token === token) return;
     this.end(actor, "value");
     this.start(actor, "value", { text, token, lost });
   }
 
   raiseFence(token) {
-    const last = this.lane("storage")?.spans.findLast((span) => span.what === "fence");
+    const last = this.track("storage")?.spans.findLast((span) => span.what === "fence");
     if (!this.checks || token == null || last?.token >= token) return;
     this.end("storage", "fence");
     this.start("storage", "fence", { token });
@@ -165,7 +165,7 @@ const accept = (draft, event) => draft.accept(event);
 const rejected = (draft, event) => (event.actor === "storage" ? draft.arrives("rejected") : draft.request(event, "write"));
 const giveBack = (draft, event) => draft.giveBack(event.actor);
 
-/** What each event changes. One that is not here changes no lane, and still has its mark. */
+/** What each event changes. One that is not here changes no track, and still has its mark. */
 const MEANINGS = {
   acquired: (draft, event) => draft.grant(event.actor, event.token, event.remaining_ms ?? event.ttl_ms),
   "set-without-expiry": (draft, event) => draft.grant(event.actor, event.token),
@@ -199,15 +199,15 @@ const MEANINGS = {
   "waited-for": (draft) => draft.start("others", "wait"),
   "handed-over": (draft) => draft.end("others", "wait"),
   "request-held": (draft, event) => {
-    const holds = (lane) => lane.open.some((span) => span.what === "believes" && span.token === event.token);
-    const sender = draft.lanes.find(holds);
+    const holds = (track) => track.open.some((span) => span.what === "believes" && span.token === event.token);
+    const sender = draft.tracks.find(holds);
     if (sender) draft.arrow(sender.actor, "network", event.token, "write");
     draft.start("network", "held", { token: event.token });
   },
   read: (draft, event) => {
     // The first value that somebody reads was there from the start.
-    const lane = draft.lane("storage");
-    if (event.value != null && lane && !lane.spans.some((span) => span.what === "value")) {
+    const track = draft.track("storage");
+    if (event.value != null && track && !track.spans.some((span) => span.what === "value")) {
       draft.start("storage", "value", { from: 0, first: 0, text: event.value });
     }
     draft.request(event, "read");

@@ -150,7 +150,7 @@ export const TEXTS = {
   "beat.lease-checked": ["The client is careful, and checks that its lease is still valid. It is. So it is about to write.", "客户端很谨慎，先检查租约是否仍然有效。有效，于是它准备写入。"],
   "beat.paused": ["Between the check and the write, the process is stopped. A garbage collection, a full disk or a moved virtual machine does the same. The client can't notice, and it won't check again.", "在检查和写入之间，进程被暂停。垃圾回收、磁盘写满或虚拟机迁移也会造成同样的结果。客户端察觉不到，也不会再检查。"],
   "beat.paused.unchecked": ["The process is stopped where it stands. A garbage collection, a full disk or a moved virtual machine does the same. The client can't notice.", "进程就地暂停。垃圾回收、磁盘写满或虚拟机迁移也会造成同样的结果。客户端察觉不到。"],
-  "beat.lease-expired": ["The lease is over, and the lock is free. But its client has not noticed, and still believes that it holds the lock: look at the two halves of its lane.", "租约结束，锁空闲了。但它的客户端没有察觉，仍然认为自己持有锁：请看它那一行的上下两半。"],
+  "beat.lease-expired": ["The lease is over, and the lock is free. But its client has not noticed, and still believes that it holds the lock: look at the two halves of its track.", "租约结束，锁空闲了。但它的客户端没有察觉，仍然认为自己持有锁：请看它那一行的上下两半。"],
   "beat.resumed": ["The client goes on exactly where it stopped, after its check. For it, no time has passed. So it still trusts that check.", "客户端从暂停的地方继续，也就是检查之后。对它来说时间没有流逝，所以它仍相信那次检查。"],
   "beat.resumed.unchecked": ["The client goes on exactly where it stopped. For it, no time has passed.", "客户端从暂停的地方继续。对它来说时间没有流逝。"],
   "beat.accepted-claim.checks": ["The storage remembers the highest token that it has seen. This is the fence: whatever brings a lower one is rejected.", "存储记住见过的最大令牌。这就是围栏：凡是令牌更小的请求，一律被拒绝。"],

@@ -129,17 +129,17 @@ export function verdict({ outcome, danger }, holds) {
   return [text(`verdict.${danger}`), danger === "averted" ? "good" : "bad"];
 }
 
-/** How a lane is after an event, by its number and its time, and whether something is wrong with it. */
-export function state(lane, { index, at }, checks) {
-  const spans = lane.spans.filter((span) => span.first <= index && index < span.last);
+/** How a track is after an event, by its number and its time, and whether something is wrong with it. */
+export function state(track, { index, at }, checks) {
+  const spans = track.spans.filter((span) => span.first <= index && index < span.last);
   const find = (what) => spans.findLast((span) => span.what === what);
-  if (lane.kind === "storage") return [storageState(find("value"), find("fence"), checks), find("value")?.lost ? "bad" : ""];
-  if (lane.kind === "network") return [text(find("held") ? "state.held-back" : "state.network"), ""];
-  if (lane.kind === "client") return clientState(find);
+  if (track.kind === "storage") return [storageState(find("value"), find("fence"), checks), find("value")?.lost ? "bad" : ""];
+  if (track.kind === "network") return [text(find("held") ? "state.held-back" : "state.network"), ""];
+  if (track.kind === "client") return clientState(find);
   const value = find("value");
   const lease = find("lease");
   if (find("killed")) return [text("state.killed"), "odd"];
-  if (!lease && lane.actor === "database") return [text("state.database"), ""];
+  if (!lease && track.actor === "database") return [text("state.database"), ""];
   if (find("follows")) return [text("state.follows"), ""];
   if (!lease) return [value ? value.text : text("state.free"), value?.lost ? "bad" : ""];
   const left = lease.ms == null ? NaN : Math.max(0, lease.ms - (at - lease.from));

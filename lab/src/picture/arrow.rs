@@ -1,4 +1,4 @@
-//! Arrows from one lane down to another.
+//! Arrows from one track down to another.
 
 use svg::node::element::Group;
 
@@ -18,14 +18,14 @@ const DOT: f64 = 3.5;
 /// Half the width of the mark where it does.
 const SHIELD: f64 = 9.0;
 
-/// Draws an arrow, if both its lanes are there.
+/// Draws an arrow, if both its tracks are there.
 pub(super) fn draw(view: View<'_>, arrow: &Arrow, frames: &[Frame]) -> Option<Group> {
-    let [from, to] = [arrow.from, arrow.to].map(|actor| view.story.lane_of(actor));
+    let [from, to] = [arrow.from, arrow.to].map(|actor| view.story.track_of(actor));
     let (from, to) = (from?, to?);
     let x = view.x(arrow.at);
-    let start = match view.story.lanes[from].kind {
+    let start = match view.story.tracks[from].kind {
         Kind::Client if !has_bar(view, from, arrow.at) => frames[from].middle(),
-        Kind::LockService if view.story.lanes[from].values.is_empty() => {
+        Kind::LockService if view.story.tracks[from].values.is_empty() => {
             frames[from].middle() + DOT
         }
         _ => frames[from].bar_bottom(),
@@ -77,9 +77,9 @@ fn bounce(group: Group, [x, y]: [f64; 2]) -> Group {
         .add(line("shield", [x - SHIELD, y + 1.0], [x + SHIELD, y + 1.0]))
 }
 
-/// Whether a lane has a bar at a moment.
-fn has_bar(view: View<'_>, lane: usize, moment: usize) -> bool {
-    let bars = view.story.lanes[lane].bars.iter();
+/// Whether a track has a bar at a moment.
+fn has_bar(view: View<'_>, track: usize, moment: usize) -> bool {
+    let bars = view.story.tracks[track].bars.iter();
     bars.filter(|bar| !matches!(bar.content, Content::Belief(_)))
         .any(|bar| bar.span.start <= moment && bar.span.end.is_none_or(|end| moment <= end))
 }

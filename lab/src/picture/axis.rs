@@ -1,4 +1,4 @@
-//! The time axis below the lanes, and the quiet times on it.
+//! The time axis below the tracks, and the quiet times on it.
 
 use svg::node::element::Group;
 
@@ -14,7 +14,7 @@ const SIZE: f64 = 10.0;
 /// A time of at least so many milliseconds in which nothing happens is quiet, and drawn shorter.
 const QUIET_MS: u64 = 150;
 
-/// Draws the quiet times: bands behind the lanes.
+/// Draws the quiet times: bands behind the tracks.
 pub(super) fn bands(view: View<'_>, [top, bottom]: [f64; 2]) -> Group {
     const MARGIN: f64 = 4.0;
     quiet(view).fold(Group::new().set("class", "bands"), |group, moment| {

@@ -8,7 +8,7 @@ use super::{
     frame::Frame,
     needs::{self, BAR_SIZE, PADDING},
     shapes::{Area, centred_text, line, rectangle, text},
-    story::{Bar, Content, Lane},
+    story::{Bar, Content, Track},
     text::bold_width,
     view::View,
 };
@@ -19,10 +19,10 @@ const OVERHANG: f64 = 4.0;
 /// How far a text's foot is from the middle of its bar.
 const FOOT: f64 = 4.2;
 
-/// Draws a lane's bars: the pauses over the leases.
-pub(super) fn draw(view: View<'_>, lane: &Lane, frame: Frame, group: Group) -> Group {
+/// Draws a track's bars: the pauses over the leases.
+pub(super) fn draw(view: View<'_>, track: &Track, frame: Frame, group: Group) -> Group {
     let (pauses, others): (Vec<&Bar>, Vec<&Bar>) =
-        lane.bars.iter().partition(|bar| bar.content == Content::Pause);
+        track.bars.iter().partition(|bar| bar.content == Content::Pause);
     let group = others.into_iter().fold(group, |group, bar| plain(view, bar, frame, group));
     pauses.into_iter().fold(group, |group, bar| pause(view, bar, frame, group))
 }

@@ -5,7 +5,7 @@ use fence::Token;
 use super::{
     caption,
     story::{
-        Arrival, Arrow, Bar, Content, FenceLevel, Flag, Kind, Lane, Message, Span, Story, Tone,
+        Arrival, Arrow, Bar, Content, FenceLevel, Flag, Kind, Message, Span, Story, Tone, Track,
         Value, Weight,
     },
 };
@@ -23,8 +23,8 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(story: Story) -> Self {
-        let services = story.lanes.iter().filter(|lane| lane.kind == Kind::LockService);
-        let lock_service = services.map(|lane| lane.actor).next();
+        let services = story.tracks.iter().filter(|track| track.kind == Kind::LockService);
+        let lock_service = services.map(|track| track.actor).next();
         Self { story, lock_service, leaves_out: None }
     }
 
@@ -35,7 +35,7 @@ impl Draft {
 
     /// Leaves out the flags and arrows of this many events, which all belong to this moment.
     pub(super) fn leave_out(&mut self, count: usize) {
-        if let Some(actor) = self.story.lanes.first().map(|lane| lane.actor) {
+        if let Some(actor) = self.story.tracks.first().map(|track| track.actor) {
             self.flag(actor, format!("{count} events left out"), Tone::Odd);
         }
         self.leaves_out = Some(self.story.arrows.len());
@@ -67,8 +67,8 @@ impl Draft {
 
     /// A client gets the lock. The lease of a client that was killed is over at the latest now.
     pub(super) fn grant(&mut self, client: Actor, token: Option<Token>) {
-        let killed = self.story.lanes.iter().filter(|lane| lane.killed.is_some());
-        for actor in killed.map(|lane| lane.actor).collect::<Vec<_>>() {
+        let killed = self.story.tracks.iter().filter(|track| track.killed.is_some());
+        for actor in killed.map(|track| track.actor).collect::<Vec<_>>() {
             self.end(actor, is_lease);
         }
         self.end(client, |content| content == Content::Wait);
@@ -101,8 +101,8 @@ impl Draft {
 
     /// The lock service has no leases any more.
     pub(super) fn cut_off_all(&mut self) {
-        let clients = self.story.lanes.iter().filter(|lane| lane.kind == Kind::Client);
-        for client in clients.map(|lane| lane.actor).collect::<Vec<_>>() {
+        let clients = self.story.tracks.iter().filter(|track| track.kind == Kind::Client);
+        for client in clients.map(|track| track.actor).collect::<Vec<_>>() {
             self.cut_off(client);
         }
     }
@@ -116,7 +116,7 @@ impl Draft {
 
     /// Ends a client's lease, which the client does not know. Returns whether it had one.
     pub(super) fn cut_off(&mut self, client: Actor) -> bool {
-        let bars = self.lane(client).map(|lane| lane.bars.as_slice()).unwrap_or_default();
+        let bars = self.track(client).map(|track| track.bars.as_slice()).unwrap_or_default();
         let lease = bars.iter().rfind(|bar| bar.span.end.is_none() && is_lease(bar.content));
         let Some(Content::Lease(token)) = lease.map(|bar| bar.content) else { return false };
         self.end(client, is_lease);
@@ -131,33 +131,33 @@ impl Draft {
 
     pub(super) fn start(&mut self, actor: Actor, content: Content) {
         let span = Span { start: self.now(), end: None };
-        if let Some(lane) = self.lane(actor) {
-            lane.bars.push(Bar { span, content });
+        if let Some(track) = self.track(actor) {
+            track.bars.push(Bar { span, content });
         }
     }
 
-    /// Ends a lane's last bar of a kind. Returns whether there was one.
+    /// Ends a track's last bar of a kind. Returns whether there was one.
     pub(super) fn end(&mut self, actor: Actor, is_it: impl Fn(Content) -> bool) -> bool {
         let now = self.now();
-        let Some(lane) = self.lane(actor) else { return false };
+        let Some(track) = self.track(actor) else { return false };
         let open = |bar: &&mut Bar| bar.span.end.is_none() && is_it(bar.content);
-        let bar = lane.bars.iter_mut().rev().find(open);
+        let bar = track.bars.iter_mut().rev().find(open);
         let was_open = bar.map(|bar| bar.span.end = Some(now)).is_some();
         // Only among events that are left out does anything begin and end at one moment.
-        lane.bars.retain(|bar| bar.span.end != Some(bar.span.start));
+        track.bars.retain(|bar| bar.span.end != Some(bar.span.start));
         was_open
     }
 
     pub(super) fn kill(&mut self, actor: Actor) {
         let now = self.now();
-        if let Some(lane) = self.lane(actor) {
-            lane.killed = Some(now);
+        if let Some(track) = self.track(actor) {
+            track.killed = Some(now);
         }
     }
 
-    /// Sends something from one lane to another, which accepts it.
+    /// Sends something from one track to another, which accepts it.
     pub(super) fn send(&mut self, [from, to]: [Actor; 2], token: Option<Token>, message: Message) {
-        if [from, to].into_iter().all(|actor| self.story.lane_of(actor).is_some()) {
+        if [from, to].into_iter().all(|actor| self.story.track_of(actor).is_some()) {
             let at = self.now();
             let arrival = Arrival::Lands;
             self.story.arrows.push(Arrow { at, from, to, token, message, arrival });
@@ -178,10 +178,10 @@ impl Draft {
 
     /// The network holds back a write, of the client whose lease has its token.
     pub(super) fn hold_back(&mut self, token: Option<Token>) {
-        let has_it = |lane: &&Lane| {
-            lane.bars.iter().any(|bar| bar.content == Content::Lease(token) && token.is_some())
+        let has_it = |track: &&Track| {
+            track.bars.iter().any(|bar| bar.content == Content::Lease(token) && token.is_some())
         };
-        if let Some(sender) = self.story.lanes.iter().find(has_it).map(|lane| lane.actor) {
+        if let Some(sender) = self.story.tracks.iter().find(has_it).map(|track| track.actor) {
             self.send([sender, Actor::Network], token, Message::Write);
             self.wanted_flag(sender, caption::write(token), Tone::Plain);
         }
@@ -199,29 +199,29 @@ impl Draft {
         last.is_some_and(|arrow| arrow.arrival == Arrival::DestroysNewer)
     }
 
-    /// A lane has another value from now on.
+    /// A track has another value from now on.
     pub(super) fn store(&mut self, actor: Actor, text: String, token: Option<Token>, tone: Tone) {
         let since = self.now();
-        let Some(lane) = self.lane(actor) else { return };
+        let Some(track) = self.track(actor) else { return };
         let is_same =
-            lane.values.last().is_some_and(|last| last.text == text && last.token == token);
+            track.values.last().is_some_and(|last| last.text == text && last.token == token);
         if !is_same {
-            lane.values.retain(|value| value.since < since);
-            lane.values.push(Value { since, text, token, tone });
+            track.values.retain(|value| value.since < since);
+            track.values.push(Value { since, text, token, tone });
         }
     }
 
-    /// Somebody reads a lane's value; the first such value was there from the start.
+    /// Somebody reads a track's value; the first such value was there from the start.
     pub(super) fn show(&mut self, actor: Actor, text: String) {
-        if let Some(lane) = self.lane(actor).filter(|lane| lane.values.is_empty()) {
-            lane.values.push(Value { since: 0, text, token: None, tone: Tone::Plain });
+        if let Some(track) = self.track(actor).filter(|track| track.values.is_empty()) {
+            track.values.push(Value { since: 0, text, token: None, tone: Tone::Plain });
         }
     }
 
     /// A storage that checks tokens has seen one.
     pub(super) fn raise_fence(&mut self, actor: Actor, token: Option<Token>) {
         let since = self.now();
-        let fence = self.lane(actor).and_then(|lane| lane.fence.as_mut());
+        let fence = self.track(actor).and_then(|track| track.fence.as_mut());
         if let (Some(levels), Some(token)) = (fence, token)
             && levels.last().is_none_or(|level| level.token < token)
         {
@@ -231,12 +231,13 @@ impl Draft {
     }
 
     pub(super) fn finish(mut self) -> Story {
-        for lane in &mut self.story.lanes {
-            if lane.kind == Kind::Storage && lane.values.first().is_none_or(|value| value.since > 0)
+        for track in &mut self.story.tracks {
+            if track.kind == Kind::Storage
+                && track.values.first().is_none_or(|value| value.since > 0)
             {
                 let text = "nothing written".to_owned();
                 let value = Value { since: 0, text, token: None, tone: Tone::Plain };
-                lane.values.insert(0, value);
+                track.values.insert(0, value);
             }
         }
         self.story
@@ -246,15 +247,15 @@ impl Draft {
         self.story.moments.len() - 1
     }
 
-    fn lane(&mut self, actor: Actor) -> Option<&mut Lane> {
-        self.story.lanes.iter_mut().find(|lane| lane.actor == actor)
+    fn track(&mut self, actor: Actor) -> Option<&mut Track> {
+        self.story.tracks.iter_mut().find(|track| track.actor == actor)
     }
 
     fn add_flag(&mut self, actor: Actor, text: String, tone: Tone, weight: Weight) {
         let leaves_out = self.leaves_out.is_some();
         let at = self.now();
-        if let Some(lane) = self.lane(actor).filter(|_| !leaves_out) {
-            lane.flags.push(Flag { at, text, tone, weight });
+        if let Some(track) = self.track(actor).filter(|_| !leaves_out) {
+            track.flags.push(Flag { at, text, tone, weight });
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::{
     draft::Draft,
-    story::{Kind, Lane, Story},
+    story::{Kind, Story, Track},
     verdict,
 };
 use crate::record::{Actor, Checks, Event, EventKind, Outcome, World};
@@ -18,7 +18,7 @@ use crate::record::{Actor, Checks, Event, EventKind, Outcome, World};
 pub(super) fn story<'a>(
     world: &World,
     outcome: &Outcome,
-    lanes: &[Actor],
+    tracks: &[Actor],
     events: impl Iterator<Item = &'a Event>,
     most_moments: usize,
 ) -> Story {
@@ -31,7 +31,7 @@ pub(super) fn story<'a>(
         verdict: verdict::verdict(world, outcome),
         facts: outcome.to_string(),
         moments: vec![started_ms],
-        lanes: sorted_lanes(world, lanes),
+        tracks: sorted_tracks(world, tracks),
         arrows: Vec::new(),
     });
     let (setting, events) = events.split_at(setting);
@@ -84,8 +84,8 @@ fn is_setting(event: &Event) -> bool {
 }
 
 /// The lock service is on top and the storage at the bottom, so that all arrows point down.
-fn sorted_lanes(world: &World, actors: &[Actor]) -> Vec<Lane> {
-    let lane = |actor: &Actor| {
+fn sorted_tracks(world: &World, actors: &[Actor]) -> Vec<Track> {
+    let track = |actor: &Actor| {
         let kind = match actor {
             Actor::Client1 | Actor::Client2 | Actor::Client3 | Actor::Client4 | Actor::Others => {
                 Kind::Client
@@ -95,7 +95,7 @@ fn sorted_lanes(world: &World, actors: &[Actor]) -> Vec<Lane> {
             _ => Kind::LockService,
         };
         let checks = kind == Kind::Storage && world.checks == Checks::Tokens;
-        Lane {
+        Track {
             actor: *actor,
             kind,
             bars: Vec::new(),
@@ -105,7 +105,7 @@ fn sorted_lanes(world: &World, actors: &[Actor]) -> Vec<Lane> {
             killed: None,
         }
     };
-    let mut lanes: Vec<_> = actors.iter().map(lane).collect();
-    lanes.sort_by_key(|lane| lane.kind);
-    lanes
+    let mut tracks: Vec<_> = actors.iter().map(track).collect();
+    tracks.sort_by_key(|track| track.kind);
+    tracks
 }

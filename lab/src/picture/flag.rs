@@ -1,4 +1,4 @@
-//! Flags: a few words above a lane, on a pole that stands at their moment.
+//! Flags: a few words above a track, on a pole that stands at their moment.
 
 use svg::node::element::Group;
 
@@ -13,13 +13,13 @@ use super::{
 /// How far a pole is longer than its flag's foot is high.
 const TOP: f64 = 9.0;
 
-/// Draws the flags of a lane.
-pub(super) fn draw(view: View<'_>, lane: usize, frame: Frame, mut group: Group) -> Group {
-    let is_service = view.story.lanes[lane].kind == Kind::LockService;
-    for placed in &view.layout.flags[lane] {
+/// Draws the flags of a track.
+pub(super) fn draw(view: View<'_>, track: usize, frame: Frame, mut group: Group) -> Group {
+    let is_service = view.story.tracks[track].kind == Kind::LockService;
+    for placed in &view.layout.flags[track] {
         let flag = &placed.flag;
         let (x, foot) = (view.x(flag.at), frame.baseline(placed.row));
-        let is_point = is_service && view.story.lanes[lane].values.is_empty();
+        let is_point = is_service && view.story.tracks[track].values.is_empty();
         let pole_foot = if is_point { frame.middle() } else { frame.bar_top };
         group = group.add(line(&class("pole", flag.tone), [x, foot - TOP], [x, pole_foot]));
         if is_point {

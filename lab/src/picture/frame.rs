@@ -1,4 +1,4 @@
-//! Where a panel's lanes are, from its top.
+//! Where a panel's tracks are, from its top.
 
 use super::{
     layout::Layout,
@@ -16,7 +16,7 @@ const MARGIN: f64 = 7.0;
 /// Between the flags and the bar.
 const POLE: f64 = 8.0;
 
-/// The vertical coordinates of a lane.
+/// The vertical coordinates of a track.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) top: f64,
@@ -43,25 +43,25 @@ impl Frame {
     }
 }
 
-/// The lanes of panels, which are equally high in all of them.
+/// The tracks of panels, which are equally high in all of them.
 pub(super) fn frames(panels: &[(Story, Layout)], top: f64) -> Vec<Frame> {
     let Some((story, _)) = panels.first() else { return Vec::new() };
     let mut top = top;
     let mut frames = Vec::new();
-    for (number, lane) in story.lanes.iter().enumerate() {
+    for (number, track) in story.tracks.iter().enumerate() {
         let flags = panels.iter().flat_map(|(_, layout)| &layout.flags[number]);
         let used = flags.map(|placed| placed.row + 1).max().unwrap_or(0);
-        let rows = match lane.kind {
+        let rows = match track.kind {
             // A rejected request needs space to bounce off.
             Kind::Storage => 2,
-            _ => used.min(row_count(lane.kind)),
+            _ => used.min(row_count(track.kind)),
         };
-        let has_strip = panels.iter().any(|(story, _)| !story.lanes[number].values.is_empty());
-        let bar_height = match lane.kind {
+        let has_strip = panels.iter().any(|(story, _)| !story.tracks[number].values.is_empty());
+        let bar_height = match track.kind {
             Kind::LockService if !has_strip => LINE_HEIGHT,
             _ => BAR_HEIGHT,
         };
-        let fence_height = if lane.kind == Kind::Storage { FENCE_HEIGHT } else { 0.0 };
+        let fence_height = if track.kind == Kind::Storage { FENCE_HEIGHT } else { 0.0 };
         let bar_top = top + MARGIN + up(rows) + POLE / 2.0;
         let bottom = bar_top + bar_height + fence_height + MARGIN;
         frames.push(Frame { top, bar_top, bar_height, bottom });

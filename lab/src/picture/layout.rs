@@ -11,7 +11,7 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) scale: Scale,
-    /// For each lane, where its flags are.
+    /// For each track, where its flags are.
     pub(super) flags: Vec<Vec<PlacedFlag>>,
 }
 

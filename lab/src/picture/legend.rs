@@ -34,9 +34,9 @@ enum Entry {
 impl Legend {
     /// Explains what the stories have, in rows that are at most this wide.
     pub(super) fn new<'a>(stories: impl Iterator<Item = &'a Story>, most: f64) -> Self {
-        let lanes = stories.flat_map(|story| &story.lanes);
+        let tracks = stories.flat_map(|story| &story.tracks);
         let contents: Vec<Content> =
-            lanes.flat_map(|lane| &lane.bars).map(|bar| bar.content).collect();
+            tracks.flat_map(|track| &track.bars).map(|bar| bar.content).collect();
         let mut rows: Vec<Vec<Entry>> = Vec::new();
         let mut left = 0.0;
         for entry in [Entry::Lease, Entry::Belief, Entry::Pause, Entry::Quiet] {

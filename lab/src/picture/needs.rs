@@ -2,7 +2,7 @@
 
 use super::{
     caption,
-    story::{Bar, Content, Lane, Story},
+    story::{Bar, Content, Story, Track},
     text::bold_width,
 };
 
@@ -23,8 +23,8 @@ pub(super) struct Need {
 /// What the texts in the bars and the strips of a story need.
 pub(super) fn bar_needs(story: &Story) -> Vec<Need> {
     let mut needs = Vec::new();
-    for (number, lane) in story.lanes.iter().enumerate() {
-        for bar in &lane.bars {
+    for (number, track) in story.tracks.iter().enumerate() {
+        for bar in &track.bars {
             let space = bold_width(&caption::bar(story, bar), BAR_SIZE) + 2.0 * PADDING;
             if matches!(bar.content, Content::Belief(_)) {
                 continue;
@@ -35,13 +35,13 @@ pub(super) fn bar_needs(story: &Story) -> Vec<Need> {
                 continue;
             }
             let from = bar.span.start;
-            let to = bare_end(story, lane, bar);
+            let to = bare_end(story, track, bar);
             needs.push(Need { from, to, space });
             let crossing = (from + 1..to).find(|moment| is_crossed(story, number, *moment));
             needs.extend(crossing.map(|to| Need { from, to, space }));
         }
-        for (number, value) in lane.values.iter().enumerate() {
-            let to = lane.values.get(number + 1).map_or(story.moments.len(), |next| next.since);
+        for (number, value) in track.values.iter().enumerate() {
+            let to = track.values.get(number + 1).map_or(story.moments.len(), |next| next.since);
             let space = bold_width(&caption::value(value), BAR_SIZE) + 2.0 * PADDING;
             needs.push(Need { from: value.since, to, space });
         }
@@ -58,25 +58,25 @@ pub(super) fn longest_gap(story: &Story, bar: &Bar) -> usize {
 }
 
 /// Where a bar ends, or something begins to cover it.
-fn bare_end(story: &Story, lane: &Lane, bar: &Bar) -> usize {
+fn bare_end(story: &Story, track: &Track, bar: &Bar) -> usize {
     let end = bar.span.end.unwrap_or(story.moments.len());
-    let pauses = lane.bars.iter().filter(|other| other.content == Content::Pause);
-    let starts = pauses.map(|pause| pause.span.start).chain(lane.killed);
+    let pauses = track.bars.iter().filter(|other| other.content == Content::Pause);
+    let starts = pauses.map(|pause| pause.span.start).chain(track.killed);
     starts.filter(|start| (bar.span.start..end).contains(start)).min().unwrap_or(end)
 }
 
-/// Whether an arrow goes through a lane at a moment, or ends at it.
-pub(super) fn is_entered(story: &Story, lane: usize, moment: usize) -> bool {
-    arrows(story, moment).any(|[from, to]| from < lane && lane <= to)
+/// Whether an arrow goes through a track at a moment, or ends at it.
+pub(super) fn is_entered(story: &Story, track: usize, moment: usize) -> bool {
+    arrows(story, moment).any(|[from, to]| from < track && track <= to)
 }
 
-/// Whether an arrow goes through a lane at a moment.
-fn is_crossed(story: &Story, lane: usize, moment: usize) -> bool {
-    arrows(story, moment).any(|[from, to]| from < lane && lane < to)
+/// Whether an arrow goes through a track at a moment.
+fn is_crossed(story: &Story, track: usize, moment: usize) -> bool {
+    arrows(story, moment).any(|[from, to]| from < track && track < to)
 }
 
-/// The lanes that the arrows of a moment connect.
+/// The tracks that the arrows of a moment connect.
 fn arrows(story: &Story, moment: usize) -> impl Iterator<Item = [usize; 2]> {
     let arrows = story.arrows.iter().filter(move |arrow| arrow.at == moment);
-    arrows.filter_map(|arrow| Some([story.lane_of(arrow.from)?, story.lane_of(arrow.to)?]))
+    arrows.filter_map(|arrow| Some([story.track_of(arrow.from)?, story.track_of(arrow.to)?]))
 }

@@ -18,8 +18,8 @@ pub(super) struct Palette {
 impl Palette {
     /// Gives the tokens colours in the order of their height.
     pub(super) fn new<'a>(stories: impl Iterator<Item = &'a Story>) -> Self {
-        let lanes = stories.flat_map(|story| &story.lanes);
-        let bars = lanes.flat_map(|lane| &lane.bars);
+        let tracks = stories.flat_map(|story| &story.tracks);
+        let bars = tracks.flat_map(|track| &track.bars);
         let tokens = bars.filter_map(|bar| match bar.content {
             Content::Lease(token) => token,
             _ => None,

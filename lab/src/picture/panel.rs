@@ -1,14 +1,14 @@
-//! A panel: one world, with its title, its lanes, its arrows and its time axis.
+//! A panel: one world, with its title, its tracks, its arrows and its time axis.
 
 use svg::node::element::{Group, TSpan};
 
 use super::{
     arrow, axis, flag,
     frame::Frame,
-    lane,
     shapes::{Area, centred_text, line, path, rectangle, text},
     story::{Story, Tone, Verdict},
     text::{BOLD, bold_width, wrapped},
+    track,
     view::View,
 };
 
@@ -49,7 +49,7 @@ impl Head {
     }
 }
 
-/// Draws a panel into an area. The lanes are as far from its head as the frames say.
+/// Draws a panel into an area. The tracks are as far from its head as the frames say.
 pub(super) fn draw(view: View<'_>, head: &Head, area: Area, frames: &[Frame]) -> Group {
     let story = view.story;
     let tone = flag::class("card", story.verdict.tone);
@@ -61,7 +61,7 @@ pub(super) fn draw(view: View<'_>, head: &Head, area: Area, frames: &[Frame]) ->
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else { return group };
     group = group.add(axis::bands(view, [first.top, last.bottom]));
     for (number, frame) in frames.iter().enumerate() {
-        group = group.add(lane::draw(view, number, *frame));
+        group = group.add(track::draw(view, number, *frame));
     }
     let arrows = story.arrows.iter().filter_map(|arrow| arrow::draw(view, arrow, frames));
     group = arrows.fold(group, Group::add);

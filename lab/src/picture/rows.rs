@@ -1,4 +1,4 @@
-//! In which row each flag is above its lane, so that no text overlaps another one, or an arrow.
+//! In which row each flag is above its track, so that no text overlaps another one, or an arrow.
 
 use super::{
     needs::{Need, is_entered},
@@ -22,16 +22,16 @@ const PADDING: f64 = 7.0;
 #[derive(Clone, Debug)]
 pub(super) struct PlacedFlag {
     pub(super) flag: Flag,
-    /// Its row, counted up from the lane.
+    /// Its row, counted up from the track.
     pub(super) row: usize,
     /// How far its text is from its moment.
     pub(super) indent: f64,
 }
 
 impl PlacedFlag {
-    fn new(story: &Story, lane: usize, flag: &Flag, row: usize) -> Self {
+    fn new(story: &Story, track: usize, flag: &Flag, row: usize) -> Self {
         let mut arrows = story.arrows.iter().filter(|arrow| arrow.at == flag.at);
-        let arrow = arrows.find(|arrow| story.lane_of(arrow.to) == Some(lane));
+        let arrow = arrows.find(|arrow| story.track_of(arrow.to) == Some(track));
         let indent = match arrow.map(|arrow| arrow.arrival) {
             Some(Arrival::Bounces) => BOUNCE_INDENT,
             Some(Arrival::Lands | Arrival::DestroysNewer) => ARROW_INDENT,
@@ -50,10 +50,10 @@ impl PlacedFlag {
     }
 }
 
-/// The needed flags of each lane, in rows, if every moment comes as early as it can.
+/// The needed flags of each track, in rows, if every moment comes as early as it can.
 pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>> {
-    let mut flags = vec![Vec::new(); story.lanes.len()];
-    let rows = story.lanes.iter().map(|lane| vec![0.0; row_count(lane.kind)]);
+    let mut flags = vec![Vec::new(); story.tracks.len()];
+    let rows = story.tracks.iter().map(|track| vec![0.0; row_count(track.kind)]);
     let mut rows: Vec<Vec<f64>> = rows.collect();
     let mut moments: Vec<f64> = Vec::new();
     for moment in 0..story.moments.len() {
@@ -62,21 +62,21 @@ pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>
         for need in needs.iter().filter(|need| need.to == moment) {
             x = x.max(moments[need.from] + need.space);
         }
-        for (lane, ends) in rows.iter().enumerate() {
-            if is_entered(story, lane, moment) {
+        for (track, ends) in rows.iter().enumerate() {
+            if is_entered(story, track, moment) {
                 x = ends.iter().copied().fold(x, f64::max);
-            } else if needed(story, lane, moment).next().is_some() {
+            } else if needed(story, track, moment).next().is_some() {
                 x = x.max(ends[0]);
             }
         }
         moments.push(x);
         // 2. Its flags go as high up as their poles can go without crossing a text.
-        for (lane, ends) in rows.iter_mut().enumerate() {
-            for flag in needed(story, lane, moment) {
+        for (track, ends) in rows.iter_mut().enumerate() {
+            for flag in needed(story, track, moment) {
                 let free = ends.iter().take_while(|end| **end <= x).count();
-                let placed = PlacedFlag::new(story, lane, flag, free.saturating_sub(1));
+                let placed = PlacedFlag::new(story, track, flag, free.saturating_sub(1));
                 ends[placed.row] = x + placed.space();
-                flags[lane].push(placed);
+                flags[track].push(placed);
             }
         }
     }
@@ -87,13 +87,13 @@ pub(super) fn place_needed(story: &Story, needs: &[Need]) -> Vec<Vec<PlacedFlag>
 pub(super) fn flag_needs(story: &Story, flags: &[Vec<PlacedFlag>]) -> Vec<Need> {
     let end = story.moments.len();
     let mut needs = Vec::new();
-    for (lane, flags) in flags.iter().enumerate() {
+    for (track, flags) in flags.iter().enumerate() {
         for placed in flags {
             let from = placed.flag.at;
             let after =
                 flags.iter().filter(|other| other.flag.at > from && other.row >= placed.row);
             let flags = after.map(|other| other.flag.at);
-            let arrow = (from + 1..end).find(|moment| is_entered(story, lane, *moment));
+            let arrow = (from + 1..end).find(|moment| is_entered(story, track, *moment));
             let space = placed.space();
             needs.extend(flags.chain(arrow).chain([end]).map(|to| Need { from, to, space }));
         }
@@ -107,10 +107,10 @@ pub(super) fn add_optional(
     scale: &Scale,
     mut flags: Vec<Vec<PlacedFlag>>,
 ) -> Vec<Vec<PlacedFlag>> {
-    for (number, lane) in story.lanes.iter().enumerate() {
+    for (number, track) in story.tracks.iter().enumerate() {
         for weight in [Weight::Wanted, Weight::Optional] {
-            for flag in lane.flags.iter().filter(|flag| flag.weight == weight) {
-                let rows = (0..row_count(lane.kind)).rev();
+            for flag in track.flags.iter().filter(|flag| flag.weight == weight) {
+                let rows = (0..row_count(track.kind)).rev();
                 let mut placed = rows.map(|row| PlacedFlag::new(story, number, flag, row));
                 let has_space = |new: &PlacedFlag| {
                     is_uncrossed(story, scale, number, new)
@@ -125,14 +125,14 @@ pub(super) fn add_optional(
 }
 
 /// Whether a flag's text is on the axis, and no arrow goes through it.
-fn is_uncrossed(story: &Story, scale: &Scale, lane: usize, new: &PlacedFlag) -> bool {
+fn is_uncrossed(story: &Story, scale: &Scale, track: usize, new: &PlacedFlag) -> bool {
     let start = scale.x(new.flag.at);
     let end = start + new.space();
     let is_crossed = scale
         .moments()
         .iter()
         .enumerate()
-        .any(|(moment, x)| start < *x && *x < end && is_entered(story, lane, moment));
+        .any(|(moment, x)| start < *x && *x < end && is_entered(story, track, moment));
     end <= scale.width() && !is_crossed
 }
 
@@ -144,7 +144,7 @@ fn collide(scale: &Scale, one: &PlacedFlag, other: &PlacedFlag) -> bool {
     overlap && (low.row == high.row || low_start < high_start)
 }
 
-/// How many rows of flags a lane may have.
+/// How many rows of flags a track may have.
 pub(super) fn row_count(kind: Kind) -> usize {
     match kind {
         Kind::LockService | Kind::Client => 2,
@@ -152,7 +152,7 @@ pub(super) fn row_count(kind: Kind) -> usize {
     }
 }
 
-fn needed(story: &Story, lane: usize, moment: usize) -> impl Iterator<Item = &Flag> {
-    let flags = story.lanes[lane].flags.iter();
+fn needed(story: &Story, track: usize, moment: usize) -> impl Iterator<Item = &Flag> {
+    let flags = story.tracks[track].flags.iter();
     flags.filter(move |flag| flag.at == moment && flag.weight == Weight::Needed)
 }

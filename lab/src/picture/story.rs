@@ -1,4 +1,4 @@
-//! The content of a panel: lanes with bars, values and flags, and arrows between the lanes. Times
+//! The content of a panel: tracks with bars, values and flags, and arrows between the tracks. Times
 //! are numbers of moments, so nothing here depends on coordinates.
 
 use fence::Token;
@@ -16,7 +16,7 @@ pub(super) struct Story {
     /// When each moment was, in milliseconds of the run. The first is the start, before all events.
     pub(super) moments: Vec<u64>,
     /// From the top to the bottom.
-    pub(super) lanes: Vec<Lane>,
+    pub(super) tracks: Vec<Track>,
     pub(super) arrows: Vec<Arrow>,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Tone {
 
 /// One actor's row.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Track {
     pub(super) actor: Actor,
     pub(super) kind: Kind,
     pub(super) bars: Vec<Bar>,
@@ -52,7 +52,7 @@ pub(super) struct Lane {
     pub(super) killed: Option<usize>,
 }
 
-/// What a lane stands for.
+/// What a track stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     LockService,
@@ -68,7 +68,7 @@ pub(super) struct Span {
     pub(super) end: Option<usize>,
 }
 
-/// Something in a lane that lasts.
+/// Something in a track that lasts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bar {
     pub(super) span: Span,
@@ -127,7 +127,7 @@ pub(super) enum Weight {
     Optional,
 }
 
-/// A message from one lane to a lower one.
+/// A message from one track to a lower one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrow {
     pub(super) at: usize,
@@ -158,9 +158,9 @@ pub(super) enum Arrival {
 }
 
 impl Story {
-    /// The number of a lane, from the top.
-    pub(super) fn lane_of(&self, actor: Actor) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.actor == actor)
+    /// The number of a track, from the top.
+    pub(super) fn track_of(&self, actor: Actor) -> Option<usize> {
+        self.tracks.iter().position(|track| track.actor == actor)
     }
 
     /// How long a span lasted, in milliseconds.

@@ -1,4 +1,4 @@
-//! A strip: the values that a lane has, one after the other, and below it the fence.
+//! A strip: the values that a track has, one after the other, and below it the fence.
 
 use svg::node::element::Group;
 
@@ -7,7 +7,7 @@ use super::{
     frame::{FENCE_HEIGHT, Frame},
     needs::{BAR_SIZE, PADDING},
     shapes::{Area, rectangle, text},
-    story::{FenceLevel, Kind, Lane, Span, Tone},
+    story::{FenceLevel, Kind, Span, Tone, Track},
     text::bold_width,
     view::View,
 };
@@ -16,12 +16,12 @@ const FENCE_SIZE: f64 = 10.0;
 /// How far a text's foot is from the middle of the strip.
 const FOOT: f64 = 4.2;
 
-/// Draws a lane's values, and its fence if it is a storage.
-pub(super) fn draw(view: View<'_>, lane: &Lane, frame: Frame, group: Group) -> Group {
-    let group = values(view, lane, frame, group);
-    match &lane.fence {
+/// Draws a track's values, and its fence if it is a storage.
+pub(super) fn draw(view: View<'_>, track: &Track, frame: Frame, group: Group) -> Group {
+    let group = values(view, track, frame, group);
+    match &track.fence {
         Some(levels) => fence(view, levels, frame, group),
-        None if lane.kind == Kind::Storage => {
+        None if track.kind == Kind::Storage => {
             let span = Span { start: 0, end: None };
             let area = fence_area(view, span, frame);
             group.add(rectangle("unfenced", area, 0.0)).add(text(
@@ -35,9 +35,9 @@ pub(super) fn draw(view: View<'_>, lane: &Lane, frame: Frame, group: Group) -> G
     }
 }
 
-fn values(view: View<'_>, lane: &Lane, frame: Frame, mut group: Group) -> Group {
-    for (number, value) in lane.values.iter().enumerate() {
-        let end = lane.values.get(number + 1).map(|next| next.since);
+fn values(view: View<'_>, track: &Track, frame: Frame, mut group: Group) -> Group {
+    for (number, value) in track.values.iter().enumerate() {
+        let end = track.values.get(number + 1).map(|next| next.since);
         let [left, right] = view.ends(Span { start: value.since, end });
         let area = Area { left, top: frame.bar_top, width: right - left, height: frame.bar_height };
         let tone = if value.tone == Tone::Bad { " lost" } else { "" };

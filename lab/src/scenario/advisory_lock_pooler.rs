@@ -42,7 +42,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             ],
         },
     ],
-    lanes: &[Actor::Client1, Actor::LockTable, Actor::Client2],
+    tracks: &[Actor::Client1, Actor::LockTable, Actor::Client2],
     story: |scene| Box::pin(story(scene)),
 };
 

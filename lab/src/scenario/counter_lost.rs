@@ -49,7 +49,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &KEPT_GROWING,
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

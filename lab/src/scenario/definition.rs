@@ -17,8 +17,8 @@ pub struct Scenario {
     pub claim: &'static str,
     /// The worlds that it is replayed in: the unsafe ones first, then their safe twins.
     pub worlds: &'static [World],
-    /// Who takes part, in the order of the timeline's lanes.
-    pub lanes: &'static [Actor],
+    /// Who takes part, in the order of the timeline's tracks.
+    pub tracks: &'static [Actor],
     /// Its story, in the world of the scene.
     #[serde(skip)]
     pub(crate) story: for<'a> fn(&'a mut Scene) -> LocalBoxFuture<'a, anyhow::Result<Outcome>>,
@@ -71,7 +71,7 @@ mod tests {
                 world("unsafe", Danger::Strikes, &[("updates_lost", Expected::Number(1))]),
                 world("safe", Danger::Averted, &[("updates_lost", Expected::Number(0))]),
             ],
-            lanes: &[],
+            tracks: &[],
             story: |_| Box::pin(async { Ok(Outcome::default().with("updates_lost", 0)) }),
         };
         let record = LOSES_NOTHING.replay(Recorder::start(|_| {}), 1).await.unwrap();

@@ -22,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     claim: "A client that never paused, and sent its write in time, overwrites newer data if the \
             network delivers the write late; a storage that checks tokens rejects it.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,
-    lanes: &[Actor::Client1, Actor::Network, Actor::Redis, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Network, Actor::Redis, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -38,7 +38,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with(VALUE_2, 34, [0, 1, 0]),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

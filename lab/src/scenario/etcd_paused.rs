@@ -42,7 +42,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with_any_token(VALUE_2, [0, 1, 0]),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Etcd, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Etcd, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

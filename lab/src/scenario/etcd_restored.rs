@@ -41,7 +41,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &REISSUED,
         },
     ],
-    lanes: &[Actor::Client1, Actor::Etcd, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Etcd, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

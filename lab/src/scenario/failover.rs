@@ -42,7 +42,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &REISSUED,
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Replica, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Replica, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

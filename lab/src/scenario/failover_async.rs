@@ -60,7 +60,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with(VALUE_3, [0, 1, 1, 0]),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Database, Actor::Client2, Actor::Client3, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Database, Actor::Client2, Actor::Client3, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

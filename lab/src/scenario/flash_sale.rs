@@ -73,7 +73,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             ],
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Others],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Others],
     story: |scene| Box::pin(story(scene)),
 };
 

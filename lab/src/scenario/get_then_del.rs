@@ -5,7 +5,7 @@ use super::{
     definition::Scenario,
     stage::{
         client::Client,
-        late_release::{self, ANOTHERS_LOCK_DELETED, LANES, NO_LOCK_DELETED},
+        late_release::{self, ANOTHERS_LOCK_DELETED, NO_LOCK_DELETED, TRACKS},
         redis_lock::{LONG_TTL, RedisLock, SHORT_TTL},
         scene::Scene,
     },
@@ -41,7 +41,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &NO_LOCK_DELETED,
         },
     ],
-    lanes: &LANES,
+    tracks: &TRACKS,
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -45,7 +45,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with(1),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -35,7 +35,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             that checks tokens rejects it, because the second client's token is still the higher \
             one.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,
-    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -49,7 +49,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &[("taken_by_nobody", Expected::Number(0)), ("writes", Expected::Number(2))],
         },
     ],
-    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

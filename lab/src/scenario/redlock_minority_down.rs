@@ -45,7 +45,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with([1, 0, 0]),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -88,7 +88,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &one_after_the_other(1),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Nodes, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -43,7 +43,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             ],
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -45,7 +45,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with([0, 0, 2]),
         },
     ],
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Database, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Database, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -50,7 +50,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
             end: &ending_with(1, 0),
         },
     ],
-    lanes: &[Actor::Client1, Actor::LockTable, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::LockTable, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

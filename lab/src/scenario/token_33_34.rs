@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     claim: "A client that was paused past its lease overwrites newer data; a storage that checks \
             tokens rejects its write.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,
-    lanes: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
+    tracks: &[Actor::Client1, Actor::Redis, Actor::Client2, Actor::Storage],
     story: |scene| Box::pin(story(scene)),
 };
 

@@ -28,7 +28,7 @@ async fn demo_explains_its_words_and_shows_the_value_changing() {
     let story = position("seconds client 1");
     assert!(position("a limited time: a lease") < story, "the word comes with what it means");
     assert!(position("comes with a token, a number") < story);
-    // The columns: the time, four lanes of 16 characters, and two between them.
+    // The columns: the time, four tracks of 16 characters, and two between them.
     let storage: Vec<String> = text.lines().map(|line| line.chars().skip(62).collect()).collect();
     let storage = storage.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     for change in [

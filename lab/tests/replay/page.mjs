@@ -1,4 +1,4 @@
-// Reads a record from stdin as the page does. Prints what has no words there, or no lane.
+// Reads a record from stdin as the page does. Prints what has no words there, or no track.
 
 import { readFileSync } from "node:fs";
 import { forkAt } from "../../src/page/fork.mjs";
@@ -24,7 +24,7 @@ const lines = [];
 for (const language of LANGUAGES) {
   choose(language);
   for (const world of run.worlds) {
-    const { lanes } = story(world, run.lanes);
+    const { tracks } = story(world, run.tracks);
     expect(world.events.includes(decisive(world)), `${world.name}: a decisive moment`);
     expect(TEXTS[`verdict.${world.danger}`] && verdict(world)[0], `${world.name}: how it ended`);
     for (const event of world.events) {
@@ -41,8 +41,8 @@ for (const language of LANGUAGES) {
       expect(TEXTS[`actor.${event.actor}`], `${event.actor}: a name`);
       expect(known.has(event.event) && !/undefined|NaN|null|\{/.test(words), `${event.event}: ${words}`);
       expect(!/[:：] *$|“”|  /.test(words.trim()), `${event.event}: a value is missing: ${words}`);
-      expect(lanes.some((lane) => lane.actor === event.actor), `${event.actor}: a lane`);
-      const states = lanes.map((lane) => `${lane.actor}: ${state(lane, event, world.checks)[0]}`);
+      expect(tracks.some((track) => track.actor === event.actor), `${event.actor}: a track`);
+      const states = tracks.map((track) => `${track.actor}: ${state(track, event, world.checks)[0]}`);
       expect(!/undefined|NaN|\{/.test(states), `${event.event}: ${states}`);
       if (language === "en" && event === decisive(world)) lines.push(`${world.name}: ${words.trim()}`, ...states);
     }

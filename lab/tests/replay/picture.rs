@@ -65,10 +65,10 @@ fn thing(node: Node<'_, '_>) -> Option<String> {
     Some(match classes.split(' ').next()? {
         "panel" => format!("panel {}", own("data-world")),
         "verdict" => format!("{classes}: {}", words(node)),
-        "lane" => format!("lane {}", own("data-actor")),
+        "track" => format!("track {}", own("data-actor")),
         "pause" => {
-            let lane = node.parent().unwrap();
-            let mut leases = lane.children().filter(|other| has_class(*other, "lease"));
+            let track = node.parent().unwrap();
+            let mut leases = track.children().filter(|other| has_class(*other, "lease"));
             let end = |bar: Node<'_, '_>| number(bar, "x") + number(bar, "width");
             let is_past = leases.any(|lease| {
                 (number(lease, "x")..end(lease)).contains(&number(node, "x"))

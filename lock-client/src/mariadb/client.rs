@@ -61,7 +61,7 @@ impl MariaDb {
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.lanes().options().clone();
+        let options = self.client.connections().options().clone();
         Self { client: self.client.reconnected(options, answer_timeout(timeout)), ..self }
     }
 

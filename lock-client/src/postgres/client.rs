@@ -58,14 +58,14 @@ impl Postgres {
     }
 
     fn new(client: Client<sqlx::Postgres>) -> Self {
-        Self { notifications: Notifications::new(client.lanes().clone()), client }
+        Self { notifications: Notifications::new(client.connections().clone()), client }
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.lanes().options().clone();
+        let options = self.client.connections().options().clone();
         Self::new(self.client.reconnected(options, answer_timeout(timeout)))
     }
 

@@ -24,7 +24,7 @@ use crate::{
     background::AbortOnDrop,
     clock::Moment,
     retry::pauses,
-    sql::{hex, lanes::Lanes, polling::poll},
+    sql::{connections::SqlConnections, hex, polling::poll},
 };
 
 const CHANNEL: &str = "fenced_lock";
@@ -46,7 +46,7 @@ const PROBE_PATIENCE: u32 = 4;
 /// after the last one.
 #[derive(Clone)]
 pub(super) struct Notifications {
-    lanes: Lanes<sqlx::Postgres>,
+    connections: SqlConnections<sqlx::Postgres>,
     registry: Arc<Registry>,
 }
 
@@ -104,9 +104,9 @@ struct Subscription {
 }
 
 impl Notifications {
-    pub(super) fn new(lanes: Lanes<sqlx::Postgres>) -> Self {
+    pub(super) fn new(connections: SqlConnections<sqlx::Postgres>) -> Self {
         let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
-        Self { lanes, registry: Arc::new(Registry { waiters, delivery }) }
+        Self { connections, registry: Arc::new(Registry { waiters, delivery }) }
     }
 
     /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
@@ -119,7 +119,7 @@ impl Notifications {
             Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
-        let _ = timeout(self.lanes.answer_timeout(), known).await;
+        let _ = timeout(self.connections.answer_timeout(), known).await;
         Wakeups::new(freed, subscription)
     }
 
@@ -147,9 +147,9 @@ impl Notifications {
 
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
     async fn listen_once(&self) -> Result<(), Failure> {
-        let limit = self.lanes.answer_timeout() * PROBE_PATIENCE;
+        let limit = self.connections.answer_timeout() * PROBE_PATIENCE;
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(self.lanes.options().clone());
+        let pool = pool.connect_lazy_with(self.connections.options().clone());
         let listening = async {
             if self.is_pooled(&pool).await? {
                 return Err(Failure::Undelivered);
@@ -197,7 +197,7 @@ impl Notifications {
         let mut own = pool.acquire().await?;
         for _ in 0..SESSION_CHECKS {
             let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
-            let other: i32 = self.lanes.fetch(SESSION.to_owned()).await?.try_get(0)?;
+            let other: i32 = self.connections.fetch(SESSION.to_owned()).await?.try_get(0)?;
             if own == other {
                 return Ok(true);
             }
@@ -212,7 +212,7 @@ impl Notifications {
             "select pg_catalog.pg_notify('{CHANNEL}',
                 pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
         );
-        let sent = self.lanes.fetch(sql).await;
+        let sent = self.connections.fetch(sql).await;
         if let Err(error) = &sent {
             tracing::debug!(%error, "the connection of the waiters could not be checked");
         }

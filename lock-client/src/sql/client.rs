@@ -7,8 +7,8 @@ use sqlx::{Database, Encode, Executor, Type};
 
 use super::{
     answer::{self, Columns, InvalidAnswer},
-    lane::Options,
-    lanes::Lanes,
+    connection::Options,
+    connections::SqlConnections,
     statements::Statements,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 
 /// A client of a database with locks.
 pub(crate) struct Client<D: Database> {
-    lanes: Lanes<D>,
+    connections: SqlConnections<D>,
     address: String,
     label: String,
     /// Converts an error of the database at this address.
@@ -28,7 +28,7 @@ pub(crate) struct Client<D: Database> {
 impl<D: Database> Clone for Client<D> {
     fn clone(&self) -> Self {
         Self {
-            lanes: self.lanes.clone(),
+            connections: self.connections.clone(),
             address: self.address.clone(),
             label: self.label.clone(),
             failed: self.failed,
@@ -47,13 +47,13 @@ where
         address: String,
         failed: fn(&str, &sqlx::Error) -> BackendError,
     ) -> Self {
-        let lanes = Lanes::new(options, DEFAULT_ANSWER_TIMEOUT);
-        Self { lanes, address, label: String::new(), failed }
+        let connections = SqlConnections::new(options, DEFAULT_ANSWER_TIMEOUT);
+        Self { connections, address, label: String::new(), failed }
     }
 
     /// Replaces the connections by new ones, with these options.
     pub(crate) fn reconnected(self, options: Options<D>, answer_timeout: Duration) -> Self {
-        Self { lanes: Lanes::new(options, answer_timeout), ..self }
+        Self { connections: SqlConnections::new(options, answer_timeout), ..self }
     }
 
     /// Sets a label without control characters, of 200 characters at most.
@@ -62,8 +62,8 @@ where
         Self { label: label.chars().take(200).map(printable).collect(), ..self }
     }
 
-    pub(crate) fn lanes(&self) -> &Lanes<D> {
-        &self.lanes
+    pub(crate) fn connections(&self) -> &SqlConnections<D> {
+        &self.connections
     }
 
     pub(crate) fn label(&self) -> &str {
@@ -75,7 +75,7 @@ where
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.lanes.answer_timeout()
+        self.connections.answer_timeout()
     }
 
     /// Sends the try of a holder.
@@ -85,7 +85,7 @@ where
         statements: impl Into<Statements>,
     ) -> Result<Attempt, BackendError> {
         let asked = Moment::now();
-        let row = self.answered(self.lanes.fetch_try(holder, statements.into()).await)?;
+        let row = self.answered(self.connections.fetch_try(holder, statements.into()).await)?;
         self.read_after_a_change(answer::attempt(&row, holder, asked))
     }
 
@@ -94,7 +94,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.lanes.fetch(statements).await)?;
+        let row = self.answered(self.connections.fetch(statements).await)?;
         self.read_after_a_change(answer::token(&row, "token"))
     }
 
@@ -104,7 +104,7 @@ where
         holder: &Holder,
         statements: impl Into<Statements>,
     ) -> Result<D::Row, BackendError> {
-        self.answered(self.lanes.fetch_release(holder, statements.into()).await)
+        self.answered(self.connections.fetch_release(holder, statements.into()).await)
     }
 
     /// Asks for the state of a lock.
@@ -112,7 +112,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Status, BackendError> {
-        let row = self.answered(self.lanes.fetch(statements).await)?;
+        let row = self.answered(self.connections.fetch(statements).await)?;
         self.read(answer::status(&row))
     }
 
@@ -121,7 +121,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Option<String>, BackendError> {
-        let row = self.answered(self.lanes.fetch(statements).await)?;
+        let row = self.answered(self.connections.fetch(statements).await)?;
         self.read(row.text("names").map_err(Into::into))
     }
 

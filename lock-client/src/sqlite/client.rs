@@ -68,7 +68,7 @@ impl Sqlite {
     /// at most. It suits a file that others lock for long.
     pub fn answer_within(self, timeout: Duration) -> Self {
         let timeout = answer_timeout(timeout);
-        let options = patient(self.client.lanes().options().clone(), timeout);
+        let options = patient(self.client.connections().options().clone(), timeout);
         Self { client: self.client.reconnected(options, timeout), ..self }
     }
 

@@ -3,7 +3,8 @@
 use super::findings::{count, lease_over, most_holders_at_once};
 use crate::record::{Actor, Event, EventKind, Expected, Outcome};
 
-pub(crate) const LANES: [Actor; 4] = [Actor::Client1, Actor::Redis, Actor::Client2, Actor::Client3];
+pub(crate) const TRACKS: [Actor; 4] =
+    [Actor::Client1, Actor::Redis, Actor::Client2, Actor::Client3];
 
 /// Client 1 has deleted client 2's lock, and client 3 acquired it beside client 2.
 pub(crate) const ANOTHERS_LOCK_DELETED: [(&str, Expected); 2] = ending_with(1, 2);

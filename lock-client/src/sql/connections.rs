@@ -11,40 +11,40 @@ use sqlx::{ConnectOptions, Database, Encode, Executor, Type};
 use tokio::time::timeout;
 
 use super::{
-    lane::{Lane, Options, Request, Turn, silence},
+    connection::{Options, Request, SqlConnection, Turn, silence},
     statements::Statements,
 };
 
 /// The number of connections for tries and releases.
-const LANES: usize = 4;
+const CONNECTIONS_BY_HOLDER: usize = 4;
 /// The number of connections for all other requests. The second one is made only if the first one is
 /// busy.
-const LANES_APART: usize = 2;
+const CONNECTIONS_APART: usize = 2;
 
 /// A few connections.
 ///
 /// The tries and the release of a holder take the same one, one after the other. So a release is
 /// carried out after the tries that were sent before it. A try may wait for a row, so that other
 /// requests, such as renewals, have connections apart.
-pub(crate) struct Lanes<D: Database> {
+pub(crate) struct SqlConnections<D: Database> {
     options: Options<D>,
-    lanes: Arc<[Lane<D>; LANES]>,
-    apart: Arc<[Lane<D>; LANES_APART]>,
+    by_holder: Arc<[SqlConnection<D>; CONNECTIONS_BY_HOLDER]>,
+    apart: Arc<[SqlConnection<D>; CONNECTIONS_APART]>,
     answer_timeout: Duration,
 }
 
-impl<D: Database> Clone for Lanes<D> {
+impl<D: Database> Clone for SqlConnections<D> {
     fn clone(&self) -> Self {
         Self {
             options: self.options.clone(),
-            lanes: self.lanes.clone(),
+            by_holder: self.by_holder.clone(),
             apart: self.apart.clone(),
             answer_timeout: self.answer_timeout,
         }
     }
 }
 
-impl<D: Database> Lanes<D>
+impl<D: Database> SqlConnections<D>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
     for<'t> String: Encode<'t, D> + Type<D>,
@@ -52,7 +52,7 @@ where
     pub(crate) fn new(options: Options<D>, answer_timeout: Duration) -> Self {
         // A logged statement would show whole holders.
         let options = options.disable_statement_logging();
-        Self { options, lanes: Arc::default(), apart: Arc::default(), answer_timeout }
+        Self { options, by_holder: Arc::default(), apart: Arc::default(), answer_timeout }
     }
 
     pub(crate) fn options(&self) -> &Options<D> {
@@ -69,9 +69,9 @@ where
         statements: impl Into<Statements>,
     ) -> Result<D::Row, sqlx::Error> {
         let turn = async {
-            match self.apart.iter().find_map(Lane::idle_turn) {
+            match self.apart.iter().find_map(SqlConnection::idle_turn) {
                 Some(turn) => turn,
-                None => self.apart[fastrand::usize(..LANES_APART)].turn().await,
+                None => self.apart[fastrand::usize(..CONNECTIONS_APART)].turn().await,
             }
         };
         self.send(turn, None, statements.into()).await
@@ -83,7 +83,7 @@ where
         holder: &Holder,
         statements: Statements,
     ) -> Result<D::Row, sqlx::Error> {
-        self.send(self.lane(holder).turn(), Some(holder), statements).await
+        self.send(self.connection(holder).turn(), Some(holder), statements).await
     }
 
     /// Does the same for the release of a holder. If a try of the holder is still unanswered, the
@@ -93,14 +93,14 @@ where
         holder: &Holder,
         statements: Statements,
     ) -> Result<D::Row, sqlx::Error> {
-        self.lane(holder).undo_later(holder.as_str(), &statements);
+        self.connection(holder).undo_later(holder.as_str(), &statements);
         self.fetch_try(holder, statements).await
     }
 
-    fn lane(&self, holder: &Holder) -> &Lane<D> {
+    fn connection(&self, holder: &Holder) -> &SqlConnection<D> {
         let mut hasher = DefaultHasher::new();
         holder.as_str().hash(&mut hasher);
-        &self.lanes[hasher.finish() as usize % LANES]
+        &self.by_holder[hasher.finish() as usize % CONNECTIONS_BY_HOLDER]
     }
 
     async fn send(

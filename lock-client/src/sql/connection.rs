@@ -37,17 +37,17 @@ type Present<D> = Option<<D as Database>::Connection>;
 
 /// A connection, which is made when it is first needed, and again after an error. If it is silent, a
 /// second one replaces it. If both are silent, requests wait for one of them.
-pub(super) struct Lane<D: Database> {
-    connection: Arc<Mutex<Present<D>>>,
+pub(super) struct SqlConnection<D: Database> {
+    present: Arc<Mutex<Present<D>>>,
     /// Locked by the connection that was replaced.
     replaced: Arc<Mutex<()>>,
     unanswered: Unanswered,
 }
 
-/// The right to send the next request over a lane.
+/// The right to send the next request over a connection.
 pub(super) struct Turn<D: Database> {
-    lane: Lane<D>,
-    connection: OwnedMutexGuard<Present<D>>,
+    connection: SqlConnection<D>,
+    present: OwnedMutexGuard<Present<D>>,
 }
 
 /// One message, and how long to wait for its answer.
@@ -61,36 +61,36 @@ pub(super) struct Request<D: Database> {
 
 type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 
-impl<D: Database> Clone for Lane<D> {
+impl<D: Database> Clone for SqlConnection<D> {
     fn clone(&self) -> Self {
         Self {
-            connection: self.connection.clone(),
+            present: self.present.clone(),
             replaced: self.replaced.clone(),
             unanswered: self.unanswered.clone(),
         }
     }
 }
 
-impl<D: Database> Default for Lane<D> {
+impl<D: Database> Default for SqlConnection<D> {
     fn default() -> Self {
         Self {
-            connection: Arc::default(),
+            present: Arc::default(),
             replaced: Arc::default(),
             unanswered: Unanswered::default(),
         }
     }
 }
 
-impl<D: Database> Lane<D> {
+impl<D: Database> SqlConnection<D> {
     /// Waits until no other request is under way. Turns are taken in the order of the calls.
     pub(super) async fn turn(&self) -> Turn<D> {
-        Turn { lane: self.clone(), connection: self.connection.clone().lock_owned().await }
+        Turn { connection: self.clone(), present: self.present.clone().lock_owned().await }
     }
 
     /// Returns a turn if no other request is under way.
     pub(super) fn idle_turn(&self) -> Option<Turn<D>> {
-        let connection = self.connection.clone().try_lock_owned().ok()?;
-        Some(Turn { lane: self.clone(), connection })
+        let present = self.present.clone().try_lock_owned().ok()?;
+        Some(Turn { connection: self.clone(), present })
     }
 
     /// Has the unanswered requests with this key undone, once each is answered.
@@ -116,48 +116,50 @@ where
     }
 
     async fn carry_out(self, request: Request<D>, reply: oneshot::Sender<Answer<D>>) {
-        let Self { lane, mut connection } = self;
+        let Self { connection, mut present } = self;
         // 1. Connect, if that is needed.
-        let connected = match connection.take() {
-            Some(present) => Ok(present),
+        let connected = match present.take() {
+            Some(open) => Ok(open),
             None => timeout(request.answer_timeout * CONNECTING, request.options.connect())
                 .await
                 .unwrap_or_else(|_| Err(silence()))
                 .map_err(not_connected),
         };
-        let present = match connected {
-            Ok(present) => present,
+        let open = match connected {
+            Ok(open) => open,
             Err(error) => {
-                drop(connection);
+                drop(present);
                 // The caller may have given up.
                 let _ = reply.send(Err(error));
                 return;
             }
         };
         // A caller that gives up from here on finds the request to be undone.
-        let unanswered = lane.unanswered.begin(request.key.as_deref());
+        let unanswered = connection.unanswered.begin(request.key.as_deref());
         if reply.is_closed() {
             // Nobody waits for it, and nothing was sent.
-            *connection = Some(present);
+            *present = Some(open);
             return;
         }
         // 2. Send it, and wait for the answer.
-        let mut exchange = pin!(exchange::<D>(present, &request, unanswered, reply));
+        let mut exchange = pin!(exchange::<D>(open, &request, unanswered, reply));
         let exchanged = match timeout(request.answer_timeout * SILENCE, exchange.as_mut()).await {
             Ok(exchanged) => exchanged,
             // 3. Let a new connection replace this one, unless it has replaced another.
-            Err(_) => match select(exchange, pin!(lane.replaced.clone().lock_owned())).await {
-                Either::Left((exchanged, _)) => exchanged,
-                Either::Right((_replaced, exchange)) => {
-                    drop(connection);
-                    let _ = timeout(LONGEST_SILENCE, exchange).await;
-                    return;
+            Err(_) => {
+                match select(exchange, pin!(connection.replaced.clone().lock_owned())).await {
+                    Either::Left((exchanged, _)) => exchanged,
+                    Either::Right((_replaced, exchange)) => {
+                        drop(present);
+                        let _ = timeout(LONGEST_SILENCE, exchange).await;
+                        return;
+                    }
                 }
-            },
+            }
         };
-        let Exchanged { present, reply } = exchanged;
-        *connection = present;
-        drop(connection);
+        let Exchanged { present: still_open, reply } = exchanged;
+        *present = still_open;
+        drop(present);
         if let Some((reply, answer)) = reply {
             let _ = reply.send(answer);
         }
