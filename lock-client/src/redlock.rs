@@ -64,7 +64,7 @@
 //! # The code
 //! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `machines.rs`
 //! decides the steps, without I/O, and the model explores the same code. The messages are carried by
-//! `round.rs` for a round, by `exchange.rs` for a renewal or a reissue, and by `regain.rs` for joins.
+//! `round.rs` for a round, by `update.rs` for a renewal or a reissue, and by `regain.rs` for joins.
 //! The scripts that run on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua`
 //! seals a token, `join.lua` takes a free node for a lease. `lease.rs` has what the client knows of
 //! each lease. `membership.rs` decides whether a node may vote, and `discovery.rs` finds the members.
@@ -75,7 +75,6 @@ mod current_nodes;
 mod discovery;
 mod electorate;
 mod epoch;
-mod exchange;
 mod lease;
 mod long_ttl;
 mod machines;
@@ -99,6 +98,7 @@ mod round;
 mod script;
 mod status;
 mod tally;
+mod update;
 mod wakeups;
 
 use std::{
@@ -225,7 +225,7 @@ impl Backend for Redlock {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
-            let renew = |nodes| async move { exchange::renew(&nodes, keys, lease, ttl).await };
+            let renew = |nodes| async move { update::renew(&nodes, keys, lease, ttl).await };
             self.nodes.run(renew).await
         })
     }
@@ -238,8 +238,7 @@ impl Backend for Redlock {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
-            let reissue =
-                |nodes| async move { exchange::reissue(&nodes, keys, lease, above).await };
+            let reissue = |nodes| async move { update::reissue(&nodes, keys, lease, above).await };
             self.nodes.run(reissue).await
         })
     }

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 use crate::{
     client::Sent,
     config::Config,
-    exchanges,
     id::{Holder, NodeId, NodeSet},
     network::{self, Message},
     state::State,
+    updates,
 };
 
 /// Acquires the lock on all of these nodes: each grants, and those with a lower grant are sealed.
@@ -52,7 +52,7 @@ pub(crate) fn reissue(
     holder: Holder,
     nodes: NodeSet,
 ) -> Option<()> {
-    exchanges::start_reissue(config, state, holder)?;
+    updates::start_reissue(config, state, holder)?;
     let order = highest_first(state, nodes);
     for node in &order {
         network::deliver(config, state, holder, *node, Message::Raise);
@@ -68,7 +68,7 @@ pub(crate) fn reissue(
     for node in &order {
         network::deliver(config, state, holder, *node, Message::SealReissued);
     }
-    exchanges::complete(config, state, holder)?;
+    updates::complete(config, state, holder)?;
     state.client_mut(holder).sent = Sent::default();
     Some(())
 }

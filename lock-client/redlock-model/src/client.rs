@@ -2,7 +2,7 @@
 //! storage.
 //!
 //! The machines are those of `lock-client`: they decide everything. This module only carries their
-//! messages, as `round.rs` and `exchange.rs` do there.
+//! messages, as `round.rs` and `update.rs` do there.
 //!
 //! A real client starts each round under a new holder, so that nodes and storage take it for
 //! another client. Here it *is* another client. The number of clients therefore limits the number
@@ -13,8 +13,8 @@ use crate::{
     protocol::{Protocol, ReissueRule},
     redlock::machines::{
         acquire::{self, Acquire, Answer},
-        exchange::{Command, Exchange, Purpose, Report, Request},
         lease_tokens::LeaseTokens,
+        update::{Command, Purpose, Report, Request, Update},
         votes::{Event, Owned, OwnerReply, Vote, Votes},
     },
     storage::Fence,
@@ -22,7 +22,7 @@ use crate::{
 
 // A list of nodes has a fixed size here, so that a state can be copied.
 impl Copy for Acquire {}
-impl Copy for Exchange {}
+impl Copy for Update {}
 impl Copy for Votes {}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     /// The grant on each node, if the client knows that it is not the lease's; else 0.
     pub(crate) other_grants: [Token; MOST_NODES],
     /// The renewal or the reissue that is under way.
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) update: Option<Update>,
     /// A renewal or a reissue that has ended, and has not returned its token yet.
     pub(crate) returning: Option<Returning>,
     /// How many reissues the lease has started.
@@ -179,29 +179,29 @@ impl Client {
     }
 
     /// Starts a renewal or a reissue. A reissue loses the messages of the one before it.
-    pub(crate) fn start(&mut self, exchange: Exchange, issued_before: Token) {
+    pub(crate) fn start(&mut self, update: Update, issued_before: Token) {
         self.issued_before = issued_before;
-        if let Request::Raise { above } = exchange.request() {
+        if let Request::Raise { above } = update.request() {
             self.reissues += 1;
             self.sent = Sent { raise_above: above, raised: [0; _], reissued: 0, ..self.sent };
         }
-        self.exchange = Some(exchange);
+        self.update = Some(update);
     }
 
     /// Stops waiting for a renewal or a reissue. Its requests stay in the network.
     pub(crate) fn stop(&mut self) {
         self.issued_before = 0;
-        self.exchange = None;
+        self.update = None;
         self.returning = None;
         self.sent.raised = [0; _];
     }
 
     /// Reports an answer to the renewal or the reissue that is under way, and does what it commands.
     pub(crate) fn count(&mut self, event: Event, protocol: &Protocol) {
-        let (Some(exchange), Some(lease)) = (&mut self.exchange, &mut self.lease) else { return };
-        let before = exchange.request();
-        let purpose = exchange.purpose;
-        for command in exchange.on(lease, protocol.told_event(event, before)) {
+        let (Some(update), Some(lease)) = (&mut self.update, &mut self.lease) else { return };
+        let before = update.request();
+        let purpose = update.purpose;
+        for command in update.on(lease, protocol.told_event(event, before)) {
             match command {
                 Command::Learn { node, grant } => self.learn(node, grant),
                 Command::Ask(Request::Seal { token }) if protocol.skips_seals_after(before) => {
@@ -216,7 +216,7 @@ impl Client {
                 // The lease may join nodes at any time here.
                 Command::Renewed(_) => {}
                 Command::Report(Report::Held(token)) if purpose != Purpose::Regain => {
-                    self.exchange = None;
+                    self.update = None;
                     self.returning = Some(Returning { purpose, token });
                 }
                 Command::Report(_) => self.stop(),
@@ -224,10 +224,10 @@ impl Client {
         }
     }
 
-    /// A broken rule: the exchange takes all nodes for sealed, and none is asked.
+    /// A broken rule: the update takes all nodes for sealed, and none is asked.
     fn pretend_seals(&mut self, token: Token, protocol: &Protocol) {
         let mut nodes = NodeId::first(MOST_NODES);
-        while self.exchange.is_some()
+        while self.update.is_some()
             && let Some(node) = nodes.next()
         {
             let sealed = OwnerReply::Owned(Owned { number: token, floor: None });
@@ -237,17 +237,17 @@ impl Client {
 
     /// The last request of the renewal or the reissue that is under way.
     pub(crate) fn request(&self) -> Option<Request> {
-        self.exchange.map(|exchange| exchange.request())
+        self.update.map(|update| update.request())
     }
 
     /// Whether the renewal or the reissue waits for this node's answer to its last request.
     pub(crate) fn awaits_answer(&self, node: NodeId) -> bool {
-        self.exchange.is_some_and(|exchange| exchange.votes.votes[node.index()] == Vote::Open)
+        self.update.is_some_and(|update| update.votes.votes[node.index()] == Vote::Open)
     }
 
     /// Whether a renewal or a reissue has not returned.
     pub(crate) fn is_busy(&self) -> bool {
-        self.exchange.is_some() || self.returning.is_some()
+        self.update.is_some() || self.returning.is_some()
     }
 
     /// Returns the token of a renewal or a reissue.

@@ -31,7 +31,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
             reset_rejected_claim(config, storage, client, holder);
         }
         reset_round(config, client);
-        reset_exchange(client);
+        reset_update(client);
         // A late join may still take a node, and then late requests match it.
         if config.joins && client.has_acquired() {
             continue;
@@ -91,9 +91,9 @@ fn reset_round(config: &Config, client: &mut Client) {
 
 /// A client forgets answers against its lease. So no renewal or reissue collects them one by one until
 /// it is lost: the step `TimeOut` delivers them all at once.
-fn reset_exchange(client: &mut Client) {
-    if let Some(exchange) = &mut client.exchange {
-        for vote in exchange.votes.votes.iter_mut() {
+fn reset_update(client: &mut Client) {
+    if let Some(update) = &mut client.update {
+        for vote in update.votes.votes.iter_mut() {
             if matches!(vote, votes::Vote::Uncounted(_) | votes::Vote::Free) {
                 *vote = votes::Vote::Open;
             }

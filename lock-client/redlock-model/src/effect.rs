@@ -5,13 +5,13 @@ use crate::{
     atomic,
     client::Phase,
     config::Config,
-    exchanges,
     id::{Holder, NodeId},
     network,
     node::Vote,
     protocol::AdmissionRule,
     state::State,
     storage::Fence,
+    updates,
 };
 
 /// Applies a step. Returns `None` if the step turns out to be impossible.
@@ -23,12 +23,12 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
             client.acquire();
         }
         Action::End(holder) => state.client_mut(holder).end(),
-        Action::StartRenewal(holder) => exchanges::start_renewal(config, state, holder)?,
-        Action::StartReissue(holder) => exchanges::start_reissue(config, state, holder)?,
+        Action::StartRenewal(holder) => updates::start_renewal(config, state, holder)?,
+        Action::StartReissue(holder) => updates::start_reissue(config, state, holder)?,
         Action::StartRegain(holder, node) => {
-            exchanges::start_regain(config, state, holder, node)?;
+            updates::start_regain(config, state, holder, node)?;
         }
-        Action::Complete(holder) => exchanges::complete(config, state, holder)?,
+        Action::Complete(holder) => updates::complete(config, state, holder)?,
         Action::TimeOut(holder) => network::time_out(config, state, holder),
         Action::Stop(holder) => state.client_mut(holder).stop(),
         Action::Reconnect(holder, node) => state.client_mut(holder).restarted.remove(node),

@@ -46,13 +46,13 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
             if client.returning.is_some() {
                 actions.push(Action::Complete(holder));
             }
-            if client.exchange.is_some() {
+            if client.update.is_some() {
                 actions.push(Action::TimeOut(holder));
             }
             if client.is_busy() {
                 actions.push(Action::Stop(holder));
             } else {
-                add_exchanges(config, state, holder, actions);
+                add_updates(config, state, holder, actions);
             }
             if config.joins {
                 let admitted =
@@ -68,7 +68,7 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
     }
 }
 
-fn add_exchanges(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
+fn add_updates(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
     let client = state.client(holder);
     if config.renewals && may_matter(state, client) {
         actions.push(Action::StartRenewal(holder));

@@ -22,7 +22,7 @@
 //! - The state: [`node`] has the scripts; compare each method with the Lua script that it names.
 //!   `storage` has the fence and its rule. `client` has a round, its lease, and the messages that it
 //!   has sent. `history` has the tokens issued so far. `state` puts them together.
-//! - The steps: `network` has the messages between clients and nodes, `exchanges` the start and the
+//! - The steps: `network` has the messages between clients and nodes, `updates` the start and the
 //!   end of a renewal or a reissue. `atomic` has whole rounds as one step. `action` lists all steps,
 //!   `enabled` says when each is possible, `effect` what it does.
 //! - Fewer states: `dead_variables` and `symmetry` merge equivalent states, and say why that is
@@ -100,7 +100,6 @@ mod config;
 mod dead_variables;
 mod effect;
 mod enabled;
-mod exchanges;
 mod history;
 mod id;
 mod liveness;
@@ -114,6 +113,7 @@ mod safety;
 mod state;
 mod storage;
 mod symmetry;
+mod updates;
 
 /// The machines of `lock-client`, compiled with the numbers of the model.
 #[path = "../../src/redlock"]

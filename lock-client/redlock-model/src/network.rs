@@ -20,7 +20,7 @@ use crate::{
     protocol::{AdmissionRule, ReleaseRule, SealRule},
     redlock::machines::{
         acquire::Answer,
-        exchange::Request,
+        update::Request,
         votes::{self, Event, OwnerReply},
     },
     state::State,
@@ -233,8 +233,8 @@ pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
         let event = rejection
             .map_or(Event::Failed(id.index()), |rejection| Event::Answer(id.index(), rejection));
         client.count(event, &config.protocol);
-        // The exchange has ended, or has asked all nodes again.
-        if client.exchange.is_none() || client.awaits_answer(id) {
+        // The update has ended, or has asked all nodes again.
+        if client.update.is_none() || client.awaits_answer(id) {
             return;
         }
     }

@@ -8,7 +8,7 @@ use crate::{
     id::NodeId,
     redlock::{
         machines::{
-            exchange::{Purpose, Request},
+            update::{Purpose, Request},
             votes::Vote,
         },
         majority::majority,
@@ -115,8 +115,8 @@ fn has_late_grant(state: &State) -> bool {
 fn has_regained(state: &State, client: &Client, nodes: usize) -> bool {
     let counts = |node: NodeId| {
         client
-            .exchange
-            .is_some_and(|exchange| matches!(exchange.votes.votes[node.index()], Vote::Counts(_)))
+            .update
+            .is_some_and(|update| matches!(update.votes.votes[node.index()], Vote::Counts(_)))
             && state.node(node).lock.is_some_and(|lock| lock.floor >= client.grant)
     };
     client.request() == Some(Request::Renew) && NodeId::first(nodes).any(counts)

@@ -10,7 +10,7 @@
 use crate::{
     id::Token,
     redlock::machines::{
-        exchange::Request,
+        update::Request,
         votes::{Event, Owned, OwnerReply},
     },
 };

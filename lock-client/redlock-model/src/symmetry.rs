@@ -56,7 +56,7 @@ fn node_key(state: &State, id: NodeId, clients: usize) -> u64 {
         mix(&(
             (client.phase, client.token, client.grant, client.other_grants[index]),
             client.round.map(|round| round.votes.get(index).copied()),
-            client.exchange.map(|exchange| exchange.votes.votes.get(index).copied()),
+            client.update.map(|update| update.votes.votes.get(index).copied()),
             (asked.contains(id), grants[index], seals[index], raised[index]),
             node.lock.is_some_and(|lock| lock.holder == Holder(number)),
             client.restarted.contains(id),
@@ -118,9 +118,9 @@ fn renumber_nodes(state: &State, order: &[NodeId; MOST_NODES]) -> State {
     renumbered.clients = state.clients.map(|client| Client {
         round: client.round.map(|round| Acquire { votes: round.votes.renumbered(order), ..round }),
         other_grants: each(&client.other_grants, order),
-        exchange: client.exchange.map(|mut exchange| {
-            exchange.votes.votes = exchange.votes.votes.renumbered(order);
-            exchange
+        update: client.update.map(|mut update| {
+            update.votes.votes = update.votes.votes.renumbered(order);
+            update
         }),
         sent: Sent {
             asked: client.sent.asked.renumbered(order),

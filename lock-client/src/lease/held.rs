@@ -49,7 +49,7 @@ pub(crate) struct Held {
     /// The highest token that the lock service has returned, also after the deadline.
     last_token: Mutex<Token>,
     /// Held during a renewal or a reissue, because those of one lease must not overlap.
-    exchange: tokio::sync::Mutex<()>,
+    update: tokio::sync::Mutex<()>,
     /// The lease's claims, by storage and resource.
     #[cfg(feature = "storage")]
     claims: Mutex<HashMap<(ServerUrl, ResourceName), SharedClaim>>,
@@ -79,7 +79,7 @@ impl Held {
             span,
             state: watch::Sender::new(state),
             last_token: Mutex::new(token),
-            exchange: tokio::sync::Mutex::default(),
+            update: tokio::sync::Mutex::default(),
             #[cfg(feature = "storage")]
             claims: Mutex::default(),
             #[cfg(feature = "storage")]
@@ -129,7 +129,7 @@ impl Held {
 
     /// Sets a ttl. The ttl is determined once no other renewal or reissue is under way.
     pub(super) async fn renew(&self, ttl: impl FnOnce() -> Ttl) -> Result<(), RenewError> {
-        let _exchange = self.exchange.lock().await;
+        let _update = self.update.lock().await;
         self.token()?;
         let ttl = ttl();
         let asked = Moment::now();
@@ -151,7 +151,7 @@ impl Held {
 
     /// Swaps the token for a higher one, unless it is above `above` already.
     pub(crate) async fn reissue(&self, above: Token) -> Result<Token, RenewError> {
-        let _exchange = self.exchange.lock().await;
+        let _update = self.update.lock().await;
         let token = self.token()?;
         if token > above {
             return Ok(token);

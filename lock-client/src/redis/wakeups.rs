@@ -189,7 +189,7 @@ impl SubscriptionTask {
         loop {
             self.record_all(changes);
             if !(self.wanted.is_empty() && self.unneeded.is_empty()) {
-                self.exchange(&sink, &mut messages).await?;
+                self.change_subscriptions(&sink, &mut messages).await?;
             }
             let change = pin!(changes.recv());
             match timeout(PING_INTERVAL, select(change, messages.next())).await {
@@ -204,7 +204,7 @@ impl SubscriptionTask {
 
     /// Subscribes to all wanted channels and unsubscribes from all that are not needed, in one
     /// round trip. Meanwhile it forwards messages.
-    async fn exchange(
+    async fn change_subscriptions(
         &mut self,
         sink: &PubSubSink,
         messages: &mut PubSubStream,
@@ -238,7 +238,7 @@ impl SubscriptionTask {
         unsubscribed
     }
 
-    /// Records a change, which the next exchange makes.
+    /// Records a change, which the next round trip makes.
     fn record(&mut self, change: Change) {
         match change {
             Change::Subscribe { channel, id, freed, done } => {

@@ -11,8 +11,8 @@ use std::{
 use fence::{Holder, Token};
 
 use super::machines::{
-    exchange::{Command, Exchange},
     lease_tokens::LeaseTokens,
+    update::{Command, Update},
     votes::Event,
 };
 use crate::{backend::Ownership, clock::Moment};
@@ -40,7 +40,7 @@ pub(super) struct Lease {
     pub(super) ownership: Ownership,
     state: Mutex<State>,
     /// Held during a renewal or a reissue, because those of one lease must not overlap.
-    pub(super) exchange: tokio::sync::Mutex<()>,
+    pub(super) update: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Leases {
         let lease = Arc::new(Lease {
             ownership,
             state: Mutex::new(state),
-            exchange: tokio::sync::Mutex::default(),
+            update: tokio::sync::Mutex::default(),
         });
         let mut all = self.lock();
         if all.leases.len() >= all.most.max(FEWEST_TO_FORGET) {
@@ -149,8 +149,8 @@ impl Lease {
     }
 
     /// Reports an event to a renewal or reissue of this lease, which may change the lease's tokens.
-    pub(super) fn count(&self, exchange: &mut Exchange, event: Event) -> Vec<Command> {
-        exchange.on(&mut self.state().tokens, event)
+    pub(super) fn count(&self, update: &mut Update, event: Event) -> Vec<Command> {
+        update.on(&mut self.state().tokens, event)
     }
 
     /// Records the token with which another client has left the lease.

@@ -1,8 +1,8 @@
 //! The decisions of a client, without I/O.
 //!
 //! A machine takes events, and returns commands. [`Acquire`](acquire::Acquire) decides a round,
-//! [`Exchange`](exchange::Exchange) a renewal or a reissue, and [`Regain`](regain::Regain) what a
-//! lease does about the nodes that it does not have. `round.rs`, `exchange.rs` and `regain.rs` in
+//! [`Update`](update::Update) a renewal or a reissue, and [`Regain`](regain::Regain) what a
+//! lease does about the nodes that it does not have. `round.rs`, `update.rs` and `regain.rs` in
 //! the folder above carry the messages: they send what a machine commands, and report each answer to
 //! it.
 //!
@@ -11,9 +11,9 @@
 //! be generic in its numbers, and to be published.
 
 pub(crate) mod acquire;
-pub(crate) mod exchange;
 pub(crate) mod lease_tokens;
 pub(crate) mod regain;
+pub(crate) mod update;
 pub(crate) mod votes;
 
 use super::{

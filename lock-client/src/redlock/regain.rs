@@ -11,7 +11,6 @@ use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    exchange::{Term, reissue_to_regain},
     lease::Lease,
     machines::{
         regain::{Command, Regain},
@@ -22,6 +21,7 @@ use super::{
     reply::JoinReply,
     request::Request,
     script,
+    update::{Term, reissue_to_regain},
 };
 use crate::redis::{keys::Keys, unix_millis};
 

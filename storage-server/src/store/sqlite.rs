@@ -47,7 +47,7 @@ const WRITER_CACHE: &str = "-65536";
 const READER_CACHE: &str = "-8192";
 const CACHE_SIZE: &str = "cache_size";
 /// The page size of a new file. A commit writes each changed page to the log and syncs it, and most
-/// rows are small: with SQLite's default of 4096, a fifth fewer writes fit in a second. In exchange,
+/// rows are small: with SQLite's default of 4096, a fifth fewer writes fit in a second. But
 /// writes of 1 MiB take 17 to 20 % longer.
 const PAGE_SIZE: u32 = 1024;
 /// How many pages the log has before it is moved into the file. A page that changes often is moved

@@ -1,4 +1,4 @@
-//! Renewals and reissues of a lease. Those of one lease never overlap.
+//! Updates of a lease: a renewal or a reissue. Those of one lease never overlap.
 
 use super::{
     Token,
@@ -9,7 +9,7 @@ use super::{
 
 /// A renewal or a reissue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Exchange {
+pub(crate) struct Update {
     pub(crate) purpose: Purpose,
     /// The request that the nodes were asked last.
     request: Request,
@@ -18,7 +18,7 @@ pub(crate) struct Exchange {
     pub(crate) votes: Votes,
 }
 
-/// What an exchange is for.
+/// What an update is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Purpose {
     Renewal,
@@ -50,11 +50,11 @@ pub(crate) enum Command {
     Renewed(Regain),
     /// Ask all nodes, and report no further answers to earlier requests.
     Ask(Request),
-    /// Return this. The exchange has ended.
+    /// Return this. The update has ended.
     Report(Report),
 }
 
-/// The result of an exchange.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The client has the lease, with this token.
@@ -65,7 +65,7 @@ pub(crate) enum Report {
     Unknown,
 }
 
-impl Exchange {
+impl Update {
     /// Starts a renewal.
     pub(crate) fn renewal(nodes: usize, lease: &LeaseTokens) -> Self {
         Self::new(nodes, lease, Purpose::Renewal, Request::Renew)
@@ -88,7 +88,7 @@ impl Exchange {
         Self { purpose, request, height, votes: Votes::new(nodes, request.counting(height)) }
     }
 
-    /// The request that the nodes were asked last. A new exchange starts with it.
+    /// The request that the nodes were asked last. A new update starts with it.
     pub(crate) fn request(&self) -> Request {
         self.request
     }
@@ -151,7 +151,7 @@ impl Exchange {
         Command::Ask(self.request)
     }
 
-    /// The report of an exchange that fails. A renewal that cannot seal the highest token still has
+    /// The report of an update that fails. A renewal that cannot seal the highest token still has
     /// the lowest.
     fn fail(&self, lease: &LeaseTokens, report: Report) -> Report {
         match (self.purpose, self.request) {

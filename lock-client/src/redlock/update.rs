@@ -1,4 +1,4 @@
-//! Renewals and reissues of a lease: the messages between an [`Exchange`] and the nodes.
+//! Updates of a lease, which are renewals and reissues: the messages between an [`Update`] and the nodes.
 
 use std::{mem, sync::Arc};
 
@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use super::{
     lease::Lease,
     machines::{
-        exchange::{Command, Exchange, Report, Request},
         regain::Regain,
+        update::{Command, Report, Request, Update},
         votes::{Event, OwnerReply},
     },
     membership::Membership,
@@ -47,9 +47,9 @@ pub(super) async fn renew(
     ttl: Ttl,
 ) -> Result<Option<Token>, BackendError> {
     nodes.check_ttl(ttl)?;
-    let _exchange = lease.exchange.lock().await;
+    let _update = lease.update.lock().await;
     let term = Term::new(ttl);
-    let renewal = Exchange::renewal(nodes.len(), &lease.tokens());
+    let renewal = Update::renewal(nodes.len(), &lease.tokens());
     let (token, renewed) = carry(nodes, keys, lease, renewal, Some(term)).await?;
     if let Some((regain, late)) = renewed {
         let regaining = Regaining::new(nodes, keys, lease, term);
@@ -65,9 +65,9 @@ pub(super) async fn reissue(
     lease: &Arc<Lease>,
     above: Token,
 ) -> Result<Option<Token>, BackendError> {
-    let _exchange = lease.exchange.lock().await;
-    let exchange = Exchange::reissue(nodes.len(), &lease.tokens(), above);
-    let (token, _) = carry(nodes, keys, lease, exchange, None).await?;
+    let _update = lease.update.lock().await;
+    let update = Update::reissue(nodes.len(), &lease.tokens(), above);
+    let (token, _) = carry(nodes, keys, lease, update, None).await?;
     Ok(token)
 }
 
@@ -80,22 +80,22 @@ pub(super) async fn reissue_to_regain(
     floor: Token,
 ) -> Result<(), BackendError> {
     // A renewal that is under way finds these nodes itself.
-    let Ok(_exchange) = lease.exchange.try_lock() else { return Ok(()) };
-    let exchange = Exchange::regain(nodes.len(), &lease.tokens(), floor);
-    carry(nodes, keys, lease, exchange, None).await.map(drop)
+    let Ok(_update) = lease.update.try_lock() else { return Ok(()) };
+    let update = Update::regain(nodes.len(), &lease.tokens(), floor);
+    carry(nodes, keys, lease, update, None).await.map(drop)
 }
 
-/// Sends the requests of an exchange, and reports the answers to it. Only a renewal has a term.
+/// Sends the requests of an update, and reports the answers to it. Only a renewal has a term.
 /// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the
 /// nodes to regain, and the answers that are still outstanding.
 async fn carry(
     nodes: &Arc<Nodes>,
     keys: &Arc<Keys>,
     lease: &Arc<Lease>,
-    mut exchange: Exchange,
+    mut update: Update,
     term: Option<Term>,
 ) -> Result<(Option<Token>, Option<(Regain, Answers<OwnerReply>)>), BackendError> {
-    let mut answers = ask(nodes, keys, lease, exchange.request(), term);
+    let mut answers = ask(nodes, keys, lease, update.request(), term);
     let mut renewed = None;
     let mut errors = Vec::new();
     while let Some((node, answer)) = answers.recv().await {
@@ -106,7 +106,7 @@ async fn carry(
                 Event::Failed(node)
             }
         };
-        for command in lease.count(&mut exchange, event) {
+        for command in lease.count(&mut update, event) {
             match command {
                 Command::Learn { node, grant } => lease.set_grant(nodes.address(node), grant),
                 Command::Renewed(regain) => {
@@ -166,13 +166,13 @@ mod tests {
 
     /// Reports that these nodes own the lock, with these numbers. Returns the last commands.
     fn answer(
-        exchange: &mut Exchange,
+        update: &mut Update,
         lease: &mut LeaseTokens,
         numbers: [(usize, u64); 2],
     ) -> Vec<Command> {
         let answers = numbers.map(|(node, number)| {
             let owned = Owned { number: token(number), floor: None };
-            exchange.on(lease, Event::Answer(node, OwnerReply::Owned(owned)))
+            update.on(lease, Event::Answer(node, OwnerReply::Owned(owned)))
         });
         answers.into_iter().flatten().collect()
     }
@@ -182,11 +182,11 @@ mod tests {
     fn renewal_keeps_the_token_of_a_lease_that_has_tried_twice_to_regain_a_node() {
         let mut lease = LeaseTokens::new(token(3));
         for (counters, highest) in [([(0, 9), (1, 6)], 9), ([(1, 7), (2, 8)], 8)] {
-            let mut regain = Exchange::regain(3, &lease, token(5));
+            let mut regain = Update::regain(3, &lease, token(5));
             let seal = answer(&mut regain, &mut lease, counters);
             assert_eq!(seal, [Command::Ask(Request::Seal { token: token(highest) })]);
         }
-        let mut renewal = Exchange::renewal(3, &lease);
+        let mut renewal = Update::renewal(3, &lease);
         let seal = answer(&mut renewal, &mut lease, [(0, 9), (1, 8)]).pop();
         assert_eq!(seal, Some(Command::Ask(Request::Seal { token: token(9) })));
         let report = answer(&mut renewal, &mut lease, [(0, 9), (1, 9)]);
@@ -198,11 +198,11 @@ mod tests {
     #[test]
     fn reissue_returns_a_higher_token_although_a_lease_has_tried_to_regain_a_node() {
         let mut lease = LeaseTokens::new(token(3));
-        let mut regain = Exchange::regain(3, &lease, token(5));
+        let mut regain = Update::regain(3, &lease, token(5));
         let seal = answer(&mut regain, &mut lease, [(0, 9), (1, 6)]);
         assert_eq!(seal, [Command::Ask(Request::Seal { token: token(9) })]);
         // No node answers the seal.
-        let mut reissue = Exchange::reissue(3, &lease, token(3));
+        let mut reissue = Update::reissue(3, &lease, token(3));
         let seal = answer(&mut reissue, &mut lease, [(1, 7), (2, 4)]);
         assert_eq!(seal, [Command::Ask(Request::Seal { token: token(7) })]);
         let report = answer(&mut reissue, &mut lease, [(1, 7), (2, 7)]);

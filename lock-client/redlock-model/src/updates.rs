@@ -1,18 +1,18 @@
-//! Renewals and reissues: how they start, and how they return.
+//! Updates of a lease, which are renewals and reissues: how they start, and how they return.
 
 use crate::{
     config::Config,
     id::{Holder, NodeId},
     network,
     redlock::machines::{
-        exchange::{Exchange, Purpose},
         regain::{Command, Regain},
+        update::{Purpose, Update},
     },
     state::State,
 };
 
 pub(crate) fn start_renewal(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
-    let renewal = Exchange::renewal(config.nodes, &state.client(holder).lease?);
+    let renewal = Update::renewal(config.nodes, &state.client(holder).lease?);
     start(state, holder, renewal);
     Some(())
 }
@@ -21,7 +21,7 @@ pub(crate) fn start_renewal(config: &Config, state: &mut State, holder: Holder) 
 pub(crate) fn start_reissue(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
     let client = state.client(holder);
     let above = state.storage.highest_token().max(client.token);
-    let reissue = Exchange::reissue(config.nodes, &client.lease?, above);
+    let reissue = Update::reissue(config.nodes, &client.lease?, above);
     start(state, holder, reissue);
     Some(())
 }
@@ -48,15 +48,15 @@ pub(crate) fn start_regain(
         Some(Command::Join { .. }) => return None,
         None => {
             let floor = regain.reissue_above(&lease)?;
-            start(state, holder, Exchange::regain(config.nodes, &lease, floor));
+            start(state, holder, Update::regain(config.nodes, &lease, floor));
         }
     }
     Some(())
 }
 
-fn start(state: &mut State, holder: Holder, exchange: Exchange) {
+fn start(state: &mut State, holder: Holder, update: Update) {
     let issued_before = state.history.highest_issued();
-    state.client_mut(holder).start(exchange, issued_before);
+    state.client_mut(holder).start(update, issued_before);
 }
 
 /// Returns the token of a renewal or a reissue. A renewal may return the token that the client has.
