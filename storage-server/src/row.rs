@@ -19,9 +19,9 @@ const STEP_ABOVE_FENCE: u64 = 1000;
 pub struct Row {
     /// The fence; `None` if no token was ever offered.
     pub fence: Option<Fence>,
-    /// The database's floor: every token up to it is stale, unless the fence is as high. `None` if it
-    /// was never raised.
-    pub floor: Option<Token>,
+    /// The database's common fence: every token up to it is stale, unless the resource's fence is as high.
+    /// `None` if it was never raised.
+    pub common_fence: Option<Token>,
     /// The number of accepted writes and deletes.
     pub version: u64,
     /// The value.
@@ -69,10 +69,10 @@ impl Row {
         Decided { outcome, overruled: rejection }
     }
 
-    /// The highest token that the rule knows: the fence's, or a higher floor. `None` if there is
-    /// neither.
+    /// The highest token that the rule knows: the fence's, or a higher common fence's. `None` if there
+    /// is neither.
     pub(crate) fn highest_token(&self) -> Option<Token> {
-        self.floor.max(self.fence_token())
+        self.common_fence.max(self.fence_token())
     }
 
     /// The highest token that a client with this ceiling of its own may offer now.
@@ -81,25 +81,25 @@ impl Row {
         Token::new(highest + STEP_ABOVE_FENCE).unwrap_or(Token::MAX).max(of_client)
     }
 
-    /// The holder of the highest token. A floor above the fence has none.
+    /// The holder of the highest token. A common fence has none.
     pub(crate) fn holder(&self) -> Option<&Holder> {
-        self.fence.as_ref().filter(|_| !self.is_below_floor()).map(|fence| &fence.holder)
+        self.fence.as_ref().filter(|_| !self.is_below_common_fence()).map(|fence| &fence.holder)
     }
 
     fn fence_token(&self) -> Option<Token> {
         self.fence.as_ref().map(|fence| fence.token)
     }
 
-    fn is_below_floor(&self) -> bool {
-        self.fence_token() < self.floor
+    fn is_below_common_fence(&self) -> bool {
+        self.fence_token() < self.common_fence
     }
 
-    /// The rule's verdict on an offer. A floor above the fence stands for a fence that belongs to
-    /// nobody, so that its own token is stale, too.
+    /// The rule's verdict on an offer. A common fence above the resource's fence replaces it. It belongs
+    /// to nobody, so that its own token is stale, too.
     fn decide(&self, offered: &Fence) -> Decision {
-        if !self.is_below_floor() {
+        if !self.is_below_common_fence() {
             decide(self.fence.as_ref(), offered)
-        } else if Some(offered.token) > self.floor {
+        } else if Some(offered.token) > self.common_fence {
             Decision::Advance
         } else {
             Decision::Stale
@@ -127,7 +127,7 @@ impl Row {
             Decision::Stale => RejectionReason::Stale,
             Decision::HolderConflict => RejectionReason::HolderConflict,
         };
-        let highest_token = self.highest_token().expect("only a fence or a floor rejects an offer");
+        let highest_token = self.highest_token().expect("only a fence rejects an offer");
         Err(Rejection { reason, token: offered.token, highest_token })
     }
 

@@ -72,12 +72,12 @@ async fn server_runs_with_the_documented_rights() {
     for path in ["/v1/resources", "/v1/fences/r", "/readyz"] {
         assert_eq!(get(&server, path).await.status, 200, "{path}");
     }
-    // It may neither delete fences, nor lower the floor, nor create anything.
+    // It may neither delete fences, nor lower the common fence, nor create anything.
     for sql in [
         "delete from storage.resource",
         "truncate storage.resource",
-        "update storage.floor set token = 1",
-        "insert into storage.floor (token) values (1)",
+        "update storage.common_fence set token = 1",
+        "insert into storage.common_fence (token) values (1)",
         "create table storage.t ()",
         "create schema s",
         "delete from storage.migrations",

@@ -241,7 +241,7 @@ async fn role_that_sees_no_standbys_is_rejected() {
         .execute(
             "create role server login;
             grant usage on schema storage to server;
-            grant select on storage.migrations, storage.floor to server;
+            grant select on storage.migrations, storage.common_fence to server;
             grant select, insert, update on storage.resource to server",
         )
         .await

@@ -57,17 +57,17 @@ mod tests {
     #[test]
     fn goals_are_met_at_their_bound_and_missed_beyond_it() {
         let goals = [
-            Goal::at_least("of the floor", 0.45, 0.45),
+            Goal::at_least("of the null server", 0.45, 0.45),
             Goal::at_least("of pgbench", 1.2, 1.19),
             Goal::at_most("EVALSHAs", 2.0, 2.0),
             Goal::at_most("PINGs", 10.0, 10.01),
         ];
         insta::assert_snapshot!(Goal::table(&goals), @r"
-        goal          measured          bound
-        of the floor      0.45  at least 0.45     met
-        of pgbench        1.19   at least 1.2  MISSED
-        EVALSHAs          2.00      at most 2     met
-        PINGs            10.01     at most 10  MISSED
+        goal                measured          bound
+        of the null server      0.45  at least 0.45     met
+        of pgbench              1.19   at least 1.2  MISSED
+        EVALSHAs                2.00      at most 2     met
+        PINGs                  10.01     at most 10  MISSED
         ");
         let json = serde_json::to_value(&goals[1]).unwrap();
         let keys = serde_json::json!({

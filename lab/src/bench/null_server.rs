@@ -1,4 +1,4 @@
-//! The storage server over a store that does nothing: the floor of what HTTP costs on a machine.
+//! The null server: the storage server over a store that does nothing. It shows what HTTP costs on a machine.
 
 use std::{
     process::{Command, ExitCode},
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 use testbed::process::Process;
 
-/// The storage server over a store that does nothing, in its own process.
+/// The null server, in its own process.
 pub(super) struct NullServer {
     pub(super) url: String,
     _process: Process,

@@ -1,14 +1,14 @@
 -- Guards for repairs, for restores, and against rows that no server can read.
 
--- The floor: every token up to it is stale, for every resource. After a restore, the fences are lower
--- than the tokens that were issued, and one row raises them all. There is at most one row. Only
+-- The common fence: every token up to it is stale, for every resource. After a restore, the fences are
+-- lower than the tokens that were issued, and one row raises them all. There is at most one row. Only
 -- `storage-server fence raise` writes it, under a lock that no change of a resource passes.
-create table storage.floor (
+create table storage.common_fence (
     id smallint not null default 1,
     token bigint not null,
-    constraint floor_pkey primary key (id),
-    constraint floor_is_one_row check (id = 1),
-    constraint floor_token_in_range check (token between 1 and 999999999999999)
+    constraint common_fence_pkey primary key (id),
+    constraint common_fence_is_one_row check (id = 1),
+    constraint common_fence_token_in_range check (token between 1 and 999999999999999)
 );
 
 -- Whether a server can read a row.

@@ -1,9 +1,9 @@
 -- Guards for repairs, for restores, and against rows that no server can read.
 
--- The floor: every token up to it is stale, for every resource. After a restore, the fences are lower
--- than the tokens that were issued, and one row raises them all. There is at most one row. Only
+-- The common fence: every token up to it is stale, for every resource. After a restore, the fences are
+-- lower than the tokens that were issued, and one row raises them all. There is at most one row. Only
 -- `storage-server fence raise` and `restore` write it.
-create table storage_floor (
+create table storage_common_fence (
     id integer primary key not null check (id = 1),
     token integer not null check (token between 1 and 999999999999999)
 ) strict;

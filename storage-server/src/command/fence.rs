@@ -19,7 +19,7 @@ pub(super) enum FenceCommand {
     },
     /// Set a resource's fence. This repairs a row that no server can read.
     Set(Set),
-    /// Raise the floor: every resource rejects all tokens up to it.
+    /// Raise the common fence: every resource rejects all tokens up to it.
     Raise(Raise),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Raise {
     #[arg(long, value_name = "TOKEN")]
     above: Token,
 
-    /// Lower the floor: late writers are accepted again.
+    /// Lower the common fence: late writers are accepted again.
     #[arg(long)]
     force: bool,
 }
@@ -72,8 +72,8 @@ impl FenceCommand {
             && DatabaseKind::from_url(database_url)? == DatabaseKind::ObjectStorage
         {
             bail!(
-                "object storage has no floor, because each resource is changed by itself: raise each fence \
-                 with storage-server fence set"
+                "object storage has no common fence, because each resource is changed by itself: raise \
+                 each fence with storage-server fence set"
             );
         }
         let mut database = open_maintenance(database_url).await?;
@@ -103,8 +103,10 @@ async fn show(database: &mut dyn Maintenance, resource: &ResourceName) -> anyhow
         }
         _ => {}
     }
-    if let Some(floor) = database.floor().await? {
-        print(format_args!("floor: tokens up to {floor} are rejected unless the fence is as high"));
+    if let Some(common_fence) = database.common_fence().await? {
+        print(format_args!(
+            "common fence: tokens up to {common_fence} are rejected unless the resource's is as high"
+        ));
     }
     Ok(())
 }
@@ -132,8 +134,10 @@ impl Set {
                  that is repeated under the same token and holder takes effect again",
             );
         }
-        if let Some(floor) = database.floor().await?.filter(|floor| *floor > token) {
-            print(format_args!("the floor is higher: tokens up to {floor} are rejected"));
+        if let Some(common_fence) = database.common_fence().await?.filter(|it| *it > token) {
+            print(format_args!(
+                "the common fence is higher: tokens up to {common_fence} are rejected"
+            ));
         }
         Ok(())
     }
@@ -168,18 +172,23 @@ fn reject_to_weaken(
 impl Raise {
     async fn run(self, database: &mut dyn Maintenance) -> anyhow::Result<()> {
         let Self { all: _, above, force } = self;
-        let before = database.floor().await?;
+        let before = database.common_fence().await?;
         if let Some(before) = before.filter(|before| *before > above && !force) {
             bail!(
-                "the floor is at {before}: at {above}, late writers with lower tokens than that would \
-                 be accepted again. Add --force to lower it"
+                "the common fence is at {before}: at {above}, late writers with lower tokens than \
+                 that would be accepted again. Add --force to lower it"
             );
         }
-        let set = database.set_floor(before, above).await.context("the floor was not changed")?;
-        ensure!(set, "the floor has changed meanwhile: nothing was changed");
+        let set = database
+            .set_common_fence(before, above)
+            .await
+            .context("the common fence was not changed")?;
+        ensure!(set, "the common fence has changed meanwhile: nothing was changed");
         match before {
-            Some(before) => print(format_args!("the floor was {before}, and is {above} now")),
-            None => print(format_args!("the floor is {above} now")),
+            Some(before) => {
+                print(format_args!("the common fence was at {before}, and is at {above} now"))
+            }
+            None => print(format_args!("the common fence is at {above} now")),
         }
         print(format_args!("every resource whose fence is lower rejects tokens up to {above}"));
         Ok(())

@@ -45,7 +45,7 @@ impl Forget {
         print(
             "Their values, versions and fences will be gone. A client that still has an old token for \
              one of them can write it again, and nothing rejects it. To keep such clients out, raise \
-             the floor of the whole database above their tokens first: storage-server fence raise.",
+             the common fence of the whole database above their tokens first: storage-server fence raise.",
         );
         if !yes {
             bail!("nothing was deleted: add --yes to delete them");

@@ -20,7 +20,7 @@ use crate::store::{
             beside, foreign_log, has_resources, is_busy, is_damage, move_log_into_file, open_alone,
             path, quick_check,
         },
-        maintenance::{floor, set_floor},
+        maintenance::{common_fence, set_common_fence},
     },
 };
 
@@ -81,7 +81,7 @@ impl Restore {
 
         print(format_args!("{} was restored from {}", file.display(), backup.display()));
         match raise_above {
-            Some(floor) => print(format_args!("tokens up to {floor} are rejected")),
+            Some(common_fence) => print(format_args!("tokens up to {common_fence} are rejected")),
             None => print(
                 "The fences are those of the backup, lower than tokens that were issued since. Before a \
                  server starts, run: storage-server fence raise --all --above TOKEN, with the highest \
@@ -114,7 +114,7 @@ fn reject_to_replace(file: &Path, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies the backup beside the file that it will replace, checks the copy, and raises its floor.
+/// Copies the backup beside the file that it will replace, checks the copy, and raises its common fence.
 async fn prepare(
     backup: &Path,
     file: &Path,
@@ -139,12 +139,12 @@ async fn prepare(
     let mut connection =
         check_backup(copy.file.path()).await.with_context(|| format!("{}", backup.display()))?;
     if let Some(raised) = raise_above {
-        let before = floor(&mut connection).await.context(
+        let before = common_fence(&mut connection).await.context(
             "the backup has an older schema: restore it without --raise-above, then run \
              storage-server migrate and storage-server fence raise",
         )?;
         if before < Some(raised) {
-            set_floor(&mut connection, before, raised).await?;
+            set_common_fence(&mut connection, before, raised).await?;
         }
     }
     connection.close().await?;

@@ -34,7 +34,7 @@ struct Generations {
 #[derive(Debug)]
 struct Guess {
     fence: Option<Fence>,
-    floor: Option<Token>,
+    common_fence: Option<Token>,
     version: u64,
     has_value: bool,
     answers: Answers,
@@ -54,7 +54,7 @@ impl From<&Row> for Guess {
         let has_value = row.value != StoredValue::Absent;
         Self {
             fence: row.fence.clone(),
-            floor: row.floor,
+            common_fence: row.common_fence,
             version: row.version,
             has_value,
             answers: row.answers.clone(),
@@ -67,7 +67,7 @@ impl From<&Guess> for Row {
         let value = if guess.has_value { StoredValue::NotLoaded } else { StoredValue::Absent };
         Self {
             fence: guess.fence.clone(),
-            floor: guess.floor,
+            common_fence: guess.common_fence,
             version: guess.version,
             value,
             answers: guess.answers.clone(),

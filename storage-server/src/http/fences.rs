@@ -43,7 +43,7 @@ async fn show(
 ) -> Result<Json<ShownFence>, Problem> {
     let row = service.load(&resource, WantedValue::Presence).await?;
     let token = row.highest_token().ok_or_else(|| Problem::no_fence(&resource))?;
-    // Nobody holds a floor. It looks like a holder that is never shown.
+    // Nobody holds a common fence. It looks like a holder that is never shown.
     let holder = row.holder().map_or("...".to_owned(), |it| visible_holder(it, &fencing.holder));
     Ok(Json(ShownFence { resource, token, holder, version: row.version }))
 }

@@ -151,9 +151,10 @@ impl Problem {
     pub(super) fn rejected(resource: &ResourceName, rejection: Rejection) -> Self {
         let Rejection { reason, token, highest_token } = rejection;
         let (kind, detail) = match reason {
-            RejectionReason::Stale if token == highest_token => {
-                (&STALE_TOKEN, format!("token {token} is not above the floor at {highest_token}"))
-            }
+            RejectionReason::Stale if token == highest_token => (
+                &STALE_TOKEN,
+                format!("token {token} is not above the common fence at {highest_token}"),
+            ),
             RejectionReason::Stale => {
                 (&STALE_TOKEN, format!("token {token} is below the fence at {highest_token}"))
             }

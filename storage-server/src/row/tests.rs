@@ -126,10 +126,10 @@ fn wrong_ceilings_fail_the_same_check() {
     }
 }
 
-/// A floor above the ceiling must not lock out the clients that take a token just above it.
+/// A common fence above the ceiling must not lock out the clients that take a token just above it.
 #[test]
-fn step_above_a_floor_is_allowed() {
-    let floor = Token::new(9000).unwrap();
+fn step_above_a_common_fence_is_allowed() {
+    let common_fence = Token::new(9000).unwrap();
     let claim = |token| Operation {
         resource: "r".parse().unwrap(),
         offered: Some(Fence { token: Token::new(token).unwrap(), holder: Holder::default() }),
@@ -138,7 +138,7 @@ fn step_above_a_floor_is_allowed() {
         action: Action::Claim,
     };
     let decide = |token| {
-        let mut row = Row { floor: Some(floor), ..Row::default() };
+        let mut row = Row { common_fence: Some(common_fence), ..Row::default() };
         row.apply(&claim(token), Enforcement::Enforce).outcome
     };
     assert_eq!(decide(10_000), Outcome::Claimed { version: 0 });
@@ -185,26 +185,26 @@ proptest! {
         }
     }
 
-    /// A floor rejects all tokens up to it, even without a fence, and changes nothing else.
+    /// A common fence rejects all tokens up to it, even without a fence, and changes nothing else.
     #[test]
-    fn floor_rejects_every_token_up_to_it(floor in 0..6_u64, operations in operations()) {
-        let floor = Token::new(floor).ok();
-        let mut row = Row { floor, ..Row::default() };
-        let mut without_floor = Row::default();
+    fn common_fence_rejects_every_token_up_to_it(common_fence in 0..6_u64, operations in operations()) {
+        let common_fence = Token::new(common_fence).ok();
+        let mut row = Row { common_fence, ..Row::default() };
+        let mut without_common_fence = Row::default();
         for operation in &operations {
-            let is_stale = operation.offered.as_ref().is_some_and(|it| Some(it.token) <= floor);
+            let is_stale = operation.offered.as_ref().is_some_and(|it| Some(it.token) <= common_fence);
             let decided = row.apply(operation, Enforcement::Enforce);
             if is_stale {
                 let rejection = match decided.outcome {
                     Outcome::Rejected(rejection) => rejection,
-                    other => panic!("{other:?} below the floor"),
+                    other => panic!("{other:?} below the common fence"),
                 };
                 prop_assert_eq!(rejection.reason, RejectionReason::Stale);
                 prop_assert_eq!(Some(rejection.highest_token), row.highest_token());
             } else {
-                prop_assert_eq!(decided, without_floor.apply(operation, Enforcement::Enforce));
+                prop_assert_eq!(decided, without_common_fence.apply(operation, Enforcement::Enforce));
             }
-            prop_assert_eq!(&row.fence, &without_floor.fence);
+            prop_assert_eq!(&row.fence, &without_common_fence.fence);
             prop_assert_eq!(row.holder().is_none(), row.fence.is_none());
         }
     }

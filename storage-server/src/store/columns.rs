@@ -19,8 +19,8 @@ use crate::{
 ///
 /// Each change raises the token or the version, or adds an answer. So these identify that state,
 /// unless changes were lost by a failover or a restored backup. Then the same token may have come with
-/// another holder, and the same version with or without a value. The floor belongs to it, too: it may have
-/// been raised since the row was loaded. No decision depends on anything else.
+/// another holder, and the same version with or without a value. The common fence belongs to it, too:
+/// it may have been raised since the row was loaded. No decision depends on anything else.
 #[derive(Debug)]
 pub(super) struct ChangedRow<'a> {
     pub(super) resource: &'a str,
@@ -78,19 +78,19 @@ impl ChangedRow<'_> {
     }
 }
 
-/// The floor under which a batch is applied. One batch has one floor, so that no row has to carry
-/// it. A change that was decided under a lower floor is left out.
-pub(super) fn highest_floor(changes: &[Change<'_>]) -> Option<Token> {
-    changes.iter().filter_map(|change| change.before.floor).max()
+/// The common fence under which a batch is applied. One batch has one, so that no row has to carry it.
+/// A change that was decided under a lower common fence is left out.
+pub(super) fn highest_common_fence(changes: &[Change<'_>]) -> Option<Token> {
+    changes.iter().filter_map(|change| change.before.common_fence).max()
 }
 
-/// The columns of a loaded row. All but the floor are null for a resource that was never used.
+/// The columns of a loaded row. All but the common fence are null for a resource that was never used.
 #[derive(sqlx::FromRow)]
 pub(super) struct LoadedRow {
     token: Option<i64>,
     holder: Option<String>,
     version: Option<i64>,
-    floor: Option<i64>,
+    common_fence: Option<i64>,
     has_value: bool,
     /// Null if the value is not loaded, like `bytes`.
     content_type: Option<String>,
@@ -143,8 +143,8 @@ impl TryFrom<LoadedRow> for Row {
         Ok(Self {
             fence: fence_from_columns(loaded.token, loaded.holder)
                 .map_err(|reason| with_fence_repair(format!("its fence is malformed: {reason}")))?,
-            floor: loaded
-                .floor
+            common_fence: loaded
+                .common_fence
                 .map(Token::try_from)
                 .transpose()
                 .map_err(|error| error.to_string())?,

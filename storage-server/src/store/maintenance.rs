@@ -1,7 +1,7 @@
 //! Changes that only an operator makes, by a command, beside the servers that use the database.
 //!
-//! Each is one statement, one transaction, or one conditional write. Servers compare a row and the floor with what they
-//! loaded before they change anything, so all of this is safe while they run.
+//! Each is one statement, one transaction, or one conditional write. Servers compare a row and the common
+//! fence with what they loaded before they change anything, so all of this is safe while they run.
 
 use std::ops::Range;
 
@@ -38,13 +38,16 @@ pub(crate) trait Maintenance: Send {
         forget: Unreadable,
     ) -> Result<bool, sqlx::Error>;
 
-    /// Loads the floor.
-    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error>;
+    /// Loads the common fence.
+    async fn common_fence(&mut self) -> Result<Option<Token>, sqlx::Error>;
 
-    /// Sets the floor, and returns whether it did: only if it still is `before`. Every decision that
+    /// Sets the common fence, and returns whether it did: only if it still is `before`. Every decision that
     /// is made later obeys it.
-    async fn set_floor(&mut self, before: Option<Token>, floor: Token)
-    -> Result<bool, sqlx::Error>;
+    async fn set_common_fence(
+        &mut self,
+        before: Option<Token>,
+        common_fence: Token,
+    ) -> Result<bool, sqlx::Error>;
 
     /// Counts the resources in a range of names.
     async fn count(&mut self, names: &Range<String>) -> Result<Counted, sqlx::Error>;

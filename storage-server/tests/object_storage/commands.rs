@@ -40,7 +40,7 @@ pub(super) async fn commands_do_what_object_storage_can(storage: &ObjectStorage)
     assert_eq!(get(&server, "/v1/resources/r").await.text(), "hello");
 
     // 3. What needs all resources at once fails, and says so.
-    fails(&database, &["fence", "raise", "--all", "--above", "99"], "has no floor").await;
+    fails(&database, &["fence", "raise", "--all", "--above", "99"], "has no common fence").await;
     fails(&database, &["forget", "r", "--yes"], "the store's own tools").await;
     fails(&database, &["backup", "copy.db"], "backed up by its store").await;
     fails(&database, &["restore", "copy.db"], "the store's own tools").await;

@@ -22,7 +22,8 @@ use crate::{
     },
 };
 
-const NO_SUCH_CHANGE: &str = "object storage has neither a floor nor a list that could be deleted";
+const NO_SUCH_CHANGE: &str =
+    "object storage has neither a common fence nor a list that could be deleted";
 
 /// A client for an operator's commands.
 pub(in crate::store) struct ObjectStorageMaintenance(Registers);
@@ -97,14 +98,14 @@ impl Maintenance for ObjectStorageMaintenance {
     }
 
     /// Each resource is changed by itself, so no other object can bind all of them.
-    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error> {
+    async fn common_fence(&mut self) -> Result<Option<Token>, sqlx::Error> {
         Ok(None)
     }
 
-    async fn set_floor(
+    async fn set_common_fence(
         &mut self,
         _before: Option<Token>,
-        _floor: Token,
+        _common_fence: Token,
     ) -> Result<bool, sqlx::Error> {
         Err(object_storage_failed(NO_SUCH_CHANGE))
     }

@@ -109,7 +109,7 @@ impl<'a> Record<'a> {
         };
         Row {
             fence: self.snapshot.fence().cloned(),
-            floor: None,
+            common_fence: None,
             version: self.attributes.version,
             value,
             answers: self.answers.clone(),
@@ -130,7 +130,7 @@ impl<'a> Record<'a> {
     pub(super) fn is_as(&self, before: &Row) -> bool {
         let has_value = before.value != StoredValue::Absent;
         self.snapshot.fence() == before.fence.as_ref()
-            && before.floor.is_none()
+            && before.common_fence.is_none()
             && self.attributes.version == before.version
             && self.snapshot.has_value() == has_value
             && self.answers == before.answers

@@ -81,26 +81,27 @@ impl Maintenance for PostgresMaintenance {
         Ok(set.execute(&mut self.0).await?.rows_affected() == 1)
     }
 
-    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error> {
-        let token: Option<i64> = sqlx::query_scalar("select token from storage.floor where id = 1")
-            .fetch_optional(&mut self.0)
-            .await?;
+    async fn common_fence(&mut self) -> Result<Option<Token>, sqlx::Error> {
+        let token: Option<i64> =
+            sqlx::query_scalar("select token from storage.common_fence where id = 1")
+                .fetch_optional(&mut self.0)
+                .await?;
         let token = token.map(Token::try_from).transpose();
         token.map_err(|error| sqlx::Error::Decode(Box::new(error)))
     }
 
-    async fn set_floor(
+    async fn set_common_fence(
         &mut self,
         before: Option<Token>,
-        floor: Token,
+        common_fence: Token,
     ) -> Result<bool, sqlx::Error> {
-        // Every change of a resource compares the floor, as of when it began. This lock waits for all
-        // that have begun, and holds up the next ones. So none is made under the old floor later.
+        // Every change of a resource compares the common fence, as of when it began. This lock waits for all
+        // that have begun, and holds up the next ones. So none is made under the old common fence later.
         let mut transaction = self.0.begin().await?;
         let lock =
             "set local lock_timeout = '2s'; lock storage.resource in share row exclusive mode";
         sqlx::raw_sql(lock).execute(&mut *transaction).await?;
-        let set = set_floor(&mut transaction, before, floor).await?;
+        let set = set_common_fence(&mut transaction, before, common_fence).await?;
         transaction.commit().await?;
         Ok(set)
     }
@@ -142,20 +143,20 @@ impl Maintenance for PostgresMaintenance {
     }
 }
 
-/// Sets the floor if it still is `before`.
-async fn set_floor(
+/// Sets the common fence if it still is `before`.
+async fn set_common_fence(
     connection: &mut PgConnection,
     before: Option<Token>,
-    floor: Token,
+    common_fence: Token,
 ) -> Result<bool, sqlx::Error> {
     let set = sqlx::query(
         r#"
-        insert into storage.floor as f (id, token)
+        insert into storage.common_fence as f (id, token)
         values (1, $1)
         on conflict (id) do update set token = excluded.token where f.token is not distinct from $2
         "#,
     )
-    .bind(floor.as_i64())
+    .bind(common_fence.as_i64())
     .bind(before.map(Token::as_i64))
     .execute(connection)
     .await?;

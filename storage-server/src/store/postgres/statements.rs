@@ -9,7 +9,7 @@ use crate::{
     row::{Row, StoredValue},
     store::{
         Change, Wanted,
-        columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
+        columns::{ChangedRow, decode_listed, decode_rows, highest_common_fence},
         error::{ANSWER_TIMEOUT, UnreadableRow},
         list::{Listed, Page, ReadablePage},
     },
@@ -49,7 +49,7 @@ const LOAD: &str = concat!(
         case when length(r.bytes) <= w.most_bytes then r.content_type end as content_type,
         case when length(r.bytes) <= w.most_bytes then r.bytes end as bytes,
         r.value_token, r.value_holder, r.answers,
-        (select token from storage.floor where id = 1) as floor,
+        (select token from storage.common_fence where id = 1) as common_fence,
         ("#,
     record!("$3 and ($4 or current_setting('synchronous_standby_names') <> '')"),
     r#") as record
@@ -189,7 +189,7 @@ macro_rules! update {
             and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
             and (r.bytes is not null) = c.expected_value
             and r.answers is not distinct from c.expected_answers
-            and (select token from storage.floor where id = 1) is not distinct from $16::bigint
+            and (select token from storage.common_fence where id = 1) is not distinct from $16::bigint
         returning c.ordinal
         "#
     };
@@ -211,7 +211,7 @@ const UPDATE_OR_INSERT: &str = concat!(
             answers
         from change
         where expected_version = 0 and expected_token is null
-            and (select token from storage.floor where id = 1) is not distinct from $16::bigint
+            and (select token from storage.common_fence where id = 1) is not distinct from $16::bigint
         order by ordinal
         on conflict (resource) do nothing
         returning resource
@@ -231,9 +231,10 @@ pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let floor = highest_floor(changes);
-    let places: Vec<_> =
-        (0..changes.len()).filter(|&place| changes[place].before.floor == floor).collect();
+    let common_fence = highest_common_fence(changes);
+    let places: Vec<_> = (0..changes.len())
+        .filter(|&place| changes[place].before.common_fence == common_fence)
+        .collect();
     let rows: Vec<_> = places.iter().map(|&place| ChangedRow::from(&changes[place])).collect();
     let has_new = rows.iter().any(ChangedRow::is_new);
     // All rows are fetched, not only the first: the statement commits after its last row.
@@ -253,7 +254,7 @@ pub(super) async fn apply_changes(
         .bind(column(&rows, |row| row.value_holder))
         .bind(column(&rows, |row| row.expected_answers.clone()))
         .bind(column(&rows, |row| row.answers.clone()))
-        .bind(floor.map(Token::as_i64))
+        .bind(common_fence.map(Token::as_i64))
         .fetch_all(connection)
         .await?;
     let mut applied = vec![false; changes.len()];

@@ -85,16 +85,16 @@ impl Maintenance for SqliteMaintenance {
         Ok(set.execute(&mut self.0).await?.rows_affected() == 1)
     }
 
-    async fn floor(&mut self) -> Result<Option<Token>, sqlx::Error> {
-        floor(&mut self.0).await
+    async fn common_fence(&mut self) -> Result<Option<Token>, sqlx::Error> {
+        common_fence(&mut self.0).await
     }
 
-    async fn set_floor(
+    async fn set_common_fence(
         &mut self,
         before: Option<Token>,
-        floor: Token,
+        common_fence: Token,
     ) -> Result<bool, sqlx::Error> {
-        set_floor(&mut self.0, before, floor).await
+        set_common_fence(&mut self.0, before, common_fence).await
     }
 
     async fn count(&mut self, names: &Range<String>) -> Result<Counted, sqlx::Error> {
@@ -133,29 +133,32 @@ impl Maintenance for SqliteMaintenance {
     }
 }
 
-/// Loads the floor.
-pub(crate) async fn floor(connection: &mut SqliteConnection) -> Result<Option<Token>, sqlx::Error> {
-    let token: Option<i64> = sqlx::query_scalar("select token from storage_floor where id = 1")
-        .fetch_optional(connection)
-        .await?;
+/// Loads the common fence.
+pub(crate) async fn common_fence(
+    connection: &mut SqliteConnection,
+) -> Result<Option<Token>, sqlx::Error> {
+    let token: Option<i64> =
+        sqlx::query_scalar("select token from storage_common_fence where id = 1")
+            .fetch_optional(connection)
+            .await?;
     let token = token.map(Token::try_from).transpose();
     token.map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
-/// Sets the floor if it still is `before`.
-pub(crate) async fn set_floor(
+/// Sets the common fence if it still is `before`.
+pub(crate) async fn set_common_fence(
     connection: &mut SqliteConnection,
     before: Option<Token>,
-    floor: Token,
+    common_fence: Token,
 ) -> Result<bool, sqlx::Error> {
     let set = sqlx::query(
         r#"
-        insert into storage_floor as f (id, token)
+        insert into storage_common_fence as f (id, token)
         values (1, ?1)
         on conflict (id) do update set token = excluded.token where f.token is ?2
         "#,
     )
-    .bind(floor.as_i64())
+    .bind(common_fence.as_i64())
     .bind(before.map(Token::as_i64))
     .execute(connection)
     .await?;

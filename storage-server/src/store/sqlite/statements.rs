@@ -13,7 +13,7 @@ use crate::{
     row::Row,
     store::{
         Change, Wanted,
-        columns::{ChangedRow, decode_listed, decode_rows, highest_floor},
+        columns::{ChangedRow, decode_listed, decode_rows, highest_common_fence},
         error::UnreadableRow,
         list::{Listed, Page, ReadablePage},
     },
@@ -76,7 +76,7 @@ pub(super) async fn load_rows(
             iif(length(r.bytes) > w.most_bytes, null, r.value_token) as value_token,
             iif(length(r.bytes) > w.most_bytes, null, r.value_holder) as value_holder,
             iif(length(r.bytes) > w.most_bytes, null, r.answers) as answers,
-            (select token from storage_floor where id = 1) as floor
+            (select token from storage_common_fence where id = 1) as common_fence
         from wanted w
         left join storage_resource r on r.resource = w.resource
         order by w.ordinal
@@ -102,7 +102,7 @@ const UPDATE: &str = r#"
     where r.resource = c.value ->> 0 and r.token is c.value ->> 1
         and r.holder = c.value ->> 2 and r.version = c.value ->> 3
         and (r.bytes is not null) = c.value ->> 4 and r.answers is c.value ->> 14
-        and (select token from storage_floor where id = 1) is ?3
+        and (select token from storage_common_fence where id = 1) is ?3
     returning resource
     "#;
 
@@ -140,7 +140,7 @@ const UPDATE_OR_INSERT: &str = r#"
     where r.token is c.expected_token and coalesce(r.holder, '') = c.expected_holder
         and coalesce(r.version, 0) = c.expected_version
         and (r.bytes is not null) = c.expected_value and r.answers is c.expected_answers
-        and (select token from storage_floor where id = 1) is ?3
+        and (select token from storage_common_fence where id = 1) is ?3
     on conflict (resource) do update set token = excluded.token, holder = excluded.holder,
         version = excluded.version, content_type = excluded.content_type,
         bytes = excluded.bytes, value_token = excluded.value_token,
@@ -158,11 +158,11 @@ pub(super) async fn apply_changes(
     connection: &mut SqliteConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let floor = highest_floor(changes);
+    let common_fence = highest_common_fence(changes);
     let mut blob = Vec::new();
     let rows: Vec<_> = changes
         .iter()
-        .filter(|change| change.before.floor == floor)
+        .filter(|change| change.before.common_fence == common_fence)
         .map(|change| {
             let row = ChangedRow::from(change);
             let (start, length) = (blob.len() + 1, row.bytes.map(<[u8]>::len));
@@ -175,7 +175,7 @@ pub(super) async fn apply_changes(
     let applied: Vec<String> = sqlx::query_scalar(if has_new { UPDATE_OR_INSERT } else { UPDATE })
         .bind(to_json(&rows))
         .bind(blob)
-        .bind(floor.map(Token::as_i64))
+        .bind(common_fence.map(Token::as_i64))
         .fetch_all(connection)
         .await?;
     let applied: HashSet<String> = applied.into_iter().collect();

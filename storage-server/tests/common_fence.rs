@@ -1,4 +1,4 @@
-//! The floor: `storage-server fence raise`, beside running servers.
+//! The common fence: `storage-server fence raise`, beside running servers.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::{
 };
 
 on_empty_databases! {
-    floor_rejects_old_tokens_of_every_resource_at_once,
-    lowering_the_floor_needs_force,
+    common_fence_rejects_old_tokens_of_every_resource_at_once,
+    lowering_the_common_fence_needs_force,
 }
 
-/// The servers have the rows in memory, as guesses, from before the floor was raised.
-async fn floor_rejects_old_tokens_of_every_resource_at_once(database: Database) {
+/// The servers have the rows in memory, as guesses, from before the common fence was raised.
+async fn common_fence_rejects_old_tokens_of_every_resource_at_once(database: Database) {
     let servers = [database.serve(&[]).await, database.serve(&[]).await];
     for (n, server) in servers.iter().enumerate() {
         let path = format!("/v1/resources/of-{n}");
@@ -24,7 +24,7 @@ async fn floor_rejects_old_tokens_of_every_resource_at_once(database: Database) 
         assert_eq!(offer(server, "PUT", "/v1/resources/high", 200, "high").await.status / 100, 2);
     }
     let raised = database.run(&["fence", "raise", "--all", "--above", "100"]).await.printed();
-    assert!(raised.contains("the floor is 100 now"), "{raised}");
+    assert!(raised.contains("the common fence is at 100 now"), "{raised}");
 
     for (n, server) in servers.iter().enumerate() {
         for name in [format!("of-{n}"), format!("never-used-{n}")] {
@@ -34,7 +34,7 @@ async fn floor_rejects_old_tokens_of_every_resource_at_once(database: Database) 
             assert_eq!(offer(server, "PUT", &path, 100, "x").await.problem(), "412 stale-token");
             assert_eq!(get(server, &format!("/v1/fences/{name}")).await.json()["token"], 101);
         }
-        // The fence that was above the floor is as it was.
+        // The fence that was above the common fence is as it was.
         let high = offer(server, "PUT", "/v1/resources/high", 199, "x").await;
         assert_eq!(high.problem(), "412 stale-token");
         assert_eq!(high.json()["highest_token"], 200);
@@ -52,21 +52,21 @@ async fn assert_rejects_up_to_100(server: &StorageServer, name: &str) {
         }
     }
     let equal = offer(server, "PUT", &resource, 100, "").await.json();
-    assert_eq!(equal["detail"], "token 100 is not above the floor at 100");
+    assert_eq!(equal["detail"], "token 100 is not above the common fence at 100");
     let shown = get(server, &fence).await.json();
     assert_eq!((&shown["token"], &shown["holder"]), (&100.into(), &"...".into()));
-    // Nobody is the holder of the floor.
+    // Nobody is the holder of the common fence.
     let headers = [("Fencing-Token", "100"), ("Fencing-Holder", "...")];
     let answer = wire::request(server.url(), "PUT", &resource, &headers, "x").await;
     assert_eq!(answer.problem(), "412 stale-token");
 }
 
-async fn lowering_the_floor_needs_force(database: Database) {
+async fn lowering_the_common_fence_needs_force(database: Database) {
     let server = database.serve(&[]).await;
     database.run(&["fence", "raise", "--all", "--above", "100"]).await.printed();
     let lower = ["fence", "raise", "--all", "--above", "50"];
     let error = database.run(&lower).await.failed();
-    assert!(error.contains("floor is at 100") && error.contains("--force"), "{error}");
+    assert!(error.contains("common fence is at 100") && error.contains("--force"), "{error}");
     assert_eq!(
         offer(&server, "PUT", "/v1/resources/r", 51, "x").await.problem(),
         "412 stale-token"
@@ -84,7 +84,7 @@ async fn lowering_the_floor_needs_force(database: Database) {
 /// The sessions avoid scans of whole tables. A plan with one looks so expensive that PostgreSQL
 /// compiles it each time, which takes a hundred times as long as the statement.
 #[tokio::test]
-async fn floor_is_looked_up_by_its_index() {
+async fn common_fence_is_looked_up_by_its_index() {
     let database = Database::postgres().await;
     let server = database.serve(&[]).await;
     for token in 1..20 {
@@ -96,7 +96,7 @@ async fn floor_is_looked_up_by_its_index() {
     let scans = "
         select coalesce(sum(idx_scan), 0)::bigint, coalesce(sum(seq_scan), 0)::bigint
         from pg_stat_user_tables
-        where schemaname = 'storage' and relname = 'floor'";
+        where schemaname = 'storage' and relname = 'common_fence'";
     let scans = async || -> (i64, i64) {
         let mut connection = PgConnection::connect(&database.url).await.unwrap();
         sqlx::query_as(scans).fetch_one(&mut connection).await.unwrap()
