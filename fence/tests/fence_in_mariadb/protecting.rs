@@ -154,7 +154,7 @@ async fn report_records_what_enforce_rejects() {
         }
     }
     let recorded = "
-        select count(*) from fence.rejections
+        select count(*) from fence.reports
         where protected = 'test.accounts' and resource = 'alice' and user = 'root@localhost'
             and (code = 'ZF004' or code = 'ZF001' and message like '%\"highest_token\":34}')";
     assert_eq!(number(&mut database, recorded).await, 2);
@@ -167,7 +167,7 @@ async fn report_records_what_enforce_rejects() {
     assert_eq!(stale.unwrap_err(), STALE);
     // However many are rejected, a session records ten in a minute.
     attempt(&mut database, "insert into accounts select seq, 1 from seq_1_to_100").await.unwrap();
-    let all = number(&mut database, "select count(*) from fence.rejections").await;
+    let all = number(&mut database, "select count(*) from fence.reports").await;
     assert!((10..=20).contains(&all), "{all}");
 
     attempt(&mut database, "call fence.enforce('test.accounts')").await.unwrap();

@@ -69,7 +69,7 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "create procedure fence.mine() select 1",
         "select * from fence.fences",
         "select * from fence.status",
-        "select * from fence.rejections",
+        "select * from fence.reports",
         "update fence.protected set mode = 'report'",
         "call fence.report('test.accounts')",
         "call fence.unprotect('test.accounts')",

@@ -43,15 +43,15 @@ async fn fences_are_not_deleted_or_lowered_by_mistake() {
 }
 
 #[tokio::test]
-async fn operator_retires_the_fences_of_a_prefix() {
+async fn operator_forgets_the_fences_of_a_prefix() {
     let mut database = accounts().await;
     let claims = "
         insert into fence_claim values ('order/1', 7, 'a'), ('order/2', 7, ''), ('order', 7, 'a'),
             ('Order/1', 7, 'a'), ('orders', 7, 'a'), ('zamówienie/1', 7, 'a');";
     attempt(&mut database, claims).await.unwrap();
     for malformed in ["null", "7", "x'6f'"] {
-        let retire = format!("insert into fence_retire values ({malformed})");
-        assert_eq!(attempt(&mut database, &retire).await.unwrap_err(), MALFORMED, "{malformed}");
+        let forget = format!("insert into fence_forget values ({malformed})");
+        assert_eq!(attempt(&mut database, &forget).await.unwrap_err(), MALFORMED, "{malformed}");
     }
     for (prefix, left) in [
         ("%", 7),
@@ -62,14 +62,14 @@ async fn operator_retires_the_fences_of_a_prefix() {
         ("alice and more", 4),
         ("", 0),
     ] {
-        let retire = format!("insert into fence_retire values ('{prefix}')");
-        attempt(&mut database, &retire).await.unwrap();
+        let forget = format!("insert into fence_forget values ('{prefix}')");
+        attempt(&mut database, &forget).await.unwrap();
         assert_eq!(number(&mut database, "select count(*) from fence").await, left, "{prefix}");
     }
     attempt(&mut database, "insert into fence_claim values ('order/1', 1, 'b')").await.unwrap();
-    // A retired resource is no longer presented.
-    let retired = format!("{PRESENT} insert into fence_retire values (''); {UPDATE}");
-    let rejected = attempt_and_roll_back(&mut database, &retired).await;
+    // A forgotten resource is no longer presented.
+    let forgotten = format!("{PRESENT} insert into fence_forget values (''); {UPDATE}");
+    let rejected = attempt_and_roll_back(&mut database, &forgotten).await;
     assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
 }
 

@@ -194,7 +194,7 @@ async fn only_a_table_can_be_noted() {
         ("'fence'", "'resource'"),
         ("'fence_presented'", "'resource'"),
         ("'fence_protected'", "'resource'"),
-        ("'fence_reported'", "'resource'"),
+        ("'fence_reports'", "'resource'"),
         ("'accounts'", "null"),
         ("'accounts'", "' '"),
     ] {

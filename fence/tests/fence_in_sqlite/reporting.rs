@@ -3,7 +3,7 @@
 use super::*;
 
 const REPORTED: &str =
-    "select protected || ' ' || resource || ' ' || code from fence_reported order by 1";
+    "select protected || ' ' || resource || ' ' || code from fence_reports order by 1";
 
 /// The table `accounts` with printed triggers, in report mode.
 async fn reporting() -> SqliteConnection {
@@ -72,19 +72,19 @@ async fn reports_are_limited() {
         insert into accounts select 'account ' || n, n from numbers;";
     attempt(&mut database, many).await.unwrap();
     attempt(&mut database, "update accounts set balance = 7").await.unwrap();
-    let rows = "select count(*) from fence_reported";
+    let rows = "select count(*) from fence_reports";
     assert_eq!(number(&mut database, rows).await, 1000);
 
     // A row that is there is written at most once a minute, and also at the limit.
     let write = "update accounts set balance = 8 where account_id = 'account 1'";
     for (last_at, is_written) in [("2020-01-01 00:00:00", 1), ("2999-01-01 00:00:00", 0)] {
-        let seen = format!("update fence_reported set last_at = '{last_at}'");
+        let seen = format!("update fence_reports set last_at = '{last_at}'");
         attempt(&mut database, &seen).await.unwrap();
         attempt(&mut database, write).await.unwrap();
-        let fresh = "select count(*) from fence_reported where last_at between first_at and '2998'";
+        let fresh = "select count(*) from fence_reports where last_at between first_at and '2998'";
         assert_eq!(number(&mut database, fresh).await, is_written, "{last_at}");
     }
-    attempt(&mut database, "delete from fence_reported").await.unwrap();
+    attempt(&mut database, "delete from fence_reports").await.unwrap();
 }
 
 /// The conflict clause of a statement overrides those inside the triggers that it fires.

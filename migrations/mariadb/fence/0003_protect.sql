@@ -22,7 +22,7 @@ create table if not exists fence.protected (
 
 -- What was not refused because the table is in the mode `report`. No row is ever updated, so that
 -- recording waits for nobody.
-create table if not exists fence.rejections (
+create table if not exists fence.reports (
     id bigint not null auto_increment primary key,
     recorded_at timestamp(6) not null default current_timestamp(6),
     protected varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin not null,
@@ -102,7 +102,7 @@ begin
         end if;
         if @fence_recorded < 10 then
             select @fence_recorded + 1 into @fence_recorded;
-            insert into fence.rejections (protected, resource, code, message, user)
+            insert into fence.reports (protected, resource, code, message, user)
             values (
                 protected_table, left(required, 512), coalesce(refused, ''), coalesce(reason, ''),
                 user());

@@ -179,7 +179,7 @@ begin
     on duplicate key update resource = expression;
 end;
 
--- Lets writes to a table pass that would be refused, and records them in fence.rejections. Call it
+-- Lets writes to a table pass that would be refused, and records them in fence.reports. Call it
 -- before the triggers are created on a live system. A claim that is refused still fails.
 create or replace procedure fence.report(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin

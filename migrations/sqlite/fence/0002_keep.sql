@@ -4,7 +4,7 @@
 -- It replaces three triggers of 0001_fence.sql: fence_claim_by_the_rule, fence_presented_claims and
 -- fence_require_a_token. It adds a code:
 --
---     ZF005  a fence is not lowered, and is deleted only through fence_retire
+--     ZF005  a fence is not lowered, and is deleted only through fence_forget
 
 -- Each file is one transaction, also inside another one: no claim meets half of it.
 savepoint fence_0002;
@@ -48,7 +48,7 @@ create trigger fence_claim_by_the_rule instead of insert on fence_claim begin
 end;
 
 -- Statements on the table `fence` itself follow the rule, too. Holders contain no spaces, so
--- ' retired' can only come from `fence_retire`.
+-- ' forgotten' can only come from `fence_forget`.
 create trigger if not exists fence_is_not_replaced before insert on fence
 when exists (
     select 1 from fence
@@ -60,26 +60,26 @@ end;
 
 create trigger if not exists fence_is_not_lowered before update on fence
 when new.resource <> old.resource or new.token < old.token
-    or new.token = old.token and new.holder not in (old.holder, ' retired') begin
+    or new.token = old.token and new.holder not in (old.holder, ' forgotten') begin
     select raise(abort, 'ZF005 a fence is never lowered');
 end;
 
 create trigger if not exists fence_is_not_deleted before delete on fence
-when old.holder <> ' retired' begin
-    select raise(abort, 'ZF005 to delete fences: insert into fence_retire values (prefix)');
+when old.holder <> ' forgotten' begin
+    select raise(abort, 'ZF005 to delete fences: insert into fence_forget values (prefix)');
 end;
 
 -- An insert into this view deletes the fences of all resources that begin with the prefix; ''
 -- deletes all. From then on, each old token of these resources is accepted again.
-create view if not exists fence_retire (prefix) as
+create view if not exists fence_forget (prefix) as
 select resource from fence;
 
-create trigger if not exists fence_retire_by_prefix instead of insert on fence_retire begin
+create trigger if not exists fence_forget_by_prefix instead of insert on fence_forget begin
     select raise(abort, 'ZF003 the prefix is malformed') where typeof(new.prefix) <> 'text';
-    update fence set holder = ' retired'
+    update fence set holder = ' forgotten'
     where substr(cast(resource as blob), 1, length(cast(new.prefix as blob)))
         = cast(new.prefix as blob);
-    delete from fence where holder = ' retired';
+    delete from fence where holder = ' forgotten';
 end;
 
 -- SQLite counts violated foreign keys, and does not remember which. So a presented row outlives its

@@ -27,7 +27,7 @@ create trigger if not exists fence_protected_is_checked before insert on fence_p
         where type = 'table' and name = new.protected collate nocase
             and name not glob 'sqlite_*' and sql not glob 'CREATE VIRTUAL*'
             and name not in (
-                'fence', 'fence_presented', 'fence_no_rows', 'fence_protected', 'fence_reported')
+                'fence', 'fence_presented', 'fence_no_rows', 'fence_protected', 'fence_reports')
     );
     select raise(abort, 'ZF003 the resource is missing')
     where coalesce(trim(new.resource), '') = '';
@@ -40,7 +40,7 @@ when old.resource <> '' begin
 end;
 
 -- An insert into one of these two views notes a table, or changes its note. `fence_report` lets the
--- table's triggers pass all writes, and record in `fence_reported` what they would refuse.
+-- table's triggers pass all writes, and record in `fence_reports` what they would refuse.
 create view if not exists fence_protect (protected, resource) as
 select protected, resource from fence_protected where mode = 'enforce';
 
@@ -98,7 +98,7 @@ end;
 
 -- What tables in report mode would have refused: each resource once per table and code, at most
 -- 1000 for a table. `last_at` is set at most once a minute. Anyone may delete the rows.
-create table if not exists fence_reported (
+create table if not exists fence_reports (
     protected text not null collate nocase,
     resource text not null,
     code text not null,
@@ -113,7 +113,7 @@ create trigger if not exists fence_require_row_reported instead of insert on fen
 when exists (
     select 1 from fence_protected where protected = new.protected and mode = 'report'
 ) begin
-    insert into fence_reported (protected, resource, code)
+    insert into fence_reports (protected, resource, code)
     select new.protected, refused.resource, code
     from (
         select
@@ -130,13 +130,13 @@ when exists (
     where code is not null
         and (
             exists (
-                select 1 from fence_reported r
+                select 1 from fence_reports r
                 where r.protected = new.protected and r.resource = refused.resource
                     and r.code = refused.code
             )
             or 1000 > (
                 select count(*)
-                from (select 1 from fence_reported where protected = new.protected limit 1000)
+                from (select 1 from fence_reports where protected = new.protected limit 1000)
             )
         )
     on conflict do update set last_at = excluded.last_at

@@ -61,7 +61,7 @@ impl Dialect {
             ),
             Self::MariaDb => format!("delete from fence.resources where resource = '{resource}'"),
             // It removes the fences of resources that begin with this name, too.
-            Self::Sqlite => format!("insert into fence_retire values ('{resource}')"),
+            Self::Sqlite => format!("insert into fence_forget values ('{resource}')"),
         }
     }
 
