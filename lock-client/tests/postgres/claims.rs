@@ -25,7 +25,7 @@ async fn claim(
     transaction: &mut Transaction<'_, Database>,
     owner: &Ownership,
 ) -> Result<(), sqlx::Error> {
-    claim_by(transaction, "fenced_lock.claim_by_lock", owner).await
+    claim_by(transaction, "fenced_lock.claim", owner).await
 }
 
 async fn claim_by(
@@ -144,7 +144,7 @@ async fn claims_a_lost_lock(function: &str, changed: impl Fn(&str) -> String) ->
 
 #[tokio::test]
 async fn lock_is_checked_after_the_claim() {
-    assert!(!claims_a_lost_lock("fenced_lock.claim_by_lock", str::to_owned).await);
+    assert!(!claims_a_lost_lock("fenced_lock.claim", str::to_owned).await);
     // The other order.
     let other_order = "
         create function fenced_lock.check_and_claim(

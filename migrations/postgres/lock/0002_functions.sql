@@ -315,7 +315,7 @@ $$;
 -- The claim comes first. It keeps other claims out until the transaction ends, so a lock that is held
 -- afterwards was not lost to a claim in between. In the other order, a client that pauses after the
 -- check would claim although its lock was lost meanwhile.
-create or replace function fenced_lock.claim_by_lock(resource text, name text, token bigint, holder text)
+create or replace function fenced_lock.claim(resource text, name text, token bigint, holder text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -325,17 +325,17 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception using
             errcode = 'feature_not_supported',
-            message = 'fenced_lock.claim_by_lock needs the isolation level READ COMMITTED';
+            message = 'fenced_lock.claim needs the isolation level READ COMMITTED';
     end if;
-    perform fence.claim(claim_by_lock.resource, claim_by_lock.token, claim_by_lock.holder);
-    if not fenced_lock.is_held(claim_by_lock.name, claim_by_lock.token, claim_by_lock.holder) then
+    perform fence.claim(claim.resource, claim.token, claim.holder);
+    if not fenced_lock.is_held(claim.name, claim.token, claim.holder) then
         raise exception using
             errcode = 'ZL001',
             message = format(
                 'lock %L is not held with token %s any more',
-                claim_by_lock.name, claim_by_lock.token),
+                claim.name, claim.token),
             detail = json_build_object(
-                'lock', claim_by_lock.name, 'token', claim_by_lock.token);
+                'lock', claim.name, 'token', claim.token);
     end if;
 end
 $$;
