@@ -70,38 +70,53 @@ pub struct Cure {
 }
 
 impl Check {
-    /// Nothing is wrong.
-    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+    /// Nothing is wrong, as long as no condition follows that does not hold.
+    pub fn ok(name: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
         Self { name: name.into(), verdict: Verdict::Ok, found: found.into(), why: None, cure: None }
+    }
+
+    /// The verdict, what is in danger and what to do, if this does not hold. The first such condition counts.
+    #[must_use]
+    pub fn unless(
+        self,
+        holds: bool,
+        verdict: Verdict,
+        why: impl Into<Cow<'static, str>>,
+        cure: impl Into<Cure>,
+    ) -> Self {
+        if holds || self.verdict != Verdict::Ok {
+            return self;
+        }
+        Self { verdict, why: Some(why.into()), cure: Some(cure.into()), ..self }
     }
 
     /// Something is wrong.
     pub fn bad(
         verdict: Verdict,
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         found: impl Into<String>,
         why: impl Into<Cow<'static, str>>,
         cure: impl Into<Cure>,
     ) -> Self {
-        let (why, cure) = (Some(why.into()), Some(cure.into()));
-        Self { name: name.into(), verdict, found: found.into(), why, cure }
+        Self::ok(name, found).unless(false, verdict, why, cure)
     }
 
     /// The fact could not be seen. It is not assumed to be good.
-    pub fn unseen(name: &'static str, found: impl Into<String>, cure: impl Into<Cure>) -> Self {
+    pub fn unseen(
+        name: impl Into<Cow<'static, str>>,
+        found: impl Into<String>,
+        cure: impl Into<Cure>,
+    ) -> Self {
         Self::bad(Verdict::Unseen, name, found, "a danger may be hidden here", cure)
     }
 
-    /// Lowers the verdict to a warning, because the one that examines is not endangered. `why` says what
-    /// else is.
+    /// Lowers the verdict to a warning, because what this examination is for is not in danger. `why` says what is.
     #[must_use]
-    pub fn lowered(mut self, why: &'static str, cure: Option<Cure>) -> Self {
-        if self.verdict > Verdict::Warning {
-            self.verdict = Verdict::Warning;
-            self.why = Some(why.into());
-            self.cure = cure.or(self.cure);
+    pub fn lowered(self, why: &'static str) -> Self {
+        match self.verdict {
+            Verdict::Ok | Verdict::Warning => self,
+            _ => Self { verdict: Verdict::Warning, why: Some(why.into()), ..self },
         }
-        self
     }
 }
 

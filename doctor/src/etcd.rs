@@ -2,26 +2,19 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+pub use crate::members::Member;
 use crate::{
     check::{Check, Verdict},
-    members::{QUORUM, silent, unnamed},
+    members::{quorum, reports},
+    version,
 };
 
 /// The first version with the JSON gateway that the locks use.
-const USABLE: (u32, u32) = (3, 4);
+const USABLE: [u32; 2] = [3, 4];
 /// The first versions whose deposed leaders revoke no lease.
-const GOOD: [(u32, u32, u32); 2] = [(3, 4, 31), (3, 5, 13)];
+const GOOD: [[u32; 3]; 2] = [[3, 4, 31], [3, 5, 13]];
 /// By how much the clock of leases may differ from ours.
 const TOLERANCE: Duration = Duration::from_millis(500);
-
-/// A member that the URL names.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Its address.
-    pub address: String,
-    /// What it reports, or why it does not answer. A member that knows no leader reports nothing.
-    pub report: Result<MemberReport, String>,
-}
 
 /// What a member reports of itself.
 #[derive(Clone, Debug)]
@@ -54,160 +47,114 @@ pub struct LeaseClock {
 
 /// Judges what the members have reported. At least one has.
 pub fn check(
-    members: &[Member],
+    members: &[Member<MemberReport>],
     cluster: &Result<Cluster, String>,
-    clock: &Result<LeaseClock, String>,
+    lease: &Result<LeaseClock, String>,
 ) -> Vec<Check> {
-    let reports: Vec<_> = members.iter().filter_map(|it| it.report.as_ref().ok()).collect();
-    let mut checks: Vec<_> =
-        members.iter().filter_map(|it| it.report.as_ref().err()).map(silent).collect();
-    checks.push(quorum(&reports, members.len(), cluster.as_ref().ok()));
+    let mut ids = reports(members).map(|report| report.cluster_id);
+    let first = ids.next();
+    let belong_together = ids.all(|id| Some(id) == first);
+    let number = cluster.as_ref().ok().map(|cluster| cluster.members);
+    let mut checks: Vec<_> = quorum(members, belong_together, number).collect();
     checks.extend(members.iter().filter_map(version));
-    checks.push(alarms(cluster));
-    checks.push(self::clock(clock));
+    checks.push(match cluster {
+        Ok(cluster) => alarms(&cluster.alarms),
+        Err(error) => unseen("alarms", error, "run `etcdctl alarm list` as a user who may"),
+    });
+    checks.push(match lease {
+        Ok(lease) => clock(lease),
+        Err(error) => unseen("clock", error, "resolve the error, and the other checks"),
+    });
     checks
 }
 
-/// Checks that the members belong together, and that all are named. Those that answer know a leader, so that a
-/// majority is there.
-fn quorum(reports: &[&MemberReport], named: usize, cluster: Option<&Cluster>) -> Check {
-    if reports.iter().any(|report| report.cluster_id != reports[0].cluster_id) {
-        return Check::bad(
-            Verdict::Unfit,
-            QUORUM,
-            "the URL names members of different clusters",
-            "clients that reach different clusters hold one lock at the same time",
-            "name the members of one cluster",
-        );
-    }
-    match cluster.map(|cluster| cluster.members) {
-        Some(members) if members > named => unnamed(named, members),
-        _ => Check::ok(QUORUM, format!("members that answer: {} of {named}", reports.len())),
-    }
+fn unseen(name: &'static str, error: &str, cure: &'static str) -> Check {
+    let check = Check::unseen(name, format!("it could not be seen: {error}"), cure);
+    check.lowered("a danger may be hidden here")
 }
 
-fn version(member: &Member) -> Option<Check> {
+fn version(member: &Member<MemberReport>) -> Option<Check> {
     const NAME: &str = "version";
-    let (address, text) = (&member.address, &member.report.as_ref().ok()?.version);
-    let found = format!("{address} is etcd {text}");
-    Some(match parsed(text) {
-        Some((major, minor, _)) if (major, minor) < USABLE => Check::bad(
-            Verdict::Unfit,
-            NAME,
-            format!("{found}, which is older than {}.{}", USABLE.0, USABLE.1),
-            "it has no JSON gateway, which locks use",
-            "update etcd",
-        ),
-        Some(version) if is_good(version) => Check::ok(NAME, found),
-        Some(_) => Check::bad(
-            Verdict::Warning,
-            NAME,
-            found,
-            "no token; but a leader that was deposed, and does not know it yet, revokes leases that live: then \
-             a holder loses its lock too early",
-            "update etcd to 3.4.31, 3.5.13 or newer",
-        ),
-        None => Check::bad(
-            Verdict::Warning,
-            NAME,
-            format!("the version in {text:?} could not be seen"),
-            "a danger may be hidden here",
-            "find out whether it is etcd 3.4.31, 3.5.13 or newer",
-        ),
-    })
-}
-
-fn parsed(version: &str) -> Option<(u32, u32, u32)> {
-    let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse().ok());
-    Some((numbers.next()??, numbers.next()??, numbers.next()??))
-}
-
-fn is_good(version: (u32, u32, u32)) -> bool {
-    let (major, minor, _) = version;
-    let same_minor = GOOD.into_iter().find(|good| (good.0, good.1) == (major, minor));
-    same_minor.is_none_or(|good| version >= good)
-}
-
-/// Checks whether an alarm is on.
-fn alarms(cluster: &Result<Cluster, String>) -> Check {
-    const NAME: &str = "alarms";
-    let alarms = match cluster {
-        Ok(cluster) => &cluster.alarms[..],
-        Err(error) => {
-            return Check::bad(
-                Verdict::Warning,
-                NAME,
-                format!("the alarms could not be seen: {error}"),
-                "a danger may be hidden here",
-                "run `etcdctl alarm list` as a user who may",
-            );
-        }
+    let text = &member.report.as_ref().ok()?.version;
+    let found = format!("{} is etcd {text}", member.address);
+    let Some(version) = version::numbers(text).filter(|version| version.len() >= 3) else {
+        let cure = "find out whether it is etcd 3.4.31, 3.5.13 or newer";
+        return Some(Check::unseen(NAME, found, cure).lowered("a danger may be hidden here"));
     };
-    let found = format!("alarms: {}", alarms.join(", "));
-    let (why, cure) = match alarms {
-        [] => return Check::ok(NAME, "no alarm is on"),
-        alarms if alarms.iter().any(|alarm| alarm == "CORRUPT") => (
+    let same_minor = GOOD.into_iter().find(|good| good[..2] == version[..2]);
+    let check = Check::ok(NAME, found)
+        .unless(
+            version[..] >= USABLE[..],
+            Verdict::Unfit,
+            "it has no JSON gateway, which the locks use",
+            "update etcd to 3.4 or newer",
+        )
+        .unless(
+            same_minor.is_none_or(|good| version[..3] >= good[..]),
+            Verdict::Warning,
+            "no token; but a leader that was deposed, and does not know it yet, revokes leases that live: then a holder \
+             loses its lock too early",
+            "update etcd to 3.4.31, 3.5.13 or newer",
+        );
+    Some(check)
+}
+
+fn alarms(alarms: &[String]) -> Check {
+    Check::ok("alarms", format!("alarms that are on: {alarms:?}"))
+        .unless(
+            alarms.iter().all(|alarm| alarm != "CORRUPT"),
+            Verdict::Unfit,
             "members have different data: two of them may grant one lock",
             "stop the members with wrong data, and replace them",
-        ),
-        _ => (
+        )
+        .unless(
+            alarms.is_empty(),
+            Verdict::Unfit,
             "no lock can be acquired, because etcd accepts no writes",
             "compact, defragment or raise the quota of the database; then `etcdctl alarm disarm`",
-        ),
-    };
-    Check::bad(Verdict::Unfit, NAME, found, why, cure)
+        )
 }
 
 /// Checks that the clock that ends leases neither stands still nor goes twice as fast as this machine's. A finer
 /// difference is not seen in this short time, because etcd answers in whole seconds.
-fn clock(clock: &Result<LeaseClock, String>) -> Check {
-    const NAME: &str = "clock";
-    let LeaseClock { granted, left, elapsed } = match clock {
-        Ok(clock) => clock,
-        Err(error) => {
-            return Check::bad(
-                Verdict::Warning,
-                NAME,
-                format!("the clock of leases could not be seen: {error}"),
-                "a danger may be hidden here",
-                "resolve the error, and the other checks",
-            );
-        }
-    };
-    let found = format!(
-        "a lease of {} s has {} s left after {:.3} s",
-        granted.as_secs(),
-        left.as_secs(),
-        elapsed.start().as_secs_f64()
-    );
+fn clock(LeaseClock { granted, left, elapsed }: &LeaseClock) -> Check {
+    let [seconds, seconds_left] = [granted.as_secs(), left.as_secs()];
+    let passed = elapsed.start().as_secs_f64();
+    let found = format!("a lease of {seconds} s has {seconds_left} s left after {passed:.3} s");
     // The rest of the last second is not shown.
     let at_most = granted.saturating_sub(*left);
     let at_least = at_most.saturating_sub(Duration::from_secs(1));
-    let is_fast = at_least > *elapsed.end() + TOLERANCE;
-    if !is_fast && at_most + TOLERANCE >= *elapsed.start() {
-        return Check::ok(NAME, found);
-    }
-    Check::bad(
-        Verdict::Warning,
-        NAME,
-        found,
-        if is_fast {
-            "no token; but leases end too early: a holder that lives loses its lock"
-        } else {
-            "no token; but leases end too late: a holder that crashed keeps its lock"
-        },
-        "repeat the check, because an election sets the full time of all leases; then find out whether this \
-         machine's clock is wrong, or that of etcd's leader",
-    )
+    let cure = "repeat the check, because an election sets the full time of all leases; then find out whether this \
+                machine's clock is wrong, or that of etcd's leader";
+    Check::ok("clock", found)
+        .unless(
+            at_least <= *elapsed.end() + TOLERANCE,
+            Verdict::Warning,
+            "no token; but leases end too early: a holder that lives loses its lock",
+            cure,
+        )
+        .unless(
+            at_most + TOLERANCE >= *elapsed.start(),
+            Verdict::Warning,
+            "no token; but leases end too late: a holder that crashed keeps its lock",
+            cure,
+        )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn member(version: &str) -> Member {
-        let report = MemberReport { cluster_id: 1, version: version.to_owned() };
+    fn member(cluster_id: u64, version: &str) -> Member<MemberReport> {
+        let report = MemberReport { cluster_id, version: version.to_owned() };
         Member { address: "n1:2379".to_owned(), report: Ok(report) }
+    }
+
+    fn verdict(name: &str, members: &[Member<MemberReport>], alarms: &[&str]) -> Verdict {
+        let alarms = alarms.iter().map(|&alarm| alarm.to_owned()).collect();
+        let lease = Err("no permission".to_owned());
+        let checks = check(members, &Ok(Cluster { members: 3, alarms }), &lease);
+        checks.iter().filter(|check| check.name == name).map(|check| check.verdict).max().unwrap()
     }
 
     #[test]
@@ -223,32 +170,24 @@ mod tests {
             ("4.0.0", Verdict::Ok),
             ("unknown", Verdict::Warning),
         ] {
-            let check = version(&member(text)).unwrap();
-            assert_eq!(check.verdict, expected, "{text}: {}", check.found);
+            assert_eq!(verdict("version", &[member(1, text)], &[]), expected, "{text}");
         }
     }
 
     #[test]
-    fn members_that_do_not_belong_together_are_found() {
-        let report = |cluster_id| MemberReport { cluster_id, version: "3.5.13".to_owned() };
-        let (ours, other) = (report(1), report(2));
-        let cluster = Cluster { members: 3, alarms: Vec::new() };
-        let verdict =
-            |reports: &[&MemberReport], named| quorum(reports, named, Some(&cluster)).verdict;
-        assert_eq!(verdict(&[&ours, &ours, &ours], 3), Verdict::Ok);
-        assert_eq!(verdict(&[&ours, &ours], 2), Verdict::Warning, "one is not named");
-        assert_eq!(verdict(&[&ours, &other, &ours], 3), Verdict::Unfit);
-    }
-
-    #[test]
-    fn alarms_are_reported() {
-        let verdict = |names: &[&str]| {
-            let alarms = names.iter().map(|&name| name.to_owned()).collect();
-            super::alarms(&Ok(Cluster { members: 1, alarms })).verdict
-        };
-        assert_eq!(verdict(&[]), Verdict::Ok);
-        assert_eq!(verdict(&["NOSPACE"]), Verdict::Unfit);
-        assert_eq!(verdict(&["NOSPACE", "CORRUPT"]), Verdict::Unfit);
+    fn members_that_do_not_belong_together_and_alarms_are_found() {
+        let members = |ids: &[u64]| ids.iter().map(|&id| member(id, "3.5.13")).collect::<Vec<_>>();
+        assert_eq!(verdict("quorum", &members(&[1, 1, 1]), &[]), Verdict::Ok);
+        assert_eq!(verdict("quorum", &members(&[1, 1]), &[]), Verdict::Warning, "one is not named");
+        assert_eq!(verdict("quorum", &members(&[1, 2, 1]), &[]), Verdict::Unfit);
+        for (alarms, expected) in [
+            (&[][..], Verdict::Ok),
+            (&["NOSPACE"], Verdict::Unfit),
+            (&["NOSPACE", "CORRUPT"], Verdict::Unfit),
+        ] {
+            assert_eq!(verdict("alarms", &members(&[1, 1, 1]), alarms), expected, "{alarms:?}");
+        }
+        assert_eq!(verdict("clock", &members(&[1]), &[]), Verdict::Warning, "it was not seen");
     }
 
     #[test]
@@ -256,7 +195,7 @@ mod tests {
         let verdict = |left, [at_least, at_most]: [u64; 2]| {
             let elapsed = Duration::from_millis(at_least)..=Duration::from_millis(at_most);
             let [granted, left] = [10, left].map(Duration::from_secs);
-            super::clock(&Ok(LeaseClock { granted, left, elapsed })).verdict
+            clock(&LeaseClock { granted, left, elapsed }).verdict
         };
         for left in [8, 9] {
             assert_eq!(verdict(left, [1_000, 1_010]), Verdict::Ok, "{left}");
@@ -269,7 +208,5 @@ mod tests {
             assert_eq!(verdict(left, [1_000, 4_000]), Verdict::Ok, "{left}");
         }
         assert_eq!(verdict(3, [1_000, 4_000]), Verdict::Warning);
-        let rejected = "no permission".to_owned();
-        assert_eq!(super::clock(&Err(rejected)).verdict, Verdict::Warning, "it was not seen");
     }
 }

@@ -11,12 +11,14 @@
 mod check;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 mod clock;
+#[cfg(feature = "sqlite")]
+mod disk;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod members;
 mod report;
+#[cfg(any(feature = "etcd", feature = "mariadb", feature = "redis", feature = "zookeeper"))]
+mod version;
 
-#[cfg(feature = "sqlite")]
-pub mod disk;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 #[cfg(feature = "mariadb")]

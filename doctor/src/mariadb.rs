@@ -6,13 +6,15 @@ use sqlx::{MySql, Row, mysql::MySqlConnectOptions};
 
 use crate::{
     check::{Check, Cure, Verdict},
-    clock::Clock,
+    clock,
     report::Report,
     sql::Session,
+    version,
 };
 
 /// The version that the SQL of the fence and of the locks needs.
-const OLDEST: (u32, u32) = (10, 5);
+const OLDEST: [u32; 2] = [10, 5];
+const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 /// The values are the server's, never the session's. The names are in upper case.
 const SETTINGS: &str = "
     select cast(variable_name as char), cast(variable_value as char)
@@ -28,8 +30,7 @@ const SETTINGS: &str = "
 const FACTS: &str = "
     select current_user(), (select cast(engine as char) from information_schema.tables
         where table_schema = 'fence' and table_name = 'resources')";
-const CLOCK: &str = "select cast(floor(unix_timestamp(now)) as signed) as seconds,
-    cast(microsecond(now) as signed) as micros from (select sysdate(6) as now) as clock";
+const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";
 
@@ -58,14 +59,7 @@ pub async fn examine(options: &MySqlConnectOptions) -> Result<Report, sqlx::Erro
 /// # Errors
 /// If the database does not answer any more.
 pub async fn clock(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
-    let mut clock = Clock::default();
-    while clock.needs_more() {
-        let sample = clock.sample();
-        let row = session.row(CLOCK).await?;
-        let time: (i64, i64) = (row.try_get("seconds")?, row.try_get("micros")?);
-        clock.add(sample, (time.0.unsigned_abs(), time.1.unsigned_abs()));
-    }
-    Ok(clock.check())
+    clock::compare(async || Ok(session.row(CLOCK).await?.try_get::<i64, _>(0)?.into())).await
 }
 
 struct Settings(HashMap<String, String>);
@@ -78,140 +72,87 @@ impl Settings {
 }
 
 fn version(version: &str) -> Check {
-    const NAME: &str = "version";
-    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
-    let number = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version.contains("MariaDB") && number >= OLDEST {
-        return Check::ok(NAME, version);
-    }
-    Check::bad(
+    let is_new = version::numbers(version).is_some_and(|numbers| numbers[..] >= OLDEST[..]);
+    Check::ok("version", version).unless(
+        version.contains("MariaDB") && is_new,
         Verdict::Unfit,
-        NAME,
-        format!("{version} is not MariaDB 10.5 or newer"),
-        "the procedures of the fence and of the locks need its SQL",
+        "the procedures of the fence and of the locks need the SQL of MariaDB 10.5",
         "name a MariaDB 10.5 or newer",
     )
 }
 
 fn table(engine: &str) -> Check {
-    const NAME: &str = "table";
-    if engine == "InnoDB" {
-        return Check::ok(NAME, "fence.resources is InnoDB's");
-    }
-    Check::bad(
+    Check::ok("table", format!("fence.resources is {engine}'s")).unless(
+        engine == "InnoDB",
         Verdict::UnfitForFence,
-        NAME,
-        format!("fence.resources is {engine}'s"),
         "only InnoDB commits the fence and the data in one step",
         Cure::new("convert the table", ["alter table fence.resources engine = InnoDB"]),
     )
 }
 
 fn durability(settings: &Settings) -> [Check; 4] {
-    const FLUSH: &str = "innodb_flush_log_at_trx_commit";
-    const SYNC: &str = "sync_binlog";
-    const METHOD: &str = "innodb_flush_method";
-    const DOUBLEWRITE: &str = "innodb_doublewrite";
-    const LOSS: &str = "a power loss loses acknowledged fences and grants: older tokens are accepted again, \
-                        or issued again";
-    let [flush, method, doublewrite, log, sync] =
-        [FLUSH, METHOD, DOUBLEWRITE, "log_bin", SYNC].map(|name| settings.value(name));
-    let bad = |name, found: &str, why, cure: Cure| {
-        Check::bad(Verdict::UnfitForFence, name, found, why, cure)
+    const LOSS: &str = "a power loss loses acknowledged fences and grants: older tokens are accepted or issued again";
+    let check = |name: &'static str, is_safe: fn(&Settings, &str) -> bool, why, cure: Cure| {
+        let value = settings.value(name);
+        let is_safe = is_safe(settings, value);
+        Check::ok(name, value).unless(is_safe, Verdict::UnfitForFence, why, cure)
     };
-    let global =
-        |name| Cure::new("set it in the option file, too", [format!("set global {name} = 1")]);
-    let option = |advice: &'static str| Cure::from(advice);
+    let set = |name: &str| {
+        Cure::new("set it in the option file, too", [format!("set global {name} = 1")])
+    };
     [
-        match flush {
-            "1" | "3" => Check::ok(FLUSH, flush),
-            _ => bad(FLUSH, flush, LOSS, global(FLUSH)),
-        },
-        // InnoDB leaves the sync of a commit to the binary log. A restart rolls back each transaction that
-        // the binary log has lost. With 3, InnoDB syncs the commit all the same.
-        match (log, sync, flush) {
-            ("OFF", _, _) => Check::ok(SYNC, "there is no binary log"),
-            (_, "1", _) | (_, _, "3") => Check::ok(SYNC, format!("{sync}, with log_bin")),
-            _ => bad(
-                SYNC,
-                &format!("{sync}: the binary log is not synced at each commit"),
-                LOSS,
-                global(SYNC),
-            ),
-        },
-        match method {
-            "nosync" | "littlesync" => {
-                bad(METHOD, method, LOSS, option("remove it from the option file"))
-            }
-            "" => Check::ok(METHOD, "the default"),
-            _ => Check::ok(METHOD, method),
-        },
-        if doublewrite == "OFF" {
-            let why = "a crash may leave torn pages, unless the file system prevents them";
-            bad(DOUBLEWRITE, doublewrite, why, option("set it to ON in the option file"))
-        } else {
-            Check::ok(DOUBLEWRITE, doublewrite)
-        },
+        check(FLUSH, |_, flush| ["1", "3"].contains(&flush), LOSS, set(FLUSH)),
+        // InnoDB leaves the sync of a commit to the binary log. A restart rolls back each transaction that the binary
+        // log has lost. With 3, InnoDB syncs the commit all the same.
+        check(
+            "sync_binlog",
+            |all, sync| all.value("log_bin") == "OFF" || sync == "1" || all.value(FLUSH) == "3",
+            LOSS,
+            set("sync_binlog"),
+        ),
+        check(
+            "innodb_flush_method",
+            |_, method| !["nosync", "littlesync"].contains(&method),
+            LOSS,
+            "remove it from the option file".into(),
+        ),
+        check(
+            "innodb_doublewrite",
+            |_, doublewrite| doublewrite != "OFF",
+            "a crash may leave torn pages, unless the file system prevents them",
+            "set it to ON in the option file".into(),
+        ),
     ]
 }
 
 fn replication(settings: &Settings) -> [Check; 3] {
-    const PRIMARY: &str = "primary";
-    const GALERA: &str = "galera";
-    const REPLICAS: &str = "replicas";
-    const LAGGARD: &str = "a replica that is promoted may lack the latest fences and grants: older tokens are \
-                           accepted again, or issued again";
+    const LAGGARD: &str = "a replica that is promoted may lack the latest fences and grants: older tokens are accepted or \
+                           issued again";
     const PROMOTION: &str = "promote no replica that lags behind";
     let [read_only, galera, log, replicas, waits] =
         ["read_only", "wsrep_on", "log_bin", "slaves_connected", "rpl_semi_sync_master_status"]
             .map(|name| settings.value(name));
+    let has_replicas = !["", "0"].contains(&replicas);
+    let found = format!("{replicas} connected; log_bin is {log}; semi-synchronous: {waits}");
     [
-        match read_only {
-            "OFF" | "0" => Check::ok(PRIMARY, "it accepts writes"),
-            _ => Check::bad(
-                Verdict::Unfit,
-                PRIMARY,
-                format!("it is read-only, as replicas are (read_only is {read_only})"),
-                "nothing can be locked or written here",
-                "name the primary",
-            ),
-        },
-        match galera {
-            "ON" => Check::bad(
-                Verdict::Unfit,
-                GALERA,
-                "a node of a cluster",
-                "locks of rows end at the node: another node may read what is older, and grant a lock that is \
-                 held",
-                "let all clients use one and the same node, or a server outside of the cluster",
-            ),
-            _ => Check::ok(GALERA, "no cluster"),
-        },
-        match (replicas, waits, log) {
-            ("0" | "", _, "OFF") => Check::ok(REPLICAS, "none, and no binary log for any"),
-            ("0" | "", _, _) => Check::bad(
-                Verdict::Warning,
-                REPLICAS,
-                "none is connected, but it writes a binary log, as for replicas",
-                LAGGARD,
-                PROMOTION,
-            ),
+        Check::ok("primary", format!("read_only is {read_only}")).unless(
+            ["OFF", "0"].contains(&read_only),
+            Verdict::Unfit,
+            "nothing can be locked or written here, as on a replica",
+            "name the primary",
+        ),
+        Check::ok("galera", format!("wsrep_on is {galera}")).unless(
+            galera != "ON",
+            Verdict::Unfit,
+            "locks of rows end at the node of a cluster: another node may read what is older, and grant a lock that is \
+             held",
+            "let all clients use one and the same node, or a server outside of the cluster",
+        ),
+        Check::ok("replicas", found)
+            .unless(!has_replicas || waits == "ON", Verdict::UnfitForFence, LAGGARD, PROMOTION)
             // After a time-out, commits don't wait any more.
-            (number, "ON", _) => Check::bad(
-                Verdict::Unseen,
-                REPLICAS,
-                format!("{number}, semi-synchronous"),
-                LAGGARD,
-                PROMOTION,
-            ),
-            (number, _, _) => Check::bad(
-                Verdict::UnfitForFence,
-                REPLICAS,
-                format!("{number}, asynchronous"),
-                LAGGARD,
-                PROMOTION,
-            ),
-        },
+            .unless(!has_replicas, Verdict::Unseen, LAGGARD, PROMOTION)
+            .unless(log == "OFF", Verdict::Warning, LAGGARD, PROMOTION),
     ]
 }
 

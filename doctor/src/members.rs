@@ -1,27 +1,52 @@
-//! The members of etcd or ZooKeeper that a URL names.
+//! The members of a cluster that a URL names, as the client of the locks has found them.
 
 use crate::check::{Check, Verdict};
 
-pub(crate) const QUORUM: &str = "quorum";
+const QUORUM: &str = "quorum";
 
-/// A member that does not answer, for this reason.
-pub(crate) fn silent(reason: &String) -> Check {
-    Check::bad(
-        Verdict::Warning,
-        QUORUM,
-        reason,
-        "no token; but no lock can be acquired when a majority of the members is down",
-        "start it again, or replace it and change the URL",
-    )
+/// A member that the URL names.
+#[derive(Clone, Debug)]
+pub struct Member<R> {
+    /// Its address.
+    pub address: String,
+    /// What it reports of itself, or why it does not answer. A member without a quorum reports nothing.
+    pub report: Result<R, String>,
 }
 
-/// The URL names fewer members than there are.
-pub(crate) fn unnamed(named: usize, members: usize) -> Check {
-    Check::bad(
-        Verdict::Warning,
-        QUORUM,
-        format!("the URL names {named} of {members} members"),
-        "no token; but clients find no other member when the named ones are down",
-        "name all members, with commas between them",
-    )
+pub(crate) fn reports<R>(members: &[Member<R>]) -> impl Iterator<Item = &R> {
+    members.iter().filter_map(|member| member.report.as_ref().ok())
+}
+
+/// Checks that the members answer, that they belong together, and that all are named. Those that answer have a quorum,
+/// so that a majority is there.
+pub(crate) fn quorum<R>(
+    members: &[Member<R>],
+    belong_together: bool,
+    number: Option<usize>,
+) -> impl Iterator<Item = Check> {
+    let silent = members.iter().filter_map(|member| member.report.as_ref().err()).map(|reason| {
+        Check::bad(
+            Verdict::Warning,
+            QUORUM,
+            reason,
+            "no token; but no lock can be acquired when a majority of the members is down",
+            "start it again, or replace it and change the URL",
+        )
+    });
+    let (named, number) = (members.len(), number.unwrap_or(members.len()));
+    let answering = reports(members).count();
+    let all = Check::ok(QUORUM, format!("{answering} of {named} members answer; there are {number}"))
+        .unless(
+            belong_together,
+            Verdict::Unfit,
+            "the members are not all of one cluster: clients that reach different ones hold one lock at the same time",
+            "name the members of one cluster",
+        )
+        .unless(
+            number <= named,
+            Verdict::Warning,
+            "no token; but clients find no other member when the named ones are down",
+            "name all members, with commas between them",
+        );
+    silent.chain([all])
 }

@@ -5,7 +5,6 @@
 
 mod atomicity;
 mod conditions;
-mod etag;
 mod lost_answer;
 mod read_after_write;
 mod site;
@@ -65,7 +64,6 @@ async fn check(site: &Site, each: Duration) -> anyhow::Result<Vec<Check>> {
         checks.push(read_after_write::check(site, Instant::now() + each).await?);
         checks.push(lost_answer::check(site).await?);
     }
-    checks.push(etag::check(site).await?);
     Ok(checks)
 }
 

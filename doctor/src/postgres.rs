@@ -10,7 +10,7 @@ use sqlx::{Postgres, Row, postgres::PgConnectOptions};
 pub use self::patroni::PatroniUrl;
 use crate::{
     check::{Check, Cure, Verdict},
-    clock::Clock,
+    clock,
     report::Report,
     sql::Session,
 };
@@ -20,10 +20,8 @@ const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
 const OLDEST: i32 = 130_000;
 /// How often two sessions are compared. A pooler may give different ones to both now and then.
 const COMPARISONS: usize = 5;
-const CLOCK: &str = "select
-    pg_catalog.floor(extract(epoch from now))::pg_catalog.int8 as seconds,
-    (extract(microseconds from now)::pg_catalog.int8 % 1000000)::pg_catalog.int8 as micros
-    from (select pg_catalog.clock_timestamp() as now) as clock";
+const CLOCK: &str =
+    "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8";
 
 /// Runs all checks. Asks a Patroni, too, if one is given.
 ///
@@ -44,7 +42,13 @@ pub async fn examine(
     let facts = session.row(facts).await?;
     let version: &str = facts.try_get(0)?;
     let server = format!("postgresql {}", version.split(' ').next().unwrap_or(version));
-    let mut checks = vec![self::version(&server, facts.try_get(1)?)];
+    let version = Check::ok("version", server.as_str()).unless(
+        facts.try_get::<i32, _>(1)? >= OLDEST,
+        Verdict::Unfit,
+        "the functions of the fence and of the locks can't be created there",
+        "update PostgreSQL to 13 or newer",
+    );
+    let mut checks = vec![version];
     let (settings, unseen) = settings(&mut session).await?;
     checks.extend(settings);
     checks.push(pooler(&mut session, &mut Session::connect(&options).await?).await?);
@@ -60,28 +64,7 @@ pub async fn examine(
 /// # Errors
 /// If the database does not answer any more.
 pub async fn clock(session: &mut Session<Postgres>) -> Result<Check, sqlx::Error> {
-    let mut clock = Clock::default();
-    while clock.needs_more() {
-        let sample = clock.sample();
-        let row = session.row(CLOCK).await?;
-        let time: (i64, i64) = (row.try_get("seconds")?, row.try_get("micros")?);
-        clock.add(sample, (time.0.unsigned_abs(), time.1.unsigned_abs()));
-    }
-    Ok(clock.check())
-}
-
-fn version(server: &str, number: i32) -> Check {
-    const NAME: &str = "version";
-    if number >= OLDEST {
-        return Check::ok(NAME, server);
-    }
-    Check::bad(
-        Verdict::Unfit,
-        NAME,
-        format!("{server} is older than 13"),
-        "the functions of the fence and of the locks can't be created there",
-        "update PostgreSQL to 13 or newer",
-    )
+    clock::compare(async || Ok(session.row(CLOCK).await?.try_get::<i64, _>(0)?.into())).await
 }
 
 /// The rows of `fence.doctor()`, and what no check sees.
@@ -106,10 +89,8 @@ async fn settings(
             (Some(false), "primary") => Verdict::Unfit,
             (Some(false), _) => Verdict::UnfitForFence,
         };
-        let is_ok = verdict == Verdict::Ok;
-        let cure = (!is_ok).then(|| cure(&name));
-        let why = (!is_ok).then(|| why.into());
-        checks.push(Check { name: name.into(), verdict, found, why, cure });
+        let cure = cure(&name);
+        checks.push(Check::ok(name, found).unless(verdict == Verdict::Ok, verdict, why, cure));
     }
     Ok((checks, unseen))
 }
@@ -123,8 +104,8 @@ fn cure(name: &str) -> Cure {
         "primary" => "name the primary".into(),
         "fsync" | "full_page_writes" => system(name),
         "synchronous_commit" => {
-            let cure = system(name);
-            Cure { advice: "set it for the server, and examine with a session that doesn't".into(), ..cure }
+            let advice = "set it for the server, and examine with a session that doesn't".into();
+            Cure { advice, ..system(name) }
         }
         "stored_synchronous_commit" => "reset it where it is stored".into(),
         "table" | "protected_tables" => "make each table logged: alter table … set logged".into(),
@@ -143,20 +124,22 @@ async fn pooler(
     session: &mut Session<Postgres>,
     other: &mut Session<Postgres>,
 ) -> Result<Check, sqlx::Error> {
-    const NAME: &str = "pooler";
     const PROCESS: &str = "select pg_catalog.pg_backend_pid()";
+    let mut are_shared = false;
     for _ in 0..COMPARISONS {
-        let process: i32 = session.row(PROCESS).await?.try_get(0)?;
-        if process == other.row(PROCESS).await?.try_get::<i32, _>(0)? {
-            return Ok(Check::bad(
-                Verdict::UnfitForFence,
-                NAME,
-                "two connections share a session",
-                "a pooler in transaction mode, as of PgBouncer, gives the statements of one client to different \
-                 sessions, and drops what a client has set for its own, such as synchronous_commit",
-                "connect without it, or in session mode",
-            ));
-        }
+        let [one, another] = [session.row(PROCESS).await?, other.row(PROCESS).await?];
+        are_shared |= one.try_get::<i32, _>(0)? == another.try_get::<i32, _>(0)?;
     }
-    Ok(Check::ok(NAME, "each connection has a session"))
+    let found = if are_shared {
+        "two connections share a session"
+    } else {
+        "each connection has a session"
+    };
+    Ok(Check::ok("pooler", found).unless(
+        !are_shared,
+        Verdict::UnfitForFence,
+        "a pooler in transaction mode, as of PgBouncer, gives the statements of one client to different sessions, and \
+         drops what a client has set for its own, such as synchronous_commit",
+        "connect without it, or in session mode",
+    ))
 }

@@ -5,7 +5,6 @@ mod persistence;
 mod proxy;
 mod replication;
 mod server;
-mod version;
 
 use ::redis::RedisResult;
 
@@ -16,12 +15,17 @@ pub use self::{
 };
 use crate::{
     check::{Check, Cure, Verdict},
-    clock::Clock,
+    clock,
     report::Report,
+    version,
 };
 
-const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
-                      be promoted; other clients, which may delete any key";
+/// The first version with `SET … KEEPTTL`, and with users.
+const USABLE: [u32; 2] = [6, 0];
+/// The first version whose scripts return errors with their codes, such as READONLY.
+const GOOD: [u32; 2] = [7, 0];
+const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may be \
+                      promoted; other clients, which may delete any key";
 
 /// Runs all checks. A command that the server rejects is a check that is unseen.
 ///
@@ -31,27 +35,68 @@ pub async fn examine(server: &mut Server) -> RedisResult<Report> {
     let user = server.user();
     let connection = &mut server.commands;
     let facts = Facts::query(connection, &user).await?;
-    let mut checks = vec![version::version(&facts)];
-    checks.extend(persistence::loading(&facts));
-    checks.extend(persistence::append_only_file(&facts));
+    let mut checks = vec![version(&facts)];
+    checks.extend(persistence::checks(&facts));
     checks.push(eviction(&facts));
-    checks.extend(replication::replication(connection, &facts).await?);
+    checks.extend(replication::checks(connection, &facts).await?);
     checks.push(clock(connection).await?);
-    let system = version::server(&facts);
-    let system = system.unwrap_or_else(|| "a server that does not report its version".to_owned());
+    let system = title(&facts).unwrap_or("a server that does not report its version".to_owned());
     let report = Report::new(system, Some(facts.user().to_owned()), checks);
     Ok(Report { unseen: Some(UNSEEN.to_owned()), ..report })
 }
 
 /// A fact that the server did not report.
-fn unseen(name: &'static str, fact: &str, rejection: Option<&Rejection>) -> Check {
+fn unseen(name: &'static str, rejection: Option<&Rejection>) -> Check {
     let reason = rejection.map_or("this server doesn't report it".to_owned(), Rejection::to_string);
     Check::unseen(
         name,
-        format!("{fact} could not be seen: {reason}"),
-        "run this as a user who may use INFO, CONFIG GET, TIME and PUBSUB; if a hosting service forbids \
-         these, look at the settings in its own console",
+        format!("it could not be seen: {reason}"),
+        "run this as a user who may use INFO, CONFIG GET, TIME and PUBSUB; if a hosting service forbids these, look at \
+         the settings in its own console",
     )
+}
+
+/// The server's name and version.
+fn title(facts: &Facts) -> Option<String> {
+    let named = ["valkey", "dragonfly"].into_iter().find_map(|name| {
+        let version = facts.info(&format!("{name}_version"))?;
+        Some(format!("{name} {}", version.trim_start_matches("df-v")))
+    });
+    named.or_else(|| Some(format!("redis {}", facts.info("redis_version")?)))
+}
+
+fn version(facts: &Facts) -> Check {
+    const NAME: &str = "version";
+    let numbers = facts.info("redis_version").and_then(version::numbers);
+    let (Some(title), Some(numbers)) = (title(facts), numbers) else {
+        let check = unseen(NAME, facts.info_rejection());
+        return check.lowered("an older version may lack what scripts need");
+    };
+    Check::ok(NAME, title)
+        .unless(
+            facts.info("redis_mode") != Some("sentinel"),
+            Verdict::Unfit,
+            "it is a Sentinel, which keeps no keys",
+            "name the primary that it watches: SENTINEL GET-MASTER-ADDR-BY-NAME",
+        )
+        .unless(
+            facts.info("dragonfly_version").is_none(),
+            Verdict::Warning,
+            "it only has the protocol of Redis, and may store data in other ways than these checks suggest",
+            "read in its own manual what survives a crash and a power loss",
+        )
+        .unless(
+            numbers[..] >= USABLE[..],
+            Verdict::Unfit,
+            "the scripts need commands that it doesn't have",
+            "update Redis to 7.0 or newer",
+        )
+        .unless(
+            numbers[..] >= GOOD[..],
+            Verdict::Warning,
+            "when it becomes a replica, the errors of scripts don't show that, and clients stay",
+            "update Redis to 7.0 or newer",
+        )
 }
 
 /// Checks which keys Redis evicts when its memory is full.
@@ -59,88 +104,66 @@ fn eviction(facts: &Facts) -> Check {
     const NAME: &str = "maxmemory-policy";
     let value = |field, setting| facts.info(field).or_else(|| facts.setting(setting));
     let Some(policy) = value("maxmemory_policy", NAME) else {
-        return unseen(NAME, "the eviction policy", facts.settings_rejection());
+        return unseen(NAME, facts.settings_rejection());
     };
-    if policy == "noeviction" {
-        return Check::ok(NAME, "noeviction: no key is evicted");
-    }
-    let limit = match value("maxmemory", "maxmemory") {
-        Some("0") => "maxmemory is 0, so eviction starts when someone sets a limit".to_owned(),
-        Some(limit) => format!("maxmemory {limit} bytes"),
-        None => "whether there is a limit could not be seen".to_owned(),
+    let cure = || {
+        Cure::new(
+            "evict nothing: when the memory is full, Redis then rejects grants and claims, and loses none",
+            ["CONFIG SET maxmemory-policy noeviction"],
+        )
     };
-    let found = format!("{policy}: keys are evicted ({limit})");
-    let cure = Cure::new(
-        "evict nothing: when the memory is full, Redis then rejects grants and claims, and loses none",
-        ["CONFIG SET maxmemory-policy noeviction"],
-    );
-    // Counters and fences have no expiry, unless the lock client keeps counters for a limited time.
-    if policy.starts_with("volatile-") {
-        let why = "a lock may be evicted before its ttl ends; counters and fences stay, unless counters are \
-                   kept for a limited time only";
-        return Check::bad(Verdict::Warning, NAME, found, why, cure);
-    }
-    let why = "a full memory evicts fences, and counters: a counter that was set by hand then issues its \
-               tokens again, any other starts at the client's clock; locks are evicted, too";
-    Check::bad(Verdict::UnfitForFence, NAME, found, why, cure)
+    let limit = value("maxmemory", "maxmemory").unwrap_or("not seen");
+    Check::ok(NAME, format!("{policy}; maxmemory is {limit}, where 0 is no limit"))
+        // Counters and fences have no expiry, unless the lock client keeps counters for a limited time.
+        .unless(
+            !policy.starts_with("volatile-"),
+            Verdict::Warning,
+            "a lock may be evicted before its ttl ends; counters and fences stay, unless counters are kept for a \
+             limited time only",
+            cure(),
+        )
+        .unless(
+            policy == "noeviction",
+            Verdict::UnfitForFence,
+            "a full memory evicts fences, and counters: a counter that was set by hand then issues its tokens again, \
+             any other starts at the client's clock; locks are evicted, too",
+            cure(),
+        )
 }
 
-/// Compares the server's clock with this machine's.
 async fn clock(connection: &mut impl ::redis::aio::ConnectionLike) -> RedisResult<Check> {
-    let mut clock = Clock::default();
-    while clock.needs_more() {
-        let sample = clock.sample();
-        match ask::<(u64, u64)>(connection, &::redis::cmd("TIME")).await? {
-            Ok(time) => clock.add(sample, time),
-            Err(rejection) => {
-                let check = unseen("clock", "its clock", Some(&rejection));
-                return Ok(check.lowered("locks may end early or late", None));
-            }
+    let compared =
+        clock::compare(async || match ask::<(i64, i64)>(connection, &::redis::cmd("TIME")).await {
+            Ok(Ok((seconds, micros))) => Ok(i128::from(seconds) * 1_000_000 + i128::from(micros)),
+            Ok(Err(rejection)) => Err(Ok(rejection)),
+            Err(error) => Err(Err(error)),
+        });
+    match compared.await {
+        Ok(check) => Ok(check),
+        Err(Ok(rejection)) => {
+            Ok(unseen("clock", Some(&rejection)).lowered("locks may end early or late"))
         }
+        Err(Err(error)) => Err(error),
     }
-    Ok(clock.check())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
-    use ::redis::{Cmd, Pipeline, RedisFuture, Value, aio::ConnectionLike};
-
     use super::*;
 
-    /// A server whose clock is this many seconds ahead.
-    struct Ahead(i64);
-
-    impl ConnectionLike for Ahead {
-        fn req_packed_command<'a>(&'a mut self, _: &'a Cmd) -> RedisFuture<'a, Value> {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-            let seconds = i64::try_from(now.as_secs()).unwrap() + self.0;
-            let time = [seconds, now.subsec_micros().into()].map(Value::Int);
-            Box::pin(async { Ok(Value::Array(time.into())) })
-        }
-
-        fn req_packed_commands<'a>(
-            &'a mut self,
-            _: &'a Pipeline,
-            _: usize,
-            _: usize,
-        ) -> RedisFuture<'a, Vec<Value>> {
-            unreachable!("one command at a time")
-        }
-
-        fn get_db(&self) -> i64 {
-            0
-        }
-    }
-
-    #[tokio::test]
-    async fn clocks_that_differ_are_reported() {
-        for (seconds, expected) in
-            [(0, Verdict::Ok), (60, Verdict::Warning), (-60, Verdict::Warning)]
-        {
-            let check = clock(&mut Ahead(seconds)).await.unwrap();
-            assert_eq!(check.verdict, expected, "{}", check.found);
+    #[test]
+    fn versions_and_kinds_of_servers_are_judged() {
+        for (info, expected) in [
+            ("redis_version:2.8.24", Verdict::Unfit),
+            ("redis_version:5.0.14", Verdict::Unfit),
+            ("redis_version:6.0.0", Verdict::Warning),
+            ("redis_version:7.0.15", Verdict::Ok),
+            ("redis_version:10.0.0", Verdict::Ok),
+            ("redis_version:unstable", Verdict::Warning),
+            ("redis_version:7.4.0\r\ndragonfly_version:df-v1.25.0", Verdict::Warning),
+            ("redis_version:7.2.4\r\nvalkey_version:8.0.1", Verdict::Ok),
+        ] {
+            assert_eq!(version(&Facts::new(info, &[])).verdict, expected, "{info}");
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::{
     sql::Session,
 };
 
-const UNSEEN: &str = "whether the disk keeps what was synced, and the loss of the disk; a backup that was \
-                      copied into the file; who else copies or replaces it";
+const UNSEEN: &str = "whether the disk keeps what was synced, and the loss of the disk; a backup that was copied into the \
+                      file; who else copies or replaces it";
 
 /// Runs all checks. The file must exist.
 ///
@@ -19,26 +19,18 @@ const UNSEEN: &str = "whether the disk keeps what was synced, and the loss of th
 pub async fn examine(options: &SqliteConnectOptions) -> Result<Report, sqlx::Error> {
     let mut session = Session::<Sqlite>::connect(&options.clone().create_if_missing(false)).await?;
     let version: String = session.row("select sqlite_version()").await?.try_get(0)?;
-    let mut checks = disk::examine(options.get_filename());
-    checks.push(journal_mode(session.row("pragma journal_mode").await?.try_get(0)?));
+    let mode: String = session.row("pragma journal_mode").await?.try_get(0)?;
+    let mut checks = disk::checks(options.get_filename());
+    // WAL is the only mode that is kept in the file.
+    checks.push(Check::ok("journal_mode", mode.as_str()).unless(
+        mode == "wal",
+        Verdict::Warning,
+        "each connection has its own mode: with OFF or MEMORY, a crash in the middle of a commit corrupts the file; \
+         without wal, clients also wait for each other's reads",
+        "set it to wal, which needs a file system with shared memory: pragma journal_mode = wal",
+    ));
     let report = Report::new(format!("sqlite {version}, of this program"), None, checks);
     Ok(Report { unseen: Some(UNSEEN.to_owned()), ..report })
-}
-
-/// WAL is the only mode that is kept in the file.
-fn journal_mode(mode: &str) -> Check {
-    const NAME: &str = "journal_mode";
-    if mode == "wal" {
-        return Check::ok(NAME, "wal");
-    }
-    Check::bad(
-        Verdict::Warning,
-        NAME,
-        "not wal, so each connection has its own",
-        "with OFF or MEMORY, a crash in the middle of a commit corrupts the file; without wal, clients also \
-         wait for each other's reads",
-        "set it to wal, which needs a file system with shared memory: pragma journal_mode = wal",
-    )
 }
 
 /// The check for a file that sessions of any program write to. No file shows this setting.

@@ -75,6 +75,21 @@ async fn rust_and_sql_agree_on_one_server() {
             found([("table", unfit)]),
         ),
         (
+            "create table item (id int); select fence.protect('item', 'id'); alter table item set unlogged",
+            "drop table item",
+            found([("protected_tables", unfit)]),
+        ),
+        (
+            "create function fast() returns void language sql set synchronous_commit = off as ''",
+            "drop function fast",
+            found([("stored_synchronous_commit", unfit)]),
+        ),
+        (
+            "alter database postgres set synchronous_commit to false",
+            "alter database postgres reset synchronous_commit",
+            found([("stored_synchronous_commit", unfit), ("synchronous_commit", unfit)]),
+        ),
+        (
             "alter role postgres set synchronous_commit = off",
             "alter role postgres reset synchronous_commit",
             found([("stored_synchronous_commit", unfit), ("synchronous_commit", unfit)]),
@@ -134,7 +149,15 @@ async fn rust_and_sql_agree_on_standbys() {
     let expected = found([("hidden_standbys", Verdict::Unseen), (names, Verdict::Unseen)]);
     assert_eq!(complaints(&blind).await, expected);
 
+    execute(&mut owner, "grant pg_monitor to app").await;
+    assert_eq!(complaints(&blind).await, found([("standbys", unfit), (names, unfit)]));
+
+    // While a standby must confirm, a level that doesn't wait for it is too weak.
     until("*", found([])).await;
+    execute(&mut owner, "alter database postgres set synchronous_commit = local").await;
+    let weak = [("stored_synchronous_commit", unfit), ("synchronous_commit", unfit)];
+    assert_eq!(complaints(&options).await, found(weak));
+    execute(&mut owner, "alter database postgres reset synchronous_commit").await;
     let _second = server.start_replica().await.unwrap();
     until("*", found([("standbys", unfit)])).await;
     until("ANY 1 (*)", found([("standbys", Verdict::Unseen)])).await;

@@ -7,7 +7,7 @@ use sqlx::{
     ConnectOptions, Connection, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode},
 };
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Runs a statement in another process, which then closes the file.
 fn sqlite3(file: &Path, sql: &str) -> String {
@@ -65,6 +65,20 @@ async fn mode_that_is_not_in_the_file_is_warned_of() {
         let report = doctor::sqlite::examine(&as_it_is).await.unwrap();
         let journal = report.checks.iter().find(|check| check.name == "journal_mode").unwrap();
         assert_eq!(journal.verdict, expected, "{report}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn file_in_memory_is_unfit_for_a_fence() {
+    for (parent, expected) in
+        [("/dev/shm", Verdict::UnfitForFence), (env!("CARGO_TARGET_TMPDIR"), Verdict::Ok)]
+    {
+        let file = NamedTempFile::new_in(parent).unwrap();
+        let report = doctor::sqlite::examine(&SqliteConnectOptions::new().filename(&file)).await;
+        let report = report.unwrap();
+        let disk = report.checks.iter().find(|check| check.name == "file_system").unwrap();
+        assert_eq!(disk.verdict, expected, "{parent}: {report}");
     }
 }
 

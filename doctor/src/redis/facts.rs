@@ -60,9 +60,9 @@ impl Facts {
     }
 
     /// All fields of INFO whose names have this prefix.
-    pub(super) fn infos<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let all = self.info.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        all.filter(move |(name, _)| name.starts_with(prefix))
+    pub(super) fn infos(&self, prefix: &str) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.info.iter().filter(move |(name, _)| name.starts_with(prefix));
+        all.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// A setting.

@@ -3,20 +3,16 @@
 //! The probes of each system are in the crate `doctor`. What needs a lock is here: `locking` uses one,
 //! and there is a module for each lock service.
 
-mod database;
+mod databases;
 mod etcd;
 mod locking;
-mod mariadb;
-mod membership;
-mod postgres;
 mod redis;
 mod redlock;
-mod sqlite;
-mod waking;
 mod zookeeper;
 
 use clap::Args;
 use doctor::Verdict;
+use lock_client::Locks;
 
 use crate::{
     failure::Failure,
@@ -48,9 +44,15 @@ impl Doctor {
                 let zookeeper = self.lock_service.zookeeper(url)?;
                 zookeeper::examine(&zookeeper, &locks).await?
             }
-            Service::Postgres(url) => postgres::examine(url, &locks).await?,
-            Service::MariaDb(url) => mariadb::examine(url, &locks).await?,
-            Service::Sqlite(url) => sqlite::examine(url, &locks).await?,
+            Service::Postgres(url) => {
+                databases::postgres(url, &locks).await.map_err(|error| failure(&locks, &error))?
+            }
+            Service::MariaDb(url) => {
+                databases::mariadb(url, &locks).await.map_err(|error| failure(&locks, &error))?
+            }
+            Service::Sqlite(url) => {
+                databases::sqlite(url, &locks).await.map_err(|error| failure(&locks, &error))?
+            }
         };
         if self.json {
             print(&report)?;
@@ -62,4 +64,14 @@ impl Doctor {
             verdict => Err(Failure::Reported { code: verdict.exit_code() }),
         }
     }
+}
+
+/// The failure that a database does not answer.
+fn failure(locks: &Locks, error: &sqlx::Error) -> Failure {
+    // `Display` adds the line in PostgreSQL's own source.
+    let reason = match error.as_database_error() {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    };
+    Failure::Unavailable(format!("{}: {reason}", locks.address()))
 }

@@ -2,11 +2,15 @@
 
 use std::fmt;
 
-use doctor::{Check, Report, Verdict, redis::Server};
+use doctor::{
+    Check, Cure, Report, Verdict,
+    redis::{Rejection, Server, ask, separate_rejection},
+};
+use fence::ResourceName;
 use lock_client::{Locks, redis::Keys};
 use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
 
-use super::{locking, waking};
+use super::locking;
 use crate::failure::{Failure, with_causes};
 
 /// Connects, and runs all checks.
@@ -33,14 +37,14 @@ async fn run_checks(server: &mut Server, locks: &Locks) -> Result<Report, RedisE
     let name = locking::unused_name_on(commands).await?;
     report.checks.push(locking::locking(commands, locks, &name, &user).await?);
     let permissions = locking::permissions(&user);
-    report.checks.push(waking::waking(server, &name, &user, permissions).await?);
+    report.checks.push(waking(server, &name, &user, permissions).await?);
     Ok(report)
 }
 
 /// Checks that a Redis that is named alone is not a node of a Redlock cluster.
 async fn named_alone(connection: &mut impl ConnectionLike) -> RedisResult<Option<Check>> {
     let exists = redis::cmd("EXISTS").arg(Keys::NODE).to_owned();
-    let is_node = doctor::redis::ask::<bool>(connection, &exists).await?.unwrap_or(false);
+    let is_node = ask::<bool>(connection, &exists).await?.unwrap_or(false);
     Ok(is_node.then(|| {
         Check::bad(
             Verdict::Unfit,
@@ -65,4 +69,49 @@ fn unavailable(server: &impl fmt::Display, error: &RedisError) -> Failure {
     } else {
         format!("no answer from Redis at {server}: {text}")
     })
+}
+
+/// Publishes a message on a lock's channel, and checks whether it has a receiver.
+///
+/// # Errors
+/// If the connection is lost.
+pub(super) async fn waking(
+    server: &mut Server,
+    name: &ResourceName,
+    user: &str,
+    permissions: Cure,
+) -> RedisResult<Check> {
+    let channel = Keys::new(name).freed();
+    let problem = match publish_to_self(server, &channel).await? {
+        Ok(0) => format!("a message of user {user} on {channel} does not arrive"),
+        Ok(_) => return Ok(Check::ok("waking", format!("messages of user {user} arrive"))),
+        Err((action, rejection)) => {
+            format!("user {user} may not {action} {channel}: {rejection}")
+        }
+    };
+    Ok(Check::bad(
+        Verdict::Warning,
+        "waking",
+        problem,
+        "no client can wait for a lock, or is notified when it is freed",
+        permissions,
+    ))
+}
+
+/// Subscribes and publishes. Returns the number of receivers, or the rejected action.
+async fn publish_to_self(
+    server: &mut Server,
+    channel: &str,
+) -> RedisResult<Result<u64, (&'static str, Rejection)>> {
+    // The subscription lasts until the message is published.
+    let mut subscriber = match separate_rejection(server.subscriber().await)? {
+        Ok(subscriber) => subscriber,
+        Err(rejection) => return Ok(Err(("subscribe to", rejection))),
+    };
+    if let Err(rejection) = separate_rejection(subscriber.subscribe(channel).await)? {
+        return Ok(Err(("subscribe to", rejection)));
+    }
+    let publish = redis::cmd("PUBLISH").arg(channel).arg("").to_owned();
+    let published = ask(&mut server.commands, &publish).await?;
+    Ok(published.map_err(|rejection| ("publish on", rejection)))
 }

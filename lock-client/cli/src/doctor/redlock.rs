@@ -1,19 +1,22 @@
-//! A Redlock cluster: each node by itself, and all nodes together.
+//! A Redlock cluster: each node by itself, whether it may vote, and all nodes together.
 
 use std::time::Duration;
 
-use doctor::{Check, Report, redis::Server};
+use doctor::{Check, Cure, Report, Verdict, redis::Server};
 use fence::ResourceName;
 use lock_client::{
     Locks, Ttl,
     redlock::{
         majority,
-        operator::{Operator, State, View},
+        operator::{Cluster, Operator, State, View},
     },
 };
 use redis::RedisError;
 
-use super::{locking, membership, redis::connect, waking};
+use super::{
+    locking,
+    redis::{connect, waking},
+};
 use crate::failure::Failure;
 
 /// The ttl of the lock that is acquired as a test, if the cluster grants that much.
@@ -21,7 +24,8 @@ const TTL: Duration = Duration::from_secs(10);
 /// What a node loses when it restarts or fails over.
 const OF_A_RESTART: [&str; 4] =
     ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof_last_write_status"];
-const OF_A_FAILOVER: [&str; 3] = ["replicas", "replica_lag", "cluster"];
+const MEMBERSHIP: &str = "membership";
+const OF_A_FAILOVER: [&str; 2] = ["replicas", "cluster"];
 
 /// Examines each node, and all of them together.
 pub(super) async fn examine(
@@ -34,7 +38,7 @@ pub(super) async fn examine(
     let longest = seen.cluster.max_ttl_ms.map_or(TTL, Duration::from_millis);
     let ttl =
         Ttl::new(TTL.min(longest)).map_err(|error| Failure::Unavailable(error.to_string()))?;
-    let mut checks = vec![membership::majority(&seen.cluster), membership::servers(&seen.nodes)];
+    let mut checks = vec![votes(&seen.cluster), servers(&seen.nodes)];
     if seen.cluster.voting >= seen.cluster.majority {
         checks.push(locking::majority_locking(locks, &name, ttl).await);
     }
@@ -46,7 +50,7 @@ pub(super) async fn examine(
             None => Report::new(
                 format!("{}: not examined, because --locks does not name it", view.node),
                 None,
-                vec![membership::not_named()],
+                vec![not_named()],
             ),
         };
         nodes.push(node);
@@ -78,7 +82,7 @@ async fn examine_node(
         }
     }
     let system = format!("{}: a server that does not answer", view.node);
-    Report::new(system, None, vec![membership::unreachable(view)])
+    Report::new(system, None, vec![unreachable(view)])
 }
 
 /// Runs the checks of one node. `locked` is the result of a test lock on it.
@@ -92,7 +96,7 @@ async fn run_checks(
     report.system = format!("{}: {}", view.node, report.system);
     let user = report.user.clone().unwrap_or_default();
     report.checks = report.checks.into_iter().map(as_of_a_node).collect();
-    report.checks.insert(0, membership::membership(view, &user));
+    report.checks.insert(0, membership(view, &user));
     report.checks.push(doctor::redis::proxy(server).await?);
     let permissions = || locking::node_permissions(&user);
     if let Some(locked) = locked {
@@ -100,7 +104,7 @@ async fn run_checks(
         let cleaned = locking::clean_up(commands, locked, name, &user, permissions()).await?;
         report.checks.push(cleaned);
     }
-    report.checks.push(waking::waking(server, name, &user, permissions()).await?);
+    report.checks.push(waking(server, name, &user, permissions()).await?);
     Ok(report)
 }
 
@@ -111,13 +115,87 @@ fn as_of_a_node(check: Check) -> Check {
         let why = "no token, because a restarted node has no vote until it is admitted; but if a majority \
                    restarts at once, the issued tokens are on no disk, and the counters start again at the \
                    clients' clocks";
-        check.lowered(why, None)
+        check.lowered(why)
     } else if is_one_of(&OF_A_FAILOVER) {
         let why = "no token: but a promoted replica has no vote until `lock-client node admit`, because it may \
-                   not have received all grants";
-        let cure = "run the node without replicas: the other nodes replace it";
-        check.lowered(why, Some(cure.into()))
+                   not have received all grants; run the node without replicas: the other nodes replace it";
+        check.lowered(why)
     } else {
         check
     }
+}
+
+/// Checks whether a node may vote.
+fn membership(view: &View, user: &str) -> Check {
+    let cure = match view.state {
+        State::Voting => return Check::ok(MEMBERSHIP, "it may vote, until it restarts"),
+        State::Prepared => "run `lock-client node init` again",
+        State::Restarted | State::OtherEpoch => {
+            "run `lock-client node admit` for it, or `node admit --watch` for all"
+        }
+        State::Removed => "name the new members instead, and stop it",
+        State::NoCluster => {
+            "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
+        }
+        State::NotAMember => "name all members, and no others",
+        State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
+        State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
+            return no_vote(view, locking::node_permissions(user));
+        }
+        State::Unreachable => return unreachable(view),
+    };
+    no_vote(view, cure)
+}
+
+/// A node that doesn't answer.
+fn unreachable(view: &View) -> Check {
+    no_vote(
+        view,
+        "make sure that it runs and answers; if it has no vote then, run `lock-client node admit` for it",
+    )
+}
+
+/// A member that is not named.
+fn not_named() -> Check {
+    Check::bad(
+        Verdict::Warning,
+        MEMBERSHIP,
+        "it is a member, and --locks does not name it",
+        "a client that starts while too many of the named nodes are down finds no majority",
+        "name all members: `lock-client node status` shows them",
+    )
+}
+
+fn no_vote(view: &View, cure: impl Into<Cure>) -> Check {
+    let reason = view.reason.as_deref().unwrap_or("it no longer answers");
+    Check::bad(
+        Verdict::Warning,
+        MEMBERSHIP,
+        format!("it has no vote: {reason}"),
+        "the fewer nodes vote, the fewer of them may fail",
+        cure,
+    )
+}
+
+/// Checks whether a majority of the nodes may vote.
+fn votes(Cluster { nodes, majority, voting, .. }: &Cluster) -> Check {
+    Check::ok("majority", format!("{voting} of {nodes} nodes may vote; locks need {majority}"))
+        .unless(
+            voting >= majority,
+            Verdict::Unfit,
+            "no lock can be acquired",
+            "resolve the membership of the nodes",
+        )
+}
+
+/// Checks that all nodes are different servers.
+fn servers(views: &[View]) -> Check {
+    let twice = views.iter().filter(|view| view.state == State::SameServer);
+    let twice: Vec<_> = twice.map(|view| view.node.as_str()).collect();
+    Check::ok("servers", format!("{} nodes; named more than once: {twice:?}", views.len())).unless(
+        twice.is_empty(),
+        Verdict::Unfit,
+        "one server has several votes: fewer servers than a majority can lose locks and tokens",
+        "name each server once, and name all servers",
+    )
 }

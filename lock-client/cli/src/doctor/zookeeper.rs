@@ -26,8 +26,7 @@ pub(super) async fn examine(client: &ZooKeeper, locks: &Locks) -> Result<Report,
                 version: report.version,
                 mode: report.mode,
                 shares_sessions: report.shares_sessions,
-                shortest_ttl: report.shortest_ttl,
-                longest_ttl: report.longest_ttl,
+                ttls: report.shortest_ttl..=report.longest_ttl,
             }
         }),
     });

@@ -138,8 +138,7 @@ async fn missing_rights_on_mariadb_are_found() {
         root.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
         if procedure == "release" {
             let report = examine(&url).await;
-            let missing =
-                "missing, or not allowed for this user: fenced_lock_status, fenced_lock_held_names";
+            let missing = "missing, or not allowed for this user: status, held_names";
             report.assert_finds("lock_tables", "unfit", missing);
             assert_eq!(report.code, 1);
         }
@@ -154,7 +153,7 @@ async fn settings_of_mariadb_that_lose_commits_are_found() {
     for (option, check, verdict, found) in [
         ("--innodb-flush-log-at-trx-commit=2", flush, "unfit-for-fence", "2"),
         ("--innodb-flush-log-at-trx-commit=0", flush, "unfit-for-fence", "0"),
-        ("--read-only", "primary", "unfit", "it is read-only"),
+        ("--read-only", "primary", "unfit", "read_only is ON"),
     ] {
         let (_mariadb, _, report) = mariadb_with(&[option]).await;
         report.assert_finds(check, verdict, found);
@@ -167,7 +166,7 @@ async fn settings_of_mariadb_that_lose_commits_are_found() {
 #[tokio::test]
 async fn binary_log_that_is_not_synced_is_unfit_for_a_fence() {
     let (mariadb, mut connection, report) = mariadb_with(&["--log-bin"]).await;
-    report.assert_finds("sync_binlog", "unfit-for-fence", "the binary log is not synced");
+    report.assert_finds("sync_binlog", "unfit-for-fence", "0");
     // The cure.
     for command in report.worst("sync_binlog")["cure"]["commands"].as_array().unwrap() {
         let command = sqlx::AssertSqlSafe(command.as_str().unwrap().to_owned());
@@ -175,7 +174,7 @@ async fn binary_log_that_is_not_synced_is_unfit_for_a_fence() {
     }
     let report = examine(&mariadb.url()).await;
     report.assert_finds("sync_binlog", "ok", "1");
-    report.assert_finds("replicas", "warning", "a binary log");
+    report.assert_finds("replicas", "warning", "log_bin is ON");
     for (options, verdict) in [
         (["--sync-binlog=1", "--innodb-flush-log-at-trx-commit=1"], "ok"),
         (["--sync-binlog=0", "--innodb-flush-log-at-trx-commit=3"], "ok"),
@@ -201,7 +200,7 @@ async fn file_that_can_only_be_read_is_unfit() {
     let service = sqlite_on_disk().await;
     let report = examine(&format!("{}?mode=ro", service.url)).await;
     report.assert_finds("locking", "unfit", "can't acquire a lock");
-    report.assert_finds("journal_mode", "warning", "not wal");
+    report.assert_finds("journal_mode", "warning", "delete");
     let text = super::doctor(&["--locks", &service.url]).await;
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.starts_with("sqlite 3."), "{text}");

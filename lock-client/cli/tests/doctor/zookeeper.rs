@@ -10,14 +10,15 @@ use crate::command::{assert_failed, lock_client};
 async fn ensemble_without_a_problem_is_ok_and_keeps_no_lock() {
     let (one, three) =
         (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
-    join!(assert_ok(one, "1 of 1 (standalone)"), assert_ok(three, "leader"));
+    join!(assert_ok(one, 1, "standalone"), assert_ok(three, 3, "leader"));
 }
 
-async fn assert_ok(zookeeper: ZooKeeper, mode: &str) {
+async fn assert_ok(zookeeper: ZooKeeper, members: usize, mode: &str) {
     let report = examine(&zookeeper.url()).await;
     assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
-    report.assert_finds("quorum", "ok", mode);
+    report.assert_finds("quorum", "ok", &format!("{members} of {members} members answer"));
     report.assert_finds("version", "ok", "is ZooKeeper 3.");
+    assert!(report.document.to_string().contains(&format!(", {mode}\"")), "{}", report.document);
     report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
     report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
     assert!(report.document["system"].as_str().unwrap().starts_with("ZooKeeper 3."));
@@ -40,7 +41,7 @@ async fn member_that_is_down_or_not_named_is_a_warning() {
     let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
     let one = format!("zookeeper://{}", zookeeper.address(0));
     let report = examine(&one).await;
-    report.assert_finds("quorum", "warning", "the URL names 1 of 3 members");
+    report.assert_finds("quorum", "warning", "1 of 1 members answer; there are 3");
     assert_eq!(report.code, 0);
 
     let down = zookeeper.address(2).to_string();
@@ -76,7 +77,7 @@ async fn members_of_two_ensembles_are_unfit() {
         (ZooKeeper::start().await.unwrap(), ZooKeeper::start_cluster().await.unwrap());
     let url = format!("{},{}", one.url(), other.address(0));
     let report = examine(&url).await;
-    report.assert_finds("quorum", "unfit", "members of different ensembles");
+    report.assert_finds("quorum", "unfit", "2 of 2 members answer");
     assert_eq!(report.code, 1);
 }
 

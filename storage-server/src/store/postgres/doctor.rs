@@ -32,7 +32,6 @@ fn as_of_a_server(check: Check) -> Check {
     match &*check.name {
         "synchronous_commit" | "stored_synchronous_commit" => check.lowered(
             "no fence, because a server's sessions set it to on; but commits of others may be lost",
-            None,
         ),
         _ => check,
     }
