@@ -31,6 +31,10 @@ async fn examine(
     let report: Value = serde_json::from_str(&stdout).expect(&stderr);
     let codes = [("ok", 0), ("warning", 0), ("unfit", 1), ("unseen", 3), ("unfit-for-fence", 4)];
     assert!(codes.contains(&(report["verdict"].as_str().unwrap(), code)), "{code}: {report}");
+    let readme = include_str!("../../doctor/README.md");
+    let has_row =
+        |check: &Value| readme.contains(&format!("`{}`", check["name"].as_str().unwrap()));
+    assert!(report["checks"].as_array().unwrap().iter().all(has_row), "{report}");
     let with = |verdicts: [&str; 2]| {
         let checks = report["checks"].as_array().unwrap().iter();
         let bad = checks.filter(|check| verdicts.contains(&check["verdict"].as_str().unwrap()));

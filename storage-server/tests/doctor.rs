@@ -22,6 +22,10 @@ pub(crate) async fn verdict(database: &Database, check: &str, further: &[&str]) 
     let (overall, code) = (document["verdict"].as_str().unwrap(), ran.code.unwrap());
     assert!(codes.contains(&(overall, code)), "{ran:?}");
     let checks = document["checks"].as_array().unwrap();
+    let readme = include_str!("../../doctor/README.md");
+    let has_row =
+        |check: &Value| readme.contains(&format!("`{}`", check["name"].as_str().unwrap()));
+    assert!(checks.iter().all(has_row), "{document:#}");
     let found = checks.iter().find(|found| found["name"] == check);
     let found = found.unwrap_or_else(|| panic!("{check}: {document:#}"));
     // Nothing else is wrong.

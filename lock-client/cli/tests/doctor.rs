@@ -25,6 +25,12 @@ async fn doctor(arguments: &[&str]) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
+/// Whether the table of all checks has this one.
+pub(crate) fn is_in_the_readme(check: &Value) -> bool {
+    let name = check["name"].as_str().unwrap();
+    include_str!("../../../doctor/README.md").contains(&format!("`{name}`"))
+}
+
 /// The checks, and the exit code.
 struct Report {
     document: Value,
@@ -41,6 +47,7 @@ async fn examine(url: &str) -> Report {
         for member in ["name", "verdict", "found", "why", "cure"] {
             assert!(members.contains_key(member), "{member} is in {check}");
         }
+        assert!(is_in_the_readme(check), "{check}");
         let is_ok = check["verdict"] == "ok";
         assert_eq!(check["why"].is_null(), is_ok, "{check}");
         assert_eq!(check["cure"].is_null(), is_ok, "{check}");

@@ -7,6 +7,7 @@ use testbed::{Proxy, Redis, proxy::ReconnectingProxy};
 use super::nodes::{ALWAYS, Nodes, terms};
 use crate::cluster::another_url;
 use crate::command::{assert_failed, events, lock_client};
+use crate::doctor::is_in_the_readme;
 
 /// The checks, and the exit code.
 struct Report {
@@ -28,6 +29,7 @@ impl Report {
     fn complaints(&self) -> Vec<String> {
         let bad = |report: &Value, node: &str| -> Vec<String> {
             let checks = report["checks"].as_array().unwrap().iter();
+            assert!(checks.clone().all(is_in_the_readme), "{report}");
             let bad = checks.filter(|check| check["verdict"] != "ok");
             let word = |word: &Value| word.as_str().unwrap().to_owned();
             let line =
