@@ -1,4 +1,4 @@
-//! What comes back after the answer to a write was lost.
+//! What a client sees after the answer to its write was lost.
 
 use anyhow::bail;
 use fence::{

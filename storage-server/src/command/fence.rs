@@ -118,7 +118,7 @@ impl Set {
         let before = describe(stored.as_ref());
         let fence = Fence { token, holder };
         if !force {
-            reject_to_weaken(&resource, stored.as_ref(), &fence)?;
+            ensure_not_weaker(&resource, stored.as_ref(), &fence)?;
         }
         let forget = stored.as_ref().map(StoredRow::unreadable).unwrap_or_default();
         let set = database.set_fence(&resource, stored.as_ref(), &fence, forget).await?;
@@ -144,7 +144,7 @@ impl Set {
 }
 
 /// An unreadable row has no fence to weaken, except that its token may be higher.
-fn reject_to_weaken(
+fn ensure_not_weaker(
     resource: &ResourceName,
     stored: Option<&StoredRow>,
     fence: &Fence,

@@ -62,7 +62,7 @@ impl Restore {
         let file = follow_links(path(database_url)?)?;
         let backup =
             backup.canonicalize().with_context(|| format!("can't read {}", backup.display()))?;
-        reject_to_replace(&file, force)?;
+        ensure_replaceable(&file, force)?;
 
         // 1. Make the new database complete and durable, under another name.
         let copy = prepare(&backup, &file, raise_above).await?;
@@ -104,7 +104,7 @@ fn follow_links(file: PathBuf) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn reject_to_replace(file: &Path, force: bool) -> anyhow::Result<()> {
+fn ensure_replaceable(file: &Path, force: bool) -> anyhow::Result<()> {
     if force {
         return Ok(());
     }
