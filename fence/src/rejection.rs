@@ -39,7 +39,7 @@ impl Rejection {
     }
 }
 
-/// Which of the rule's two rejections a rejection is.
+/// Which of the rule's two reasons a rejection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectionReason {
     /// The offered token is below the fence.

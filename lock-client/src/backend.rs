@@ -262,7 +262,7 @@ pub enum BackendError {
     /// There was no answer, or no lasting one. The request may have been carried out. It may be
     /// repeated.
     Unavailable(Box<dyn Error + Send + Sync>),
-    /// The service rejected, and changed nothing. Repeating the request would not help.
+    /// The service rejected the request, and changed nothing. Repeating the request would not help.
     Rejected(Box<dyn Error + Send + Sync>),
     /// The request itself is wrong, such as a ttl that the service never grants. Nothing was
     /// changed.

@@ -43,7 +43,7 @@ pub enum AcquireError {
         /// The cause, which names the server.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The lock service rejected. Trying again would not help.
+    /// The lock service rejected the request. Trying again would not help.
     Rejected {
         /// The lock's name.
         lock: ResourceName,
@@ -116,7 +116,7 @@ impl AcquireError {
 pub enum RenewError {
     /// Stop: the lease has ended.
     Lost(Lost),
-    /// The lock service did not answer, or rejected. The lease may still be valid. After
+    /// The lock service did not answer, or rejected the request. The lease may still be valid. After
     /// [`BackendError::Unavailable`], try again until the deadline.
     LockService {
         /// The lock's name.

@@ -1,4 +1,4 @@
-//! The audit log: who was rejected what and why, and what operators did.
+//! The audit log: each rejected request with its client and the reason, and what operators did.
 
 mod abandoned;
 mod file;

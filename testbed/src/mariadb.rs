@@ -113,7 +113,7 @@ impl MariaDb {
     /// Kills it (SIGKILL), as in a crash.
     ///
     /// # Errors
-    /// If the operating system rejects.
+    /// If the operating system does not allow it.
     pub fn crash(&mut self) -> anyhow::Result<()> {
         self.process.kill()
     }

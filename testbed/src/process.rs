@@ -135,7 +135,7 @@ impl Process {
     /// Kills the process (SIGKILL), and waits until it has ended.
     ///
     /// # Errors
-    /// If the operating system rejects.
+    /// If the operating system does not allow it.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -160,7 +160,7 @@ impl Process {
     /// Whether the process has ended.
     ///
     /// # Errors
-    /// If the operating system rejects.
+    /// If the operating system does not allow it.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }

@@ -29,7 +29,7 @@ async fn replay(source: &MariaDb) -> Result<i64, String> {
 
 #[tokio::test]
 async fn statement_format_is_rejected_before_it_stops_a_replica() {
-    // The negative control: the old triggers let it pass, and the replica rejects.
+    // The negative control: the old triggers let it pass, and the replica stops.
     let (server, mut database) = old_accounts(&["--log-bin=log"]).await;
     for statement in [
         "set binlog_format = 'STATEMENT'",

@@ -225,7 +225,7 @@ impl Connection {
     ) -> Result<Response<Incoming>, Failure> {
         let mut message = Request::post(member.method(method))
             .header(CONTENT_TYPE, "application/json")
-            // A member without a leader rejects at once, and ends its streams.
+            // A member without a leader rejects requests at once, and ends its streams.
             .header("Grpc-Metadata-hasleader", "true");
         if let Some(token) = token {
             message = message.header(AUTHORIZATION, token);

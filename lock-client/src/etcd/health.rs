@@ -60,7 +60,7 @@ impl Etcd {
     /// Watches the clock that ends leases for a second, by a lease without a key.
     ///
     /// # Errors
-    /// [`BackendError`] if etcd does not answer, or rejects.
+    /// [`BackendError`] if etcd does not answer, or rejects the request.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lease ends by itself.
@@ -95,7 +95,7 @@ impl Etcd {
     /// Asks one member about the cluster.
     ///
     /// # Errors
-    /// [`BackendError`] if it doesn't answer, or rejects.
+    /// [`BackendError`] if it doesn't answer, or rejects the request.
     pub async fn cluster(&self) -> Result<ClusterReport, BackendError> {
         let members: MembersReply = self.connection.call("cluster/member/list", &Empty {}).await?;
         let request = AlarmRequest { action: "GET" };

@@ -26,7 +26,7 @@ pub(super) struct Peer {
     pub(super) lag: Duration,
 }
 
-/// A node did not answer, or rejected.
+/// A node did not answer, or rejected the request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{address}: {reason}")]
 pub(super) struct PeerError {

@@ -81,7 +81,7 @@ pub enum FencedError {
     /// again would not help.
     #[error("resource `{}`: the storage rejected the request", .0.resource)]
     Rejected(#[source] StorageRequestError),
-    /// The token had to be reissued, and the lock service did not answer, or rejected. Nothing was
+    /// The token had to be reissued, and the lock service did not answer, or rejected the request. Nothing was
     /// changed. After [`BackendError::Unavailable`](crate::backend::BackendError::Unavailable), try
     /// again.
     #[error(transparent)]
