@@ -11,7 +11,7 @@
 mod check;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 mod clock;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod disk;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod members;

@@ -21,15 +21,18 @@ const SETTINGS: &str = "
     from information_schema.global_variables
     where variable_name in (
         'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'log_bin',
-        'sync_binlog', 'read_only', 'version', 'wsrep_on'
+        'sync_binlog', 'read_only', 'wsrep_on'
     )
     union all
     select cast(variable_name as char), cast(variable_value as char)
     from information_schema.global_status
     where variable_name in ('slaves_connected', 'rpl_semi_sync_master_status')";
-const FACTS: &str = "
-    select current_user(), (select cast(engine as char) from information_schema.tables
-        where table_schema = 'fence' and table_name = 'resources')";
+/// The tables of the fence and of the locks, as far as they are here.
+const TABLES: &str = "
+    select cast(concat(table_schema, '.', table_name) as char), cast(engine as char)
+    from information_schema.tables
+    where (table_schema = 'fence' and table_name = 'resources')
+        or (table_schema = database() and table_name = 'fenced_lock')";
 const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";
@@ -40,18 +43,26 @@ const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are 
 /// If the database can't be reached.
 pub async fn examine(options: &MySqlConnectOptions) -> Result<Report, sqlx::Error> {
     let mut session = Session::<MySql>::connect(options).await?;
+    let facts = session.row("select version(), current_user()").await?;
+    let (title, user): (String, String) = (facts.try_get(0)?, facts.try_get(1)?);
+    let version = version(&title);
+    let is_usable = version.verdict == Verdict::Ok;
+    let number = title.split('-').next().unwrap_or_default();
+    let mut report = Report::new(format!("mariadb {number}"), Some(user), vec![version]);
+    report.unseen = Some(UNSEEN.to_owned());
+    if !is_usable {
+        return Ok(report);
+    }
     let settings = session.rows(SETTINGS).await?;
     let settings = settings.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     let settings = Settings(settings.collect::<Result<_, sqlx::Error>>()?);
-    let facts = session.row(FACTS).await?;
-    let mut checks = vec![version(settings.value("version"))];
+    let checks = &mut report.checks;
     checks.extend(durability(&settings));
-    let engine: Option<String> = facts.try_get(1)?;
-    checks.extend(engine.as_deref().map(table));
+    for row in session.rows(TABLES).await? {
+        checks.push(table(row.try_get(0)?, row.try_get(1)?));
+    }
     checks.extend(replication(&settings));
-    let number = settings.value("version").split('-').next().unwrap_or_default();
-    let report = Report::new(format!("mariadb {number}"), Some(facts.try_get(0)?), checks);
-    Ok(Report { unseen: Some(UNSEEN.to_owned()), ..report })
+    Ok(report)
 }
 
 /// Compares the server's clock with this machine's.
@@ -81,12 +92,12 @@ fn version(version: &str) -> Check {
     )
 }
 
-fn table(engine: &str) -> Check {
-    Check::ok("table", format!("fence.resources is {engine}'s")).unless(
+fn table(name: &str, engine: &str) -> Check {
+    Check::ok("table", format!("{name} is {engine}'s")).unless(
         engine == "InnoDB",
         Verdict::UnfitForFence,
-        "only InnoDB commits the fence and the data in one step",
-        Cure::new("convert the table", ["alter table fence.resources engine = InnoDB"]),
+        "only InnoDB keeps what it has committed, and commits the fence and the data in one step",
+        Cure::new("convert the table", [format!("alter table {name} engine = InnoDB")]),
     )
 }
 
@@ -129,11 +140,12 @@ fn replication(settings: &Settings) -> [Check; 3] {
     const LAGGARD: &str = "a replica that is promoted may lack the latest fences and grants: older tokens are accepted or \
                            issued again";
     const PROMOTION: &str = "promote no replica that lags behind";
-    let [read_only, galera, log, replicas, waits] =
+    let [read_only, wsrep_on, log_bin, replicas, semi_sync] =
         ["read_only", "wsrep_on", "log_bin", "slaves_connected", "rpl_semi_sync_master_status"]
             .map(|name| settings.value(name));
     let has_replicas = !["", "0"].contains(&replicas);
-    let found = format!("{replicas} connected; log_bin is {log}; semi-synchronous: {waits}");
+    let found =
+        format!("{replicas} connected; log_bin is {log_bin}; semi-synchronous: {semi_sync}");
     [
         Check::ok("primary", format!("read_only is {read_only}")).unless(
             ["OFF", "0"].contains(&read_only),
@@ -141,18 +153,18 @@ fn replication(settings: &Settings) -> [Check; 3] {
             "nothing can be locked or written here, as on a replica",
             "name the primary",
         ),
-        Check::ok("galera", format!("wsrep_on is {galera}")).unless(
-            galera != "ON",
+        Check::ok("galera", format!("wsrep_on is {wsrep_on}")).unless(
+            wsrep_on != "ON",
             Verdict::Unfit,
             "locks of rows end at the node of a cluster: another node may read what is older, and grant a lock that is \
              held",
             "let all clients use one and the same node, or a server outside of the cluster",
         ),
         Check::ok("replicas", found)
-            .unless(!has_replicas || waits == "ON", Verdict::UnfitForFence, LAGGARD, PROMOTION)
+            .unless(!has_replicas || semi_sync == "ON", Verdict::UnfitForFence, LAGGARD, PROMOTION)
             // After a time-out, commits don't wait any more.
             .unless(!has_replicas, Verdict::Unseen, LAGGARD, PROMOTION)
-            .unless(log == "OFF", Verdict::Warning, LAGGARD, PROMOTION),
+            .unless(log_bin == "OFF", Verdict::Warning, LAGGARD, PROMOTION),
     ]
 }
 

@@ -78,7 +78,7 @@ fn unfit(name: &'static str, found: impl Into<String>, why: &'static str) -> Che
     )
 }
 
-/// The check of a store that is fit if this is so.
+/// A check of which the condition decides whether the store is fit.
 fn fit_if(is_fit: bool, name: &'static str, found: impl Into<String>, why: &'static str) -> Check {
     if is_fit { Check::ok(name, found) } else { unfit(name, found, why) }
 }

@@ -3,11 +3,13 @@
 //! The checks are the rows of `fence.doctor()`. Its query is sent as it stands in
 //! `migrations/postgres/fence/0012_doctor.sql`, because the fence need not be installed.
 
+#[cfg(feature = "patroni")]
 mod patroni;
 
 use sqlx::{Postgres, Row, postgres::PgConnectOptions};
 
-pub use self::patroni::PatroniUrl;
+#[cfg(feature = "patroni")]
+pub use self::patroni::{PatroniUrl, ask_patroni};
 use crate::{
     check::{Check, Cure, Verdict},
     clock,
@@ -23,16 +25,13 @@ const COMPARISONS: usize = 5;
 const CLOCK: &str =
     "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8";
 
-/// Runs all checks. Asks a Patroni, too, if one is given.
+/// Runs all checks.
 ///
 /// The sessions should set nothing by themselves: a setting of theirs hides the server's.
 ///
 /// # Errors
 /// If the database can't be reached.
-pub async fn examine(
-    options: &PgConnectOptions,
-    patroni: Option<&PatroniUrl>,
-) -> Result<Report, sqlx::Error> {
+pub async fn examine(options: &PgConnectOptions) -> Result<Report, sqlx::Error> {
     // A pooler may reject a connection that sets this.
     let options = options.clone().extra_float_digits(None);
     let mut session = Session::<Postgres>::connect(&options).await?;
@@ -42,21 +41,27 @@ pub async fn examine(
     let facts = session.row(facts).await?;
     let version: &str = facts.try_get(0)?;
     let server = format!("postgresql {}", version.split(' ').next().unwrap_or(version));
+    let is_new = facts.try_get::<i32, _>(1)? >= OLDEST;
     let version = Check::ok("version", server.as_str()).unless(
-        facts.try_get::<i32, _>(1)? >= OLDEST,
+        is_new,
         Verdict::Unfit,
         "the functions of the fence and of the locks can't be created there",
         "update PostgreSQL to 13 or newer",
     );
-    let mut checks = vec![version];
-    let (settings, unseen) = settings(&mut session).await?;
-    checks.extend(settings);
-    checks.push(pooler(&mut session, &mut Session::connect(&options).await?).await?);
-    if let Some(url) = patroni {
-        patroni::apply(&mut checks, patroni::ask(url).await);
+    let mut report = Report::new(server, Some(facts.try_get(2)?), vec![version]);
+    if is_new {
+        let (settings, unseen) = settings(&mut session).await?;
+        report.checks.extend(settings);
+        report.unseen = unseen;
+        report.checks.push(match Session::connect(&options).await {
+            Ok(mut other) => pooler(&mut session, &mut other).await?,
+            Err(error) => {
+                let found = format!("a second connection failed: {error}");
+                Check::unseen("pooler", found, "allow this user another connection")
+            }
+        });
     }
-    let report = Report::new(server, Some(facts.try_get(2)?), checks);
-    Ok(Report { unseen, ..report })
+    Ok(report)
 }
 
 /// Compares the server's clock with this machine's.
@@ -110,7 +115,7 @@ fn cure(name: &str) -> Cure {
         "stored_synchronous_commit" => "reset it where it is stored".into(),
         "table" | "protected_tables" => "make each table logged: alter table … set logged".into(),
         "hidden_standbys" => "grant pg_read_all_stats to this user".into(),
-        "patroni" => "set both, and give the REST address of a member".into(),
+        "patroni" => "make sure that synchronous_mode and synchronous_mode_strict are on".into(),
         _ => {
             "name each standby that may be promoted in synchronous_standby_names, as with FIRST 2 (a, b), \
              and promote no other"

@@ -11,7 +11,7 @@ use ::redis::RedisResult;
 use self::facts::Facts;
 pub use self::{
     proxy::proxy,
-    server::{Rejection, Server, ask, separate_rejection},
+    server::{ErrorReply, Server, ask, separate_error_reply},
 };
 use crate::{
     check::{Check, Cure, Verdict},
@@ -46,8 +46,9 @@ pub async fn examine(server: &mut Server) -> RedisResult<Report> {
 }
 
 /// A fact that the server did not report.
-fn unseen(name: &'static str, rejection: Option<&Rejection>) -> Check {
-    let reason = rejection.map_or("this server doesn't report it".to_owned(), Rejection::to_string);
+fn unseen(name: &'static str, rejection: Option<&ErrorReply>) -> Check {
+    let reason =
+        rejection.map_or("this server doesn't report it".to_owned(), ErrorReply::to_string);
     Check::unseen(
         name,
         format!("it could not be seen: {reason}"),
@@ -69,7 +70,7 @@ fn version(facts: &Facts) -> Check {
     const NAME: &str = "version";
     let numbers = facts.info("redis_version").and_then(version::numbers);
     let (Some(title), Some(numbers)) = (title(facts), numbers) else {
-        let check = unseen(NAME, facts.info_rejection());
+        let check = unseen(NAME, facts.info_error());
         return check.lowered("an older version may lack what scripts need");
     };
     Check::ok(NAME, title)
@@ -104,7 +105,7 @@ fn eviction(facts: &Facts) -> Check {
     const NAME: &str = "maxmemory-policy";
     let value = |field, setting| facts.info(field).or_else(|| facts.setting(setting));
     let Some(policy) = value("maxmemory_policy", NAME) else {
-        return unseen(NAME, facts.settings_rejection());
+        return unseen(NAME, facts.settings_error());
     };
     let cure = || {
         Cure::new(

@@ -10,7 +10,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to a database.
 pub struct Session<D: Database> {
-    pub(crate) connection: D::Connection,
+    connection: D::Connection,
 }
 
 impl<D: Database> Session<D>
@@ -35,6 +35,14 @@ where
     /// If there is no answer within 10 seconds, or an error.
     pub async fn row(&mut self, sql: &str) -> Result<D::Row, sqlx::Error> {
         limited(raw_sql(AssertSqlSafe(sql.to_owned())).fetch_one(&mut self.connection)).await
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// If it can't be ended in order.
+    pub async fn close(self) -> Result<(), sqlx::Error> {
+        limited(self.connection.close()).await
     }
 
     /// Sends statements in one message, and returns all rows.

@@ -45,7 +45,7 @@ fn verdicts(report: &Report) -> BTreeMap<String, Verdict> {
 
 /// The checks that are not ok, once both agree on all that `fence.doctor()` has.
 async fn complaints(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
-    let report = doctor::postgres::examine(options, None).await.unwrap();
+    let report = doctor::postgres::examine(options).await.unwrap();
     let mut checks = verdicts(&report);
     let in_sql = in_sql(options).await;
     assert!(
@@ -162,7 +162,7 @@ async fn rust_and_sql_agree_on_standbys() {
     until("*", found([("standbys", unfit)])).await;
     until("ANY 1 (*)", found([("standbys", Verdict::Unseen)])).await;
     // Patroni sees to it that the right one is promoted. SQL doesn't show how.
-    let _patroni = options.clone().application_name("Patroni").connect().await.unwrap();
+    let _patroni = options.clone().application_name("Patroni heartbeat").connect().await.unwrap();
     let unclear = [("standbys", Verdict::Unseen), ("patroni", Verdict::Unseen)];
     until("*", found(unclear)).await;
     until("FIRST 2 (*)", found([("patroni", Verdict::Unseen)])).await;

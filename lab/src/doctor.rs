@@ -1,6 +1,7 @@
 //! `lab doctor store`: examines what the fence would stand on.
 
 use std::{
+    fmt,
     io::{self, Write},
     pin::pin,
     process::ExitCode,
@@ -9,14 +10,16 @@ use std::{
 };
 
 use ::doctor::{
-    NOT_EXAMINED, Report, mariadb,
+    Check, NOT_EXAMINED, Report, mariadb,
     object_storage::{self, Site},
-    postgres, redis, sqlite,
+    postgres, redis,
+    sql::Session,
+    sqlite,
 };
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use sqlx::{
-    Row, Sqlite, mysql::MySqlConnectOptions, postgres::PgConnectOptions,
+    Postgres, Row, Sqlite, mysql::MySqlConnectOptions, postgres::PgConnectOptions,
     sqlite::SqliteConnectOptions,
 };
 
@@ -57,11 +60,27 @@ pub struct StoreDoctor {
     output: Output,
 }
 
+/// The store could not be examined. The process has an exit code of its own then.
+#[derive(Debug)]
+pub struct NotExamined;
+
+impl NotExamined {
+    /// The exit code.
+    pub const EXIT_CODE: u8 = NOT_EXAMINED;
+}
+
+impl fmt::Display for NotExamined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store could not be examined")
+    }
+}
+
 impl Doctor {
     /// Examines, and prints the report. The exit code is that of the worst verdict.
     ///
     /// # Errors
-    /// If the report can't be printed, or this is interrupted. Objects are removed all the same.
+    /// [`NotExamined`] if the store can't be examined; another error if the report can't be printed, or this is
+    /// interrupted. Objects are removed all the same.
     pub async fn run(
         self,
         interrupted: impl Future<Output = anyhow::Error>,
@@ -76,10 +95,7 @@ impl Doctor {
         };
         let report = match examine(&database, Duration::from_secs(seconds), interruption).await {
             Err(error) if is_interrupted => return Err(error),
-            Err(error) => {
-                eprintln!("lab: {error:#}");
-                return Ok(ExitCode::from(NOT_EXAMINED));
-            }
+            Err(error) => return Err(error.context(NotExamined)),
             Ok(report) => report,
         };
         if markdown {
@@ -123,22 +139,24 @@ async fn examine_bucket(
 async fn examine_database(url: &str) -> anyhow::Result<Report> {
     match url.split([':', '+']).next() {
         Some("postgres" | "postgresql") => {
-            let report = postgres::examine(&PgConnectOptions::from_str(url)?, None).await?;
-            let table = report.checks.iter().find(|check| check.name == "table");
-            ensure!(table.is_some_and(|it| it.found.contains("fence.fence")), NOT_INSTALLED);
-            Ok(report)
+            let options = PgConnectOptions::from_str(url)?;
+            let fence = "select pg_catalog.to_regprocedure('fence.doctor()') is not null";
+            let mut session = Session::<Postgres>::connect(&options).await?;
+            ensure!(session.row(fence).await?.try_get(0)?, NOT_INSTALLED);
+            Ok(postgres::examine(&options).await?)
         }
         Some("mariadb" | "mysql") => {
             let report = mariadb::examine(&MySqlConnectOptions::from_str(url)?).await?;
-            ensure!(report.checks.iter().any(|check| check.name == "table"), NOT_INSTALLED);
+            let is_fence = |check: &Check| check.found.starts_with("fence.resources ");
+            ensure!(report.checks.iter().any(is_fence), NOT_INSTALLED);
             Ok(report)
         }
         Some("sqlite") => {
             let options = SqliteConnectOptions::from_str(url)?;
-            let mut report = sqlite::examine(&options).await.context("can't open the database")?;
+            let mut report = sqlite::examine(&options).await?;
             let fence =
                 "select count(*) from sqlite_master where type = 'table' and name = 'fence'";
-            let mut session = ::doctor::sql::Session::<Sqlite>::connect(&options).await?;
+            let mut session = Session::<Sqlite>::connect(&options).await?;
             ensure!(session.row(fence).await?.try_get::<i64, _>(0)? == 1, NOT_INSTALLED);
             report.checks.push(sqlite::synchronous());
             Ok(report)

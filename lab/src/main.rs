@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use lab::{
     bench,
     client::Client,
-    doctor::Doctor,
+    doctor::{Doctor, NotExamined},
     hammer::Hammer,
     power_loss::{CarelessServer, PowerLoss},
     programs::Guest,
@@ -86,7 +86,8 @@ fn main() -> ExitCode {
             Some(guest) => guest.run().await,
             None => run(Cli::parse().command).await.unwrap_or_else(|error| {
                 eprintln!("lab: {}", with_causes(&error));
-                ExitCode::from(2)
+                let is_not_examined = error.is::<NotExamined>();
+                ExitCode::from(if is_not_examined { NotExamined::EXIT_CODE } else { 2 })
             }),
         }
     })

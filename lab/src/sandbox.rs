@@ -21,7 +21,7 @@ use serde::Serialize;
 
 pub(crate) use self::{
     action::Action,
-    playing::{Answer, Rejection, Request, play},
+    playing::{Answer, RejectedAction, Request, play},
     settings::Settings,
 };
 use crate::record::{Actor, World};

@@ -19,10 +19,10 @@ const MISSING: &str = "if an object is lost, a client that has read it must not 
                        be an older one";
 
 /// Tries the conditions of writes on an object that nobody else uses. It does not exist before, and not
-/// afterwards. An error of a write is a check that fails.
+/// afterwards.
 ///
 /// # Errors
-/// If the object can't be read or deleted.
+/// Those of the store, unless they prove that it does not have conditions.
 pub async fn check(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Error> {
     let checked = try_all(store, path).await;
     match store.delete(path).await {
@@ -39,27 +39,35 @@ async fn try_all(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Err
     // 1. Create it, and then create it again.
     let first: UpdateVersion = match put("first", PutMode::Create).await {
         Ok(first) => first.into(),
-        Err(error) => return Ok(vec![unfit("create", error.to_string(), CREATE)]),
+        Err(error) if has_no_conditions(&error) => {
+            return Ok(vec![unfit("create", error.to_string(), CREATE)]);
+        }
+        Err(error) => return Err(error),
     };
     let created_again = put("second", PutMode::Create).await;
-    let mut checks = vec![rejection("create", created_again, holds("first").await?, CREATE)];
+    let mut checks = vec![rejection("create", created_again, holds("first").await?, CREATE)?];
 
     // 2. Replace it as it was read, and then again under the same condition.
     let second: UpdateVersion = match put("third", PutMode::Update(first.clone())).await {
         Ok(second) => second.into(),
-        Err(error) => {
+        Err(error) if has_no_conditions(&error) => {
             checks.push(unfit("replace", error.to_string(), REPLACE));
             return Ok(checks);
         }
+        Err(error) => return Err(error),
     };
     let replaced_again = put("fourth", PutMode::Update(first)).await;
-    checks.push(rejection("replace", replaced_again, holds("third").await?, REPLACE));
+    checks.push(rejection("replace", replaced_again, holds("third").await?, REPLACE)?);
 
     // 3. Delete it, and then replace it as it was before.
     store.delete(path).await?;
     let replaced_missing = put("fifth", PutMode::Update(second)).await;
-    let stays_missing = matches!(store.head(path).await, Err(Error::NotFound { .. }));
-    checks.push(rejection("missing", replaced_missing, stays_missing, MISSING));
+    let stays_missing = match store.head(path).await {
+        Ok(_) => false,
+        Err(Error::NotFound { .. }) => true,
+        Err(error) => return Err(error),
+    };
+    checks.push(rejection("missing", replaced_missing, stays_missing, MISSING)?);
     Ok(checks)
 }
 
@@ -69,12 +77,21 @@ fn rejection(
     outcome: Result<PutResult, Error>,
     is_unchanged: bool,
     why: &'static str,
-) -> Check {
-    let (is_fit, found) = match outcome {
-        Ok(_) => (false, "accepted, though the condition does not hold".to_owned()),
-        Err(error) if !is_rejection(&error) => (false, error.to_string()),
-        Err(_) if !is_unchanged => (false, "rejected, and changed all the same".to_owned()),
-        Err(_) => (true, "rejected".to_owned()),
-    };
-    fit_if(is_fit, name, found, why)
+) -> Result<Check, Error> {
+    match outcome {
+        Ok(_) => Ok(unfit(name, "accepted, though the condition does not hold", why)),
+        Err(error) if has_no_conditions(&error) => Ok(unfit(name, error.to_string(), why)),
+        // An object that is gone is no object that is as it was read.
+        Err(error) if is_rejection(&error) || matches!(error, Error::NotFound { .. }) => {
+            let found =
+                if is_unchanged { "rejected" } else { "rejected, and changed all the same" };
+            Ok(fit_if(is_unchanged, name, found, why))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the store, or its client, does not know conditions.
+fn has_no_conditions(error: &Error) -> bool {
+    matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. })
 }

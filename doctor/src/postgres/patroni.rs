@@ -1,12 +1,16 @@
 //! The settings of a Patroni, at its REST address. SQL does not show them.
 
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
-use reqwest::Url;
+use reqwest::{StatusCode, Url, redirect::Policy};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde_json::{Map, Value};
 
-use crate::check::{Check, Verdict};
+use crate::{
+    check::{Check, Verdict},
+    report::Report,
+};
 
 const NAME: &str = "patroni";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,14 +31,20 @@ impl FromStr for PatroniUrl {
 
 /// What a Patroni does.
 #[derive(Debug)]
-pub(super) struct Settings {
+struct Settings {
     /// Commits wait for a standby, and no other one is promoted.
     synchronous_mode: bool,
     /// They wait also if no standby is left.
     strict: bool,
 }
 
-pub(super) async fn ask(url: &PatroniUrl) -> anyhow::Result<Settings> {
+/// Asks a Patroni, and replaces the check that only sees its session. Beside synchronous standbys, the others don't
+/// matter if Patroni never promotes them.
+pub async fn ask_patroni(report: &mut Report, url: &PatroniUrl) {
+    apply(&mut report.checks, settings(url).await);
+}
+
+async fn settings(url: &PatroniUrl) -> anyhow::Result<Settings> {
     let configuration = configuration(url).await?;
     let is_on = |name| configuration.get(name).is_some_and(is_on);
     Ok(Settings {
@@ -43,9 +53,7 @@ pub(super) async fn ask(url: &PatroniUrl) -> anyhow::Result<Settings> {
     })
 }
 
-/// Replaces the check that only sees Patroni's session. Beside synchronous standbys, the others don't
-/// matter if Patroni never promotes them.
-pub(super) fn apply(checks: &mut Vec<Check>, patroni: anyhow::Result<Settings>) {
+fn apply(checks: &mut Vec<Check>, patroni: anyhow::Result<Settings>) {
     checks.retain(|check| check.name != NAME);
     let is_ok = |name| checks.iter().any(|it| it.name == name && it.verdict == Verdict::Ok);
     let have_names = is_ok("synchronous_standby_names");
@@ -80,10 +88,19 @@ impl Settings {
 
 /// The configuration that all members share.
 async fn configuration(PatroniUrl(url): &PatroniUrl) -> anyhow::Result<Map<String, Value>> {
-    // The client is made for TLS, too. An error means that another one has installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder().timeout(ANSWER_TIMEOUT).no_proxy().build()?;
-    let answer = client.get(url.join("/config")?).send().await?.error_for_status()?;
+    // The connection is not encrypted. Otherwise the client looks for the system's certificates, and fails without.
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let client = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(Policy::none())
+        .timeout(ANSWER_TIMEOUT)
+        .no_proxy()
+        .build()?;
+    let answer = client.get(url.join("/config")?).send().await?;
+    ensure!(answer.status() == StatusCode::OK, "the status is {}", answer.status());
     serde_json::from_slice(&answer.bytes().await?).context("the answer is no configuration")
 }
 

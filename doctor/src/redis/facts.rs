@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ::redis::{RedisResult, aio::ConnectionLike};
 
-use super::server::{Rejection, ask};
+use super::server::{ErrorReply, ask};
 
 /// The settings that the checks need.
 const SETTINGS: [&str; 6] = [
@@ -20,9 +20,9 @@ const SETTINGS: [&str; 6] = [
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     info: HashMap<String, String>,
-    info_rejection: Option<Rejection>,
+    info_error: Option<ErrorReply>,
     settings: HashMap<String, String>,
-    settings_rejection: Option<Rejection>,
+    settings_error: Option<ErrorReply>,
     user: String,
 }
 
@@ -38,14 +38,14 @@ impl Facts {
         let mut facts = Self::default();
         match ask::<String>(connection, &::redis::cmd("INFO")).await? {
             Ok(info) => facts.info = fields(&info),
-            Err(rejection) => facts.info_rejection = Some(rejection),
+            Err(rejection) => facts.info_error = Some(rejection),
         }
         // Before 7.0, CONFIG GET takes one setting.
         for setting in SETTINGS {
             let command = ::redis::cmd("CONFIG").arg("GET").arg(setting).to_owned();
             match ask::<HashMap<String, String>>(connection, &command).await? {
                 Ok(settings) => facts.settings.extend(settings),
-                Err(rejection) => facts.settings_rejection = Some(rejection),
+                Err(rejection) => facts.settings_error = Some(rejection),
             }
         }
         // Before 6.0 there are no users, and a user may lack the permission.
@@ -71,13 +71,13 @@ impl Facts {
     }
 
     /// Why there are no fields of INFO.
-    pub(super) fn info_rejection(&self) -> Option<&Rejection> {
-        self.info_rejection.as_ref()
+    pub(super) fn info_error(&self) -> Option<&ErrorReply> {
+        self.info_error.as_ref()
     }
 
     /// Why there are no settings.
-    pub(super) fn settings_rejection(&self) -> Option<&Rejection> {
-        self.settings_rejection.as_ref()
+    pub(super) fn settings_error(&self) -> Option<&ErrorReply> {
+        self.settings_error.as_ref()
     }
 
     /// The user of the connection.

@@ -20,7 +20,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         (Some(enabled), _) => enabled == "1",
         (None, Some(setting)) => setting == "yes",
         (None, None) => {
-            checks.push(unseen(APPENDONLY, facts.info_rejection()));
+            checks.push(unseen(APPENDONLY, facts.info_error()));
             return checks;
         }
     };
@@ -67,7 +67,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
 
 fn must_be(facts: &Facts, name: &'static str, safe: &str, why: &'static str) -> Check {
     match facts.setting(name) {
-        None => unseen(name, facts.settings_rejection()),
+        None => unseen(name, facts.settings_error()),
         Some(found) => {
             let is_safe = found == safe;
             Check::ok(name, found).unless(is_safe, Verdict::UnfitForFence, why, append_always())

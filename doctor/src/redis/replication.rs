@@ -39,7 +39,7 @@ pub(super) async fn checks(
         Some("slave") => checks.push(replica(facts)),
         // The check of the version reports a Sentinel.
         Some(_) => {}
-        None => checks.push(unseen(PRIMARY, facts.info_rejection())),
+        None => checks.push(unseen(PRIMARY, facts.info_error())),
     }
     Ok(checks)
 }
@@ -53,7 +53,7 @@ async fn is_watched(connection: &mut impl ConnectionLike) -> RedisResult<bool> {
 
 fn replicas(facts: &Facts, promoter: &str) -> Check {
     let Some(number) = facts.info("connected_slaves") else {
-        return unseen(REPLICAS, facts.info_rejection());
+        return unseen(REPLICAS, facts.info_error());
     };
     if number == "0" {
         return Check::ok(REPLICAS, "none is connected");

@@ -32,7 +32,7 @@ impl Server {
             Err(error) if error.code() == Some("NOAUTH") => Err(error),
             // The server has answered. If it rejects PING alone, it can still be examined.
             answer => {
-                let _ = separate_rejection(answer)?;
+                let _ = separate_error_reply(answer)?;
                 Ok(Self { client, commands })
             }
         }
@@ -78,19 +78,19 @@ fn config() -> AsyncConnectionConfig {
 
 /// An error reply of the server.
 #[derive(Clone, Debug)]
-pub struct Rejection {
+pub struct ErrorReply {
     code: String,
     reason: String,
 }
 
-impl Rejection {
+impl ErrorReply {
     /// Whether another node of the Redis Cluster has the key.
     pub fn is_moved(&self) -> bool {
         self.code == "MOVED"
     }
 }
 
-impl fmt::Display for Rejection {
+impl fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)
     }
@@ -103,20 +103,20 @@ impl fmt::Display for Rejection {
 pub async fn ask<T: FromRedisValue>(
     connection: &mut impl ConnectionLike,
     command: &Cmd,
-) -> RedisResult<Result<T, Rejection>> {
-    separate_rejection(command.query_async(connection).await)
+) -> RedisResult<Result<T, ErrorReply>> {
+    separate_error_reply(command.query_async(connection).await)
 }
 
 /// Separates an error reply, the inner error, from a missing reply, the outer one.
 ///
 /// # Errors
 /// If there was no reply.
-pub fn separate_rejection<T>(result: RedisResult<T>) -> RedisResult<Result<T, Rejection>> {
+pub fn separate_error_reply<T>(result: RedisResult<T>) -> RedisResult<Result<T, ErrorReply>> {
     match result {
         Ok(answer) => Ok(Ok(answer)),
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
         // This includes a reply of an unexpected type.
-        Err(error) => Ok(Err(Rejection {
+        Err(error) => Ok(Err(ErrorReply {
             code: error.code().unwrap_or_default().to_owned(),
             reason: match (error.code(), error.detail()) {
                 (Some(code), Some(detail)) => format!("{code} {detail}"),

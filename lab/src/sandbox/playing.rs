@@ -50,12 +50,12 @@ pub(crate) enum Answer {
     /// It was carried out, and its events are recorded.
     Done,
     /// It was not, for this reason.
-    Rejected(Rejection),
+    Rejected(RejectedAction),
 }
 
 /// Why a requested action is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rejection {
+pub(crate) struct RejectedAction {
     /// The key of the page's text.
     pub(crate) key: &'static str,
     /// The reason in English.
@@ -91,7 +91,7 @@ pub(crate) async fn play(
             request = requests.recv() => {
                 let Some(Request { action, answer }) = request else { break };
                 let outcome = match sandbox.objection(action) {
-                    Some(detail) => Answer::Rejected(Rejection { key: "not-now", detail }),
+                    Some(detail) => Answer::Rejected(RejectedAction { key: "not-now", detail }),
                     None => {
                         sandbox.carry_out(action).await?;
                         Answer::Done

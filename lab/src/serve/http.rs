@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     page,
-    sandbox::{Action, Answer, Rejection, Settings},
+    sandbox::{Action, Answer, RejectedAction, Settings},
     scenario,
 };
 
@@ -132,7 +132,9 @@ async fn act(
     };
     match run.act(&act.action).await {
         Answer::Done => StatusCode::NO_CONTENT.into_response(),
-        Answer::Rejected(Rejection { key, detail }) => rejected(StatusCode::CONFLICT, key, &detail),
+        Answer::Rejected(RejectedAction { key, detail }) => {
+            rejected(StatusCode::CONFLICT, key, &detail)
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::{
     record::{Event, Outcomes, Recorder},
-    sandbox::{self, Action, Answer, Rejection, Request, Settings},
+    sandbox::{self, Action, Answer, RejectedAction, Request, Settings},
     scenario::Scenario,
 };
 
@@ -155,7 +155,7 @@ impl Run {
     /// Carries out an action in a sandbox: `client 1: acquire`. Returns when its events are recorded.
     pub(super) async fn act(&self, action: &str) -> Answer {
         let rejected =
-            |key, detail: &str| Answer::Rejected(Rejection { key, detail: detail.to_owned() });
+            |key, detail: &str| Answer::Rejected(RejectedAction { key, detail: detail.to_owned() });
         let Some(requests) = &self.requests else {
             return rejected("not-now", "this run is no sandbox");
         };

@@ -68,7 +68,7 @@ begin
             from standby
         ),
         patroni (is_there) as (
-            select exists (select from pg_stat_activity where application_name = 'Patroni')
+            select exists (select from pg_stat_activity where application_name ~ '^Patroni( |$)')
         ),
         -- The tables of the fence, the locks and the storage server, as far as they are here.
         tables as (
@@ -76,7 +76,7 @@ begin
                 string_agg(title, ', ' order by title) filter (where relpersistence <> 'p') as unlogged
             from pg_class c join pg_namespace n on n.oid = c.relnamespace
             cross join lateral (select format('%s.%s', nspname, relname)) as name (title)
-            where title in ('fence.fence', 'fenced_lock.lock', 'storage.resource')
+            where title in ('fence.fence', 'fenced_lock.lock', 'storage.resource', 'storage.common_fence')
         ),
         unlogged as (
             select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list

@@ -43,7 +43,8 @@ impl Doctor {
         let reason = match report.verdict() {
             Verdict::Ok | Verdict::Warning => return Ok(()),
             Verdict::Unseen => "doctor could not see whether the database can lose a fence",
-            Verdict::UnfitForFence | Verdict::Unfit => "the database can lose a fence",
+            Verdict::UnfitForFence => "the database can lose a fence",
+            Verdict::Unfit => "no server can use the database",
         };
         Err(NotFit { code: report.verdict().exit_code(), reason: reason.to_owned() }.into())
     }

@@ -43,26 +43,31 @@ const IN_SQLITE: &str =
 pub(super) async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     // PgBouncer rejects a connection that sets it.
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
-    let mut report = postgres::examine(&options, None).await?;
+    let mut report = postgres::examine(&options).await?;
     report.checks = report.checks.into_iter().map(as_of_locks).collect();
     let mut session = Session::<Postgres>::connect(&options).await?;
     let there: String = session.row(IN_POSTGRES).await?.try_get(0)?;
     report.checks.push(tables(&FUNCTIONS, &there, "migrations/postgres/lock"));
     report.checks.push(postgres::clock(&mut session).await?);
     report.checks.push(locking(locks).await);
-    // A session that other clients get too receives notifications for them.
-    if report.checks.iter().all(|check| check.name != "pooler" || check.verdict == Verdict::Ok) {
+    // A session that other clients get too receives notifications for them. A standby takes no LISTEN.
+    let needed = ["pooler", "primary"];
+    let mut needed = report.checks.iter().filter(|check| needed.contains(&&*check.name));
+    if needed.all(|check| check.verdict == Verdict::Ok) {
         report.checks.push(waking(session, options).await?);
     }
     Ok(report)
 }
 
-/// The functions of the locks set what they need, and work behind a pooler.
+/// The locks set what they need by themselves, and work behind a pooler.
 fn as_of_locks(check: Check) -> Check {
     match &*check.name {
         "synchronous_commit" | "stored_synchronous_commit" => check.lowered(
             "no lock and no token, because the functions of the locks set it to on; but commits of \
              others may be lost",
+        ),
+        "journal_mode" => check.lowered(
+            "no token, because each client of the locks would set wal, and can't; but clients wait for each other's reads",
         ),
         "pooler" => check.lowered(POLLING),
         _ => check,
@@ -106,6 +111,8 @@ pub(super) async fn sqlite(url: &str, locks: &Locks) -> Result<Report, sqlx::Err
     // The client of the locks sets the mode of the journal, which the file keeps.
     let locking = locking(locks).await;
     let mut report = sqlite::examine(&options).await?;
+    report.checks = report.checks.into_iter().map(as_of_locks).collect();
+    report.checks.push(sqlite::writable(options.get_filename()));
     report.checks.push(tables(&TABLES, &there, "migrations/sqlite/lock"));
     report.checks.push(locking);
     Ok(report)

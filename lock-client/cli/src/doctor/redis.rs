@@ -4,7 +4,7 @@ use std::fmt;
 
 use doctor::{
     Check, Cure, Report, Verdict,
-    redis::{Rejection, Server, ask, separate_rejection},
+    redis::{ErrorReply, Server, ask, separate_error_reply},
 };
 use fence::ResourceName;
 use lock_client::{Locks, redis::Keys};
@@ -102,13 +102,13 @@ pub(super) async fn waking(
 async fn publish_to_self(
     server: &mut Server,
     channel: &str,
-) -> RedisResult<Result<u64, (&'static str, Rejection)>> {
+) -> RedisResult<Result<u64, (&'static str, ErrorReply)>> {
     // The subscription lasts until the message is published.
-    let mut subscriber = match separate_rejection(server.subscriber().await)? {
+    let mut subscriber = match separate_error_reply(server.subscriber().await)? {
         Ok(subscriber) => subscriber,
         Err(rejection) => return Ok(Err(("subscribe to", rejection))),
     };
-    if let Err(rejection) = separate_rejection(subscriber.subscribe(channel).await)? {
+    if let Err(rejection) = separate_error_reply(subscriber.subscribe(channel).await)? {
         return Ok(Err(("subscribe to", rejection)));
     }
     let publish = redis::cmd("PUBLISH").arg(channel).arg("").to_owned();

@@ -43,10 +43,5 @@ pub(super) async fn find_unmet_condition(
 
 async fn check_conditions(client: &dyn ObjectStore, folder: &Path) -> Result<Vec<Check>, Error> {
     let path = scratch(folder).join(Holder::random().as_str());
-    // A store that does not answer is told from one that ignores conditions.
-    match client.head(&path).await {
-        Ok(_) | Err(Error::NotFound { .. }) => {}
-        Err(error) => return Err(error),
-    }
     object_storage::check_conditions(client, &path).await
 }

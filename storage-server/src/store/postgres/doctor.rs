@@ -18,13 +18,24 @@ pub(in crate::store) async fn examine(
     let primary = find_primary(&hosts, &Newest::default()).await?;
     let database = hosts.database();
     let failed = |source| OpenError::Connect { database: database.clone(), source };
-    let examined = postgres::examine(hosts.options(primary), patroni).await;
+    let examined = postgres::examine(hosts.options(primary)).await;
     let mut report = examined.map_err(failed)?;
+    match patroni {
+        Some(url) => postgres::ask_patroni(&mut report, url).await,
+        None => name_the_option(&mut report.checks),
+    }
     report.system = format!("{database}, {}", report.system);
     report.checks = report.checks.into_iter().map(as_of_a_server).collect();
     let hosts = Hosts::parse(url)?.application_name(NAME);
     report.checks.extend(of_own_session(hosts.options(primary)).await.map_err(failed)?);
     Ok(report)
+}
+
+/// Where a Patroni was seen, this command can ask it.
+fn name_the_option(checks: &mut [Check]) {
+    for check in checks.iter_mut().filter(|check| check.name == "patroni") {
+        check.cure = Some("give the REST address of a member: --patroni http://HOST:8008".into());
+    }
 }
 
 /// The sessions of a server set what they need, and the next check shows that they have it.
