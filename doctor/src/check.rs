@@ -70,7 +70,7 @@ pub struct Cure {
 }
 
 impl Check {
-    /// Nothing is wrong, as long as no condition follows that does not hold.
+    /// Nothing is wrong, unless a condition is added that does not hold.
     pub fn ok(name: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
         Self { name: name.into(), verdict: Verdict::Ok, found: found.into(), why: None, cure: None }
     }

@@ -111,7 +111,7 @@ impl fmt::Display for Report {
         let conclusion = match self.verdict() {
             Verdict::Ok => "Nothing is wrong, as far as the checks see.",
             Verdict::Warning => "Nothing that was acknowledged is in danger; read the warnings.",
-            Verdict::Unseen => "Whether something acknowledged can be lost could not be seen.",
+            Verdict::Unseen => "NOT SEEN: something that was acknowledged may be lost.",
             Verdict::UnfitForFence => {
                 "UNFIT FOR A FENCE: what was acknowledged can be lost. Locks kept here need a storage that \
                  checks token and holder."

@@ -1,4 +1,5 @@
 //! Probes of real servers and files.
 
 mod postgres;
+mod readme;
 mod sqlite;

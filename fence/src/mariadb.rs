@@ -87,7 +87,7 @@ async fn installed_version(database: &mut MySqlConnection) -> Result<Option<i64>
 /// nothing before.
 ///
 /// # Errors
-/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if the whole transaction
+/// [`ClaimError::Rejected`] if the rule rejects the offer; [`ClaimError::Contended`] if the whole transaction
 /// must be retried. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety

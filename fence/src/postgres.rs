@@ -74,7 +74,7 @@ pub async fn install<'a>(
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///
 /// # Errors
-/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if the whole transaction
+/// [`ClaimError::Rejected`] if the rule rejects the offer; [`ClaimError::Contended`] if the whole transaction
 /// must be retried. PostgreSQL aborts the transaction after any error.
 ///
 /// # Cancellation safety

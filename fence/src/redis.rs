@@ -62,7 +62,7 @@ impl Fenced {
     /// Claims the resource. Everything read afterwards is at least as new as the claim.
     ///
     /// # Errors
-    /// [`ClaimError::Rejected`] if the rule rejects. If the answer was lost, the claim may have been
+    /// [`ClaimError::Rejected`] if the rule rejects the offer. If the answer was lost, the claim may have been
     /// accepted; it may be repeated.
     ///
     /// # Cancellation safety
@@ -77,7 +77,7 @@ impl Fenced {
     /// Sets a key.
     ///
     /// # Errors
-    /// [`ClaimError::Rejected`] if the rule rejects. If the answer was lost, the write may have
+    /// [`ClaimError::Rejected`] if the rule rejects the offer. If the answer was lost, the write may have
     /// happened, or may still happen.
     ///
     /// # Cancellation safety

@@ -71,7 +71,7 @@ pub async fn install<'a>(
 /// Everything that the transaction reads afterwards is at least as new as the claim.
 ///
 /// # Errors
-/// [`ClaimError::Rejected`] if the rule rejects; [`ClaimError::Contended`] if another connection is
+/// [`ClaimError::Rejected`] if the rule rejects the offer; [`ClaimError::Contended`] if another connection is
 /// writing. The transaction stays open: roll it back.
 ///
 /// # Cancellation safety

@@ -112,7 +112,7 @@ async fn mariadb_that_does_not_wait_for_its_disk_is_unsafe() {
 }
 
 #[tokio::test]
-async fn sqlite_warns_of_what_each_connection_decides() {
+async fn sqlite_leaves_a_decision_to_each_connection() {
     // Temporary files may be in memory.
     let folder = TempDir::with_prefix_in("fenced-", env!("CARGO_TARGET_TMPDIR")).unwrap();
     let url = format!("sqlite:{}", folder.path().join("examined.db").display());

@@ -71,7 +71,9 @@ impl fmt::Display for AcquireError {
             Self::Unavailable { lock, .. } => {
                 write!(f, "lock `{lock}`: no answer from the lock service")
             }
-            Self::Rejected { lock, .. } => write!(f, "lock `{lock}`: the lock service rejected"),
+            Self::Rejected { lock, .. } => {
+                write!(f, "lock `{lock}`: the lock service rejected the request")
+            }
             Self::Invalid { lock, .. } => write!(f, "lock `{lock}`: the request is invalid"),
             Self::Lost(lost) => lost.fmt(f),
         }

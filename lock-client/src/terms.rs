@@ -78,7 +78,7 @@ impl Terms {
     /// queue is not empty, clients that did not ask for this order don't acquire the lock either. A
     /// waiter that crashed is skipped after 3 seconds, in etcd after its ttl. A waiter near the head
     /// that is silent for longer loses its place, and queues again at the end. Redlock has no such
-    /// order, and rejects.
+    /// order, and rejects the request.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }

@@ -60,7 +60,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         status == "ok",
         Verdict::UnfitForFence,
         "what was acknowledged and not written is lost at a restart; nothing more is acknowledged until a write succeeds",
-        "make room on the disk, or replace it; Redis then continues by itself",
+        "free space on the disk, or replace it; Redis then continues by itself",
     ));
     checks
 }

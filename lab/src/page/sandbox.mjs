@@ -71,7 +71,7 @@ export class Sandbox {
     const drove = this.now;
     this.now = isSandbox && this.live.isLive(record) && name !== ORIGINAL ? standing(events) : undefined;
     this.find("to-do").hidden = !isSandbox;
-    // What the next one starts with is folded, to leave the space to what this one does.
+    // The settings of the next sandbox are folded, so that this one has more space.
     if (!drove !== !this.now) this.find("preparation").open = !this.now;
     document.body.classList.toggle("driving", Boolean(this.now));
     if (isSandbox && record === this.live.record) for (const task of tasksDone(events, checks)) this.done.add(task);

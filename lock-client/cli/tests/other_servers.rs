@@ -96,7 +96,7 @@ async fn silent_server_may_be_of_another_kind() {
     });
     join_all(asking).await;
 
-    // A server that is down rejects connections. Nothing is said about it.
+    // A server that is down takes no connection. Nothing is said about it.
     drop(listener);
     let is_down = async || {
         let output = status(&format!("redis://{address}")).await;

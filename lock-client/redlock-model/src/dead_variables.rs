@@ -66,9 +66,9 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
     }
 }
 
-/// During its round, a client forgets rejected seals. After its round, a client only needs to know from which nodes it has no answer yet: a late grant
-/// may still need a seal. After its end, it needs to know which nodes have granted, if a release goes
-/// to them only.
+/// During its round, a client forgets rejected seals. After its round, a client only needs to know from
+/// which nodes it has no answer yet: a late grant may still need a seal. After its end, it needs to know
+/// which nodes have granted, if a release goes to them only.
 fn reset_round(config: &Config, client: &mut Client) {
     if client.phase == Phase::Round {
         let Some(round) = &mut client.round else { return };

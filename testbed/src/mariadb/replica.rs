@@ -70,7 +70,7 @@ impl MariaDbReplica {
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors
-    /// If it rejects.
+    /// If the server does not do it.
     pub async fn promote(&self) -> anyhow::Result<()> {
         let mut connection = MySqlConnection::connect(&self.url()).await?;
         connection.execute("stop slave; reset slave all").await?;

@@ -106,7 +106,7 @@ impl PostgresReplica {
     /// Makes it a primary, as a failover does.
     ///
     /// # Errors
-    /// If it rejects.
+    /// If the server does not do it.
     pub async fn promote(&self) -> anyhow::Result<()> {
         let mut connection = PgConnection::connect(&self.url()).await?;
         let is_promoted: bool =

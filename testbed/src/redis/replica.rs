@@ -62,7 +62,7 @@ impl Replica {
     /// Makes it a primary, as a failover does. After a restart it is a replica again.
     ///
     /// # Errors
-    /// If it rejects.
+    /// If the server does not do it.
     pub async fn promote(&self) -> anyhow::Result<()> {
         self.redis.command(&["REPLICAOF", "NO", "ONE"]).await
     }

@@ -103,6 +103,19 @@ async fn asynchronous_replica_of_postgres_is_unfit_for_a_fence() {
     assert_eq!(report.complaints(), ["synchronous_standby_names", "standbys"]);
 }
 
+/// A standby takes no lock, and no LISTEN.
+#[tokio::test]
+async fn standby_of_postgres_is_unfit() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    lock_client::postgres::install(&mut connection).await.unwrap();
+    let standby = postgres.start_replica().await.unwrap();
+    standby.catch_up(&postgres).await.unwrap();
+    let report = examine(&standby.url()).await;
+    report.assert_finds("primary", "unfit", "a standby");
+    assert_eq!((report.code, report.complaints().as_slice()), (1, &["primary", "locking"][..]));
+}
+
 #[tokio::test]
 async fn pgbouncer_and_missing_rights_are_found() {
     let postgres = Postgres::start().await.unwrap();

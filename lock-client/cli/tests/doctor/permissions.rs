@@ -105,7 +105,7 @@ async fn unseen_danger_to_tokens_is_not_ok() {
         }
         assert_eq!(report.document["verdict"], "unseen");
         let text = doctor(&["--locks", &url]).await;
-        let conclusion = "\nWhether something acknowledged can be lost could not be seen.\n";
+        let conclusion = "\nNOT SEEN: something that was acknowledged may be lost.\n";
         assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }
 

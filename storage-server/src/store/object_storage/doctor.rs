@@ -3,7 +3,7 @@
 use doctor::{Check, Report, Verdict, object_storage};
 use fence::Holder;
 use object_store::{
-    Error, ObjectStore, ObjectStoreExt,
+    Error, ObjectStore,
     path::{Path, PathPart},
 };
 
