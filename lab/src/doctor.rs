@@ -10,7 +10,7 @@ use std::{
 };
 
 use ::doctor::{
-    Check, NOT_EXAMINED, Report, mariadb,
+    Check, NOT_EXAMINED, Report, Verdict, mariadb,
     object_storage::{self, Site},
     postgres, redis,
     sql::Session,
@@ -147,12 +147,15 @@ async fn examine_database(url: &str) -> anyhow::Result<Report> {
         }
         Some("mariadb" | "mysql") => {
             let report = mariadb::examine(&MySqlConnectOptions::from_str(url)?).await?;
-            let is_fence = |check: &Check| check.found.starts_with("fence.resources ");
+            // Of an old version, or of MySQL, nothing else is known.
+            let is_fence = |check: &Check| {
+                check.verdict == Verdict::Unfit || check.found.starts_with("fence.resources ")
+            };
             ensure!(report.checks.iter().any(is_fence), NOT_INSTALLED);
             Ok(report)
         }
         Some("sqlite") => {
-            let options = SqliteConnectOptions::from_str(url)?;
+            let options = SqliteConnectOptions::from_str(url)?.read_only(true);
             let mut report = sqlite::examine(&options).await?;
             let fence =
                 "select count(*) from sqlite_master where type = 'table' and name = 'fence'";
