@@ -1,11 +1,11 @@
 //! The result of a check.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize, de::IntoDeserializer};
 
 /// What a check says of a system, the worst last.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Nothing is wrong.
@@ -30,6 +30,15 @@ impl Verdict {
             Self::Unseen => 3,
             Self::UnfitForFence => 4,
         }
+    }
+}
+
+impl FromStr for Verdict {
+    type Err = serde::de::value::Error;
+
+    /// Parses the word that JSON and `fence.doctor()` have.
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(word.into_deserializer())
     }
 }
 

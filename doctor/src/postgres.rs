@@ -11,7 +11,7 @@ use sqlx::{Postgres, Row, postgres::PgConnectOptions};
 #[cfg(feature = "patroni")]
 pub use self::patroni::{PatroniUrl, ask_patroni};
 use crate::{
-    check::{Check, Cure, Verdict},
+    check::{Check, Verdict},
     clock,
     report::Report,
     sql::Session,
@@ -82,46 +82,18 @@ async fn settings(
         format!("begin read only; set local search_path to pg_catalog, pg_temp; {query}; commit");
     let (mut checks, mut unseen) = (Vec::new(), None);
     for row in session.rows(&message).await? {
-        let (name, ok): (String, Option<bool>) = (row.try_get(0)?, row.try_get(1)?);
-        let (found, why): (String, String) = (row.try_get(2)?, row.try_get(3)?);
-        let verdict = match (ok, name.as_str()) {
-            (_, "unseen") => {
-                unseen = Some(why);
-                continue;
-            }
-            (Some(true), _) => Verdict::Ok,
-            (None, _) => Verdict::Unseen,
-            (Some(false), "primary") => Verdict::Unfit,
-            (Some(false), _) => Verdict::UnfitForFence,
-        };
-        let cure = cure(&name);
-        checks.push(Check::ok(name, found).unless(verdict == Verdict::Ok, verdict, why, cure));
+        let [name, verdict, found]: [String; 3] =
+            [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
+        let [why, cure]: [Option<String>; 2] = [row.try_get(3)?, row.try_get(4)?];
+        if name == "unseen" {
+            unseen = why;
+            continue;
+        }
+        let verdict = verdict.parse().expect("the query has the words of a verdict");
+        let (why, cure) = (why.map(Into::into), cure.map(Into::into));
+        checks.push(Check { name: name.into(), verdict, found, why, cure });
     }
     Ok((checks, unseen))
-}
-
-fn cure(name: &str) -> Cure {
-    let system = |setting: &str| {
-        let set = format!("alter system set {setting} = on");
-        Cure::new("set it for the server", [set, "select pg_reload_conf()".to_owned()])
-    };
-    match name {
-        "primary" => "name the primary".into(),
-        "fsync" | "full_page_writes" => system(name),
-        "synchronous_commit" => {
-            let advice = "set it for the server, and examine with a session that doesn't".into();
-            Cure { advice, ..system(name) }
-        }
-        "stored_synchronous_commit" => "reset it where it is stored".into(),
-        "table" | "protected_tables" => "make each table logged: alter table … set logged".into(),
-        "hidden_standbys" => "grant pg_read_all_stats to this user".into(),
-        "patroni" => "make sure that synchronous_mode and synchronous_mode_strict are on".into(),
-        _ => {
-            "name each standby that may be promoted in synchronous_standby_names, as with FIRST 2 (a, b), \
-             and promote no other"
-                .into()
-        }
-    }
 }
 
 /// Checks that each connection has a session of its own.

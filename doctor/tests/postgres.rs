@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
-use doctor::{Report, Verdict};
+use doctor::Verdict;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, PgConnection, postgres::PgConnectOptions, query_as, raw_sql,
 };
@@ -25,37 +25,32 @@ async fn with_fence(settings: &[&str]) -> (Postgres, PgConnection) {
     (server, owner)
 }
 
-/// The verdicts of `fence.doctor()`, in the words of the crate.
+/// The verdicts of `fence.doctor()`.
 async fn in_sql(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
     let mut database = options.connect().await.unwrap();
-    let rows = query_as("select name, ok from fence.doctor() where name <> 'unseen'");
-    let rows: Vec<(String, Option<bool>)> = rows.fetch_all(&mut database).await.unwrap();
-    let verdict = |name: &str, ok| match ok {
-        Some(true) => Verdict::Ok,
-        Some(false) if name == "primary" => Verdict::Unfit,
-        Some(false) => Verdict::UnfitForFence,
-        None => Verdict::Unseen,
-    };
-    rows.into_iter().map(|(name, ok)| (name.clone(), verdict(&name, ok))).collect()
+    let rows = query_as("select name, verdict from fence.doctor() where name <> 'unseen'");
+    let rows: Vec<(String, String)> = rows.fetch_all(&mut database).await.unwrap();
+    rows.into_iter().map(|(name, verdict)| (name, verdict.parse().unwrap())).collect()
 }
 
-fn verdicts(report: &Report) -> BTreeMap<String, Verdict> {
-    report.checks.iter().map(|check| (check.name.to_string(), check.verdict)).collect()
-}
-
-/// The checks that are not ok, once both agree on all that `fence.doctor()` has.
-async fn complaints(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
-    let report = doctor::postgres::examine(options).await.unwrap();
-    let mut checks = verdicts(&report);
-    let in_sql = in_sql(options).await;
-    assert!(
-        in_sql.iter().all(|(name, verdict)| checks.get(name) == Some(verdict)),
-        "{in_sql:?}\n{report}"
-    );
-    let of_the_crate = checks.keys().filter(|name| !in_sql.contains_key(*name));
-    assert_eq!(of_the_crate.collect::<Vec<_>>(), ["pooler", "version"]);
-    checks.retain(|_, verdict| *verdict != Verdict::Ok);
-    checks
+/// Waits until these checks are not ok, all others are, and both agree on all that `fence.doctor()` has. A standby may
+/// change its state at any moment.
+async fn assert_complaints(options: &PgConnectOptions, expected: &BTreeMap<String, Verdict>) {
+    let mut last = String::new();
+    let agree = until_async(SOON, async || {
+        let report = doctor::postgres::examine(options).await?;
+        let in_sql = in_sql(options).await;
+        let checks = report.checks.iter().map(|check| (check.name.to_string(), check.verdict));
+        let mut checks: BTreeMap<_, _> = checks.collect();
+        let agree = in_sql.iter().all(|(name, verdict)| checks.get(name) == Some(verdict));
+        let own: Vec<_> = checks.keys().filter(|name| !in_sql.contains_key(*name)).collect();
+        assert_eq!(own, ["pooler", "version"]);
+        last = format!("{in_sql:?}\n{report}");
+        checks.retain(|_, verdict| *verdict != Verdict::Ok);
+        Ok(agree && checks == *expected)
+    });
+    let agree = agree.await;
+    assert!(agree.is_ok(), "expected {expected:?}: {last}");
 }
 
 fn found<const N: usize>(checks: [(&str, Verdict); N]) -> BTreeMap<String, Verdict> {
@@ -67,7 +62,7 @@ async fn rust_and_sql_agree_on_one_server() {
     let unfit = Verdict::UnfitForFence;
     let (server, mut owner) = with_fence(&[]).await;
     let options = options(&server.url());
-    assert_eq!(complaints(&options).await, found([]));
+    assert_complaints(&options, &found([])).await;
     for (wrong, back, expected) in [
         (
             "alter table fence.fence set unlogged",
@@ -102,13 +97,13 @@ async fn rust_and_sql_agree_on_one_server() {
         ),
     ] {
         execute(&mut owner, wrong).await;
-        assert_eq!(complaints(&options).await, expected, "{wrong}");
+        assert_complaints(&options, &expected).await;
         execute(&mut owner, back).await;
     }
     for setting in ["fsync", "full_page_writes"] {
         let (server, _) = with_fence(&[&format!("{setting}=off")]).await;
         let options = self::options(&server.url());
-        assert_eq!(complaints(&options).await, found([(setting, unfit)]));
+        assert_complaints(&options, &found([(setting, unfit)])).await;
     }
 }
 
@@ -118,15 +113,15 @@ async fn setting_of_the_asking_session_does_not_hide_the_servers() {
     let name = "synchronous_commit";
     let (server, mut owner) = with_fence(&["synchronous_commit=off"]).await;
     let plain = options(&server.url());
-    assert_eq!(complaints(&plain).await, found([(name, Verdict::UnfitForFence)]));
+    assert_complaints(&plain, &found([(name, Verdict::UnfitForFence)])).await;
     let by_url = plain.options([(name, "on")]);
-    assert_eq!(complaints(&by_url).await, found([(name, Verdict::Unseen)]));
+    assert_complaints(&by_url, &found([(name, Verdict::Unseen)])).await;
     execute(&mut owner, "set synchronous_commit = on").await;
-    let seen = query_as::<_, (Option<bool>,)>("select ok from fence.doctor() where name = $1");
-    assert_eq!(seen.bind(name).fetch_one(&mut owner).await.unwrap(), (None,));
+    let seen = query_as::<_, (String,)>("select verdict from fence.doctor() where name = $1");
+    assert_eq!(seen.bind(name).fetch_one(&mut owner).await.unwrap().0, "unseen");
     // The control: the same value, and it is the server's.
     execute(&mut owner, "alter database postgres set synchronous_commit = on").await;
-    assert_eq!(complaints(&options(&server.url())).await, found([]));
+    assert_complaints(&options(&server.url()), &found([])).await;
 }
 
 #[tokio::test]
@@ -136,9 +131,7 @@ async fn rust_and_sql_agree_on_standbys() {
     let options = options(&server.url());
     let until = async |setting: &str, expected: BTreeMap<String, Verdict>| {
         server.reload_with(&format!("{names}='{setting}'")).unwrap();
-        let seen = until_async(SOON, async || Ok(complaints(&options).await == expected)).await;
-        let last = complaints(&options).await;
-        assert!(seen.is_ok(), "{setting:?}: expected {expected:?}: {last:?}");
+        assert_complaints(&options, &expected).await;
     };
     let first = server.start_replica().await.unwrap();
     until("", found([("standbys", unfit), (names, unfit)])).await;
@@ -147,16 +140,16 @@ async fn rust_and_sql_agree_on_standbys() {
     execute(&mut owner, "create role app login; grant usage on schema fence to app").await;
     let blind = options.clone().username("app");
     let expected = found([("hidden_standbys", Verdict::Unseen), (names, Verdict::Unseen)]);
-    assert_eq!(complaints(&blind).await, expected);
+    assert_complaints(&blind, &expected).await;
 
     execute(&mut owner, "grant pg_monitor to app").await;
-    assert_eq!(complaints(&blind).await, found([("standbys", unfit), (names, unfit)]));
+    assert_complaints(&blind, &found([("standbys", unfit), (names, unfit)])).await;
 
     // While a standby must confirm, a level that doesn't wait for it is too weak.
     until("*", found([])).await;
     execute(&mut owner, "alter database postgres set synchronous_commit = local").await;
     let weak = [("stored_synchronous_commit", unfit), ("synchronous_commit", unfit)];
-    assert_eq!(complaints(&options).await, found(weak));
+    assert_complaints(&options, &found(weak)).await;
     execute(&mut owner, "alter database postgres reset synchronous_commit").await;
     let _second = server.start_replica().await.unwrap();
     until("*", found([("standbys", unfit)])).await;
@@ -169,5 +162,5 @@ async fn rust_and_sql_agree_on_standbys() {
 
     first.catch_up(&server).await.unwrap();
     let standby = self::options(&first.url());
-    assert_eq!(complaints(&standby).await.get("primary"), Some(&Verdict::Unfit));
+    assert_complaints(&standby, &found([("primary", Verdict::Unfit)])).await;
 }

@@ -7,7 +7,7 @@ use ::redis::{RedisResult, aio::ConnectionLike};
 use super::server::{ErrorReply, ask};
 
 /// The settings that the checks need.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: &[&str] = &[
     "appendonly",
     "appendfsync",
     "no-appendfsync-on-rewrite",

@@ -3,7 +3,8 @@
 --
 --     select * from fence.doctor();
 --
--- Each row is a check. ok is null where SQL can't decide; the last row says what SQL doesn't see at all.
+-- Each row is a check. The verdict is ok, warning, unseen, unfit-for-fence or unfit: doctor/README.md says what they
+-- mean. The last row says what SQL doesn't see at all.
 -- It runs with the rights of its caller. Only members of pg_read_all_stats, such as pg_monitor, see the
 -- state of standbys. The commands named doctor send the same query where no fence is installed.
 
@@ -15,7 +16,7 @@ declare
 begin
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     create or replace function fence.doctor()
-    returns table (name text, ok boolean, found text, why text)
+    returns table (name text, verdict text, found text, why text, cure text)
     language sql stable
     set search_path = pg_catalog, pg_temp
     as $$
@@ -82,90 +83,106 @@ begin
             select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list
             from pg_trigger t join pg_class c on c.oid = t.tgrelid
             where t.tgname = 'fence_rows' and c.relpersistence <> 'p'
+        ),
+        checks (name, verdict, found, why, cure) as (
+            select 'primary', case when pg_is_in_recovery() then 'unfit' else 'ok' end,
+                case when pg_is_in_recovery() then 'a standby' else 'a primary' end,
+                'a standby takes no claim and no lock, and may lack the latest ones',
+                'connect to the primary'
+            union all
+            select name, case setting when 'on' then 'ok' else 'unfit-for-fence' end, setting,
+                case name when 'fsync' then 'a power loss or a crash of the system loses committed fences and grants'
+                    else 'a crash may leave torn pages, unless the file system prevents them' end,
+                format('alter system set %s = on; select pg_reload_conf()', name)
+            from pg_settings where name in ('fsync', 'full_page_writes')
+            union all
+            select name,
+                case
+                    when setting = 'off' or names.value <> '' and setting not in ('on', 'remote_apply')
+                        then 'unfit-for-fence'
+                    -- It hides what other sessions have.
+                    when source not in (
+                        'default', 'environment variable', 'command line', 'configuration file', 'global',
+                        'database') then 'unseen'
+                    else 'ok'
+                end,
+                format('%s, set by: %s', setting, source),
+                'a commit must wait for the disk, and for the disk of each synchronous standby: what a session, a '
+                    'role or a URL sets says nothing of other sessions',
+                'set it to on or remote_apply for the server, examine with a session that doesn''t set it, and let '
+                    'no session set a weaker one for itself'
+            from pg_settings cross join names
+            where name = 'synchronous_commit'
+            union all
+            select 'stored_synchronous_commit', case when list is null then 'ok' else 'unfit-for-fence' end,
+                coalesce(list, 'none is weaker'),
+                'the commits of these roles, databases and functions don''t wait for the disk',
+                'reset it where it is stored'
+            from weaker
+            union all
+            select 'table', case when unlogged is null then 'ok' else 'unfit-for-fence' end,
+                coalesce('unlogged: ' || unlogged, 'logged: ' || list, 'there is none yet'),
+                'a crash empties an unlogged table, and standbys don''t have it',
+                'alter table ... set logged'
+            from tables
+            union all
+            select 'protected_tables', case when list is null then 'ok' else 'unfit-for-fence' end,
+                coalesce('unlogged: ' || list, 'all are logged'),
+                'a crash empties an unlogged table: its fences stay, but what they protected is gone',
+                'alter table ... set logged'
+            from unlogged
+            union all
+            select 'synchronous_standby_names',
+                case
+                    when names.value <> '' or number = 0 then 'ok'
+                    -- These may be of logical replication.
+                    when hidden = number then 'unseen'
+                    else 'unfit-for-fence'
+                end,
+                case names.value when '' then 'empty' else names.value end,
+                'no commit waits for a standby: if one is promoted, acknowledged fences and writes are lost with the '
+                    'primary, and older tokens are accepted again',
+                'name each standby that may be promoted, as with FIRST 2 (a, b), and promote no other'
+            from names cross join standbys
+            union all
+            select 'hidden_standbys', case hidden when 0 then 'ok' else 'unseen' end,
+                case hidden when 0 then 'none' else format('%s of %s', hidden, number) end,
+                'this role sees only that they are connected',
+                'examine as a member of pg_read_all_stats'
+            from standbys
+            union all
+            select 'standbys',
+                case
+                    when number = hidden then 'ok'
+                    when names.value = '' then 'unfit-for-fence'
+                    -- Of a quorum, only the most advanced one is sure to have everything.
+                    when asynchronous = 0 and in_quorum <= 1 then 'ok'
+                    when asynchronous = 0 or patroni.is_there then 'unseen'
+                    else 'unfit-for-fence'
+                end,
+                coalesce(list, 'none is seen'),
+                'one that is asynchronous, or in a quorum with others, may lack the latest fences and grants; which '
+                    'one is promoted, only what promotes it knows',
+                'name each standby that may be promoted in synchronous_standby_names, as with FIRST 2 (a, b), and '
+                    'promote no other'
+            from names cross join standbys cross join patroni
+            union all
+            select 'patroni', 'unseen', 'it has a session',
+                'without synchronous_mode, Patroni may promote a standby that lacks the last commits; without '
+                    'synchronous_mode_strict, commits wait for no standby once none is left; SQL shows neither',
+                'make sure that synchronous_mode and synchronous_mode_strict are on'
+            from patroni
+            where is_there
+            union all
+            select 'unseen', 'unseen', 'not visible to SQL',
+                'whether the disk keeps what was synced; standbys that are not connected now, and their own '
+                    'settings, such as fsync; who may be promoted, and whether the old primary is stopped first; '
+                    'what other sessions set; a restored backup',
+                null
         )
-        select 'primary', not pg_is_in_recovery(),
-            case when pg_is_in_recovery() then 'a standby' else 'a primary' end,
-            'A standby takes no claim, and may lack the latest fences: connect to the primary.'
-        union all
-        select 'fsync', current_setting('fsync') = 'on', current_setting('fsync'),
-            'Without it, a power loss or a crash of the system loses committed fences.'
-        union all
-        select 'full_page_writes', current_setting('full_page_writes') = 'on',
-            current_setting('full_page_writes'),
-            'Without it, a crash may leave torn pages, unless the file system prevents them.'
-        union all
-        select 'synchronous_commit',
-            case
-                when setting = 'off' or names.value <> '' and setting not in ('on', 'remote_apply') then false
-                -- It hides what other sessions have.
-                when source not in (
-                    'default', 'environment variable', 'command line', 'configuration file', 'global',
-                    'database') then null
-                else true
-            end,
-            format('%s, set by: %s', setting, source),
-            'A commit must wait for the disk, and for the disk of each synchronous standby: '
-                'on or remote_apply. What a session, a role or a URL sets says nothing of other sessions. '
-                'Any session may set it for itself.'
-        from pg_settings cross join names
-        where name = 'synchronous_commit'
-        union all
-        select 'stored_synchronous_commit', weaker.list is null, coalesce(weaker.list, 'none is weaker'),
-            'Roles, databases and functions may have a weaker one, which their commits have.'
-        from weaker
-        union all
-        select 'table', unlogged is null,
-            coalesce('unlogged: ' || unlogged, 'logged: ' || list, 'there is none yet'),
-            'A crash empties an unlogged table, and standbys don''t have it.'
-        from tables
-        union all
-        select 'protected_tables', unlogged.list is null,
-            coalesce('unlogged: ' || unlogged.list, 'all are logged'),
-            'A crash empties an unlogged table. Its fences stay, but what they protected is gone.'
-        from unlogged
-        union all
-        select 'synchronous_standby_names',
-            case
-                when names.value <> '' or number = 0 then true
-                -- These may be of logical replication.
-                when hidden = number then null
-                else false
-            end,
-            case names.value when '' then 'empty' else names.value end,
-            'If a standby may be promoted, each commit must wait for it. Otherwise fences and writes that '
-                'were acknowledged are lost with the primary, and older tokens are accepted again.'
-        from names cross join standbys
-        union all
-        select 'hidden_standbys',
-            case when hidden = 0 then true end,
-            case hidden when 0 then 'none' else format('%s of %s', hidden, number) end,
-            'This role sees only that they are connected. Call it as a member of pg_read_all_stats.'
-        from standbys
-        union all
-        select 'standbys',
-            case
-                when number = hidden then true
-                when names.value = '' then false
-                -- Of a quorum, only the most advanced one is sure to have everything.
-                when asynchronous = 0 and in_quorum <= 1 then true
-                when asynchronous = 0 or patroni.is_there then null
-                else false
-            end,
-            coalesce(list, 'none is seen'),
-            'One that is asynchronous, or in a quorum with others, may lack the latest fences. It must never be '
-                'promoted, or only the most advanced one. Which one would be, only what promotes it knows.'
-        from names cross join standbys cross join patroni
-        union all
-        select 'patroni', null, 'it has a session',
-            'Patroni never promotes an asynchronous standby in synchronous_mode, and without '
-                'synchronous_mode_strict it lets commits wait for no standby once none is left. SQL shows neither.'
-        from patroni
-        where is_there
-        union all
-        select 'unseen', null, 'not visible to SQL',
-            'Whether the disk keeps what was synced; standbys that are not connected now, and their own '
-                'settings, such as fsync; who may be promoted, and whether the old primary is stopped first; '
-                'what other sessions set; a restored backup.'
+        select name, verdict, found, case when verdict <> 'ok' then why end,
+            case when verdict <> 'ok' then cure end
+        from checks
     $$;
 
     -- Default privileges may have granted rights just now. Afterwards, the administrator's count.
