@@ -47,7 +47,7 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
-            Self::Unseen => "NOT SEEN",
+            Self::Unseen => "UNSEEN",
             Self::UnfitForFence => "UNFIT FOR FENCE",
             Self::Unfit => "UNFIT",
         })

@@ -111,12 +111,12 @@ impl fmt::Display for Report {
         let conclusion = match self.verdict() {
             Verdict::Ok => "Nothing is wrong, as far as the checks see.",
             Verdict::Warning => "Nothing that was acknowledged is in danger; read the warnings.",
-            Verdict::Unseen => "NOT SEEN: something that was acknowledged may be lost.",
+            Verdict::Unseen => "UNSEEN: something that was acknowledged may be lost.",
             Verdict::UnfitForFence => {
-                "UNFIT FOR A FENCE: what was acknowledged can be lost. Locks kept here need a storage that \
+                "UNFIT FOR FENCE: what was acknowledged can be lost. Locks kept here need a storage that \
                  checks token and holder."
             }
-            Verdict::Unfit => "UNFIT for locks and for a fence.",
+            Verdict::Unfit => "UNFIT: it can't be used as it is.",
         };
         writeln!(f, "\n{conclusion}")
     }

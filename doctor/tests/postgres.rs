@@ -1,6 +1,6 @@
 //! The checks of PostgreSQL and those of `fence.doctor()` agree, and a session hides nothing.
 
-use std::{collections::BTreeMap, str::FromStr, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, str::FromStr, time::Duration};
 
 use doctor::Verdict;
 use sqlx::{
@@ -36,7 +36,7 @@ async fn in_sql(options: &PgConnectOptions) -> BTreeMap<String, Verdict> {
 /// Waits until these checks are not ok, all others are, and both agree on all that `fence.doctor()` has. A standby may
 /// change its state at any moment.
 async fn assert_complaints(options: &PgConnectOptions, expected: &BTreeMap<String, Verdict>) {
-    let mut last = String::new();
+    let last = RefCell::default();
     let agree = until_async(SOON, async || {
         let report = doctor::postgres::examine(options).await?;
         let in_sql = in_sql(options).await;
@@ -45,12 +45,12 @@ async fn assert_complaints(options: &PgConnectOptions, expected: &BTreeMap<Strin
         let agree = in_sql.iter().all(|(name, verdict)| checks.get(name) == Some(verdict));
         let own: Vec<_> = checks.keys().filter(|name| !in_sql.contains_key(*name)).collect();
         assert_eq!(own, ["pooler", "version"]);
-        last = format!("{in_sql:?}\n{report}");
+        last.replace(format!("{in_sql:?}\n{report}"));
         checks.retain(|_, verdict| *verdict != Verdict::Ok);
         Ok(agree && checks == *expected)
     });
     let agree = agree.await;
-    assert!(agree.is_ok(), "expected {expected:?}: {last}");
+    assert!(agree.is_ok(), "expected {expected:?}: {}", last.into_inner());
 }
 
 fn found<const N: usize>(checks: [(&str, Verdict); N]) -> BTreeMap<String, Verdict> {

@@ -123,7 +123,7 @@ impl Command {
 ///
 /// The exit code is 0 after a clean stop and after `--help`. It is 1 if the server can't start or the
 /// command fails. It is 2 if an argument, a variable of the environment or the config file is wrong.
-/// `doctor` has the codes of all commands of that name.
+/// `doctor` has the exit codes of doctor/README.md.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let matches = match parse(arguments.into_iter().map(Into::into).collect()) {
         Ok(matches) => matches,

@@ -63,8 +63,8 @@ pub(super) async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::E
 fn as_of_locks(check: Check) -> Check {
     match &*check.name {
         "synchronous_commit" | "stored_synchronous_commit" => check.lowered(
-            "no lock and no token, because the functions of the locks set it to on; but commits of \
-             others may be lost",
+            "locks and tokens are safe, because the functions of the locks set it to on; but what \
+             other clients commit may be lost",
         ),
         "journal_mode" => check.lowered(
             "no token, because each client of the locks would set wal, and can't; but clients wait for each other's reads",
@@ -106,15 +106,20 @@ pub(super) async fn mariadb(url: &str, locks: &Locks) -> Result<Report, sqlx::Er
 
 pub(super) async fn sqlite(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?;
-    let mut session = Session::<Sqlite>::connect(&options).await?;
+    let mut session = Session::<Sqlite>::connect(&options.clone().read_only(true)).await?;
     let there: String = session.row(IN_SQLITE).await?.try_get(0)?;
-    // The client of the locks sets the mode of the journal, which the file keeps.
-    let locking = locking(locks).await;
+    session.close().await?;
+    let tables = tables(&TABLES, &there, "migrations/sqlite/lock");
+    // Each client of the locks sets the mode wal, which the file keeps. A file of something else stays as it is.
+    let locking = match tables.verdict {
+        Verdict::Ok => Some(locking(locks).await),
+        _ => None,
+    };
     let mut report = sqlite::examine(&options).await?;
     report.checks = report.checks.into_iter().map(as_of_locks).collect();
     report.checks.push(sqlite::writable(options.get_filename()));
-    report.checks.push(tables(&TABLES, &there, "migrations/sqlite/lock"));
-    report.checks.push(locking);
+    report.checks.push(tables);
+    report.checks.extend(locking);
     Ok(report)
 }
 

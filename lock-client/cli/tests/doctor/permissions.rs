@@ -105,7 +105,7 @@ async fn unseen_danger_to_tokens_is_not_ok() {
         }
         assert_eq!(report.document["verdict"], "unseen");
         let text = doctor(&["--locks", &url]).await;
-        let conclusion = "\nNOT SEEN: something that was acknowledged may be lost.\n";
+        let conclusion = "\nUNSEEN: something that was acknowledged may be lost.\n";
         assert!(String::from_utf8(text.stdout).unwrap().ends_with(conclusion));
     }
 

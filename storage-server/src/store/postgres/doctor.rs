@@ -42,7 +42,7 @@ fn name_the_option(checks: &mut [Check]) {
 fn as_of_a_server(check: Check) -> Check {
     match &*check.name {
         "synchronous_commit" | "stored_synchronous_commit" => check.lowered(
-            "no fence, because a server's sessions set it to on; but commits of others may be lost",
+            "fences are safe, because each session of a server sets it to on; but what other clients commit may be lost",
         ),
         _ => check,
     }
