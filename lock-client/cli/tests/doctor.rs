@@ -12,6 +12,7 @@ use std::{
 };
 
 use crate::programs::LOCK_CLIENT;
+use ::doctor::Verdict;
 use serde_json::Value;
 use testbed::{Redis, RedisCluster, Sentinels, wait::until_async};
 
@@ -55,9 +56,9 @@ async fn examine(url: &str) -> Report {
         let same = document["checks"].as_array().unwrap().iter();
         assert_eq!(same.filter(|other| *other == check).count(), 1, "once: {check}");
     }
-    let (code, verdict) = (output.status.code().unwrap(), document["verdict"].as_str().unwrap());
-    let codes = [("ok", 0), ("warning", 0), ("unfit", 1), ("unseen", 3), ("unfit-for-fence", 4)];
-    assert!(codes.contains(&(verdict, code)), "{code} for {verdict}");
+    let verdict: Verdict = document["verdict"].as_str().unwrap().parse().unwrap();
+    let code = output.status.code().unwrap();
+    assert_eq!(code, i32::from(verdict.exit_code()), "{document}");
     Report { document, code }
 }
 
@@ -65,10 +66,8 @@ impl Report {
     /// The worst check of this name.
     fn worst(&self, name: &str) -> &Value {
         let checks = self.document["checks"].as_array().unwrap().iter();
-        let rank = |check: &&Value| {
-            let verdicts = ["ok", "warning", "unseen", "unfit-for-fence", "unfit"];
-            verdicts.iter().position(|&verdict| check["verdict"] == verdict).unwrap()
-        };
+        let rank =
+            |check: &&Value| -> Verdict { check["verdict"].as_str().unwrap().parse().unwrap() };
         let worst = checks.filter(|check| check["name"] == name).max_by_key(rank);
         worst.unwrap_or_else(|| panic!("{name}: {:#}", self.document))
     }
