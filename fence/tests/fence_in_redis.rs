@@ -94,6 +94,34 @@ async fn deletes_and_expiry_of_the_value_keep_the_fence() {
     assert_eq!(stale.unwrap_err(), "ZF001");
 }
 
+/// Somebody has let the fence expire, such as a tool that gives every key a ttl.
+#[tokio::test]
+async fn claim_takes_an_expiry_off_the_fence() {
+    let (_server, mut connection) = claimed().await;
+    for token in ["34", "35"] {
+        let _: bool = asked(&mut connection, &["EXPIRE", FENCE, "100"]).await;
+        run(&mut connection, &[FENCE], &[token, "a"]).await.unwrap();
+        let expires: i64 = asked(&mut connection, &["TTL", FENCE]).await;
+        assert_eq!(expires, -1, "{token}");
+    }
+    // The control: a rejection changes nothing.
+    let _: bool = asked(&mut connection, &["EXPIRE", FENCE, "100"]).await;
+    run(&mut connection, &[FENCE], &["33", "a"]).await.unwrap_err();
+    let expires: i64 = asked(&mut connection, &["TTL", FENCE]).await;
+    assert!(expires > 0);
+}
+
+/// As many arguments as the script takes reach the command.
+#[tokio::test]
+async fn longest_command_is_carried_out() {
+    let (_server, mut connection) = claimed().await;
+    let fields: Vec<_> = (0..3500).map(|number| format!("f{number}")).collect();
+    let mut arguments = vec!["35", "a", "HSET"];
+    arguments.extend(fields.iter().flat_map(|field| [field.as_str(), "1"]));
+    let written = run(&mut connection, &[FENCE, BALANCE], &arguments).await.unwrap();
+    assert_eq!(written, Value::Int(3500));
+}
+
 #[tokio::test]
 async fn command_that_fails_has_still_claimed() {
     let (_server, mut connection) = claimed().await;
@@ -138,7 +166,8 @@ async fn malformed_calls_change_nothing() {
             assert_eq!(rejected.unwrap_err(), "ZF003", "{token:?}, {holder:?}");
         }
     }
-    let calls: [(&[&str], &[&str]); 10] = [
+    let many = [&["35", "a", "HSET"][..], &["field"; 7001]].concat();
+    let calls: [(&[&str], &[&str]); 13] = [
         (&[FENCE], &[]),
         (&[FENCE], &["35"]),
         (&[FENCE], &["35", "a", "SET", "70"]),
@@ -150,6 +179,11 @@ async fn malformed_calls_change_nothing() {
         (&[FENCE, FENCE], &["35", "a", "DEL"]),
         (&[FENCE, FENCE], &["35", "a", "HSET", "token", "1"]),
         (&[FENCE, BALANCE], &["35", "a", "DEL", FENCE]),
+        // A value that looked like a fence could never be written again.
+        (&[FENCE, BALANCE], &["35", "a", "HSET", "fenced.lua", "1"]),
+        (&[FENCE, BALANCE], &["35", "a", "HSET", "field", "1", "fenced.lua", "1"]),
+        // Lua could not pass them on, after the claim.
+        (&[FENCE, BALANCE], &many),
     ];
     for (keys, arguments) in calls {
         let rejected = run(&mut connection, keys, arguments).await;

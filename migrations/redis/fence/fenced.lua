@@ -2,15 +2,16 @@
 --
 --     redis-cli --eval fenced.lua fenced:{alice}:fence {alice}:balance , 34 me SET 70
 --
--- KEYS[1]  the resource's fence, a hash of token and holder. It must never expire. Its name is
---          fenced:{…}:fence or any other
+-- KEYS[1]  the resource's fence, a hash of token and holder. A claim takes an expiry off it. Its name
+--          is fenced:{…}:fence or any other
 -- KEYS[2]  the value's key; none for a claim alone. On a Cluster, the braces in the names put both
 --          keys into one slot. No fence is a value: neither a key of the form fenced:{…}:fence, nor
 --          one that this script has claimed under another name
 -- ARGV[1]  the token
 -- ARGV[2]  the holder
 -- ARGV[3]  SET, HSET or DEL; none for a claim alone
--- ARGV[4…] the arguments after the key; none for DEL, because a second key would have no fence
+-- ARGV[4…] the arguments after the key, 7000 at most; none for DEL, because a second key would have no
+--          fence. HSET writes no field fenced.lua, by which a fence is known
 --
 -- Returns the command's answer; OK for a claim alone. A rejection changes nothing. It is an error
 -- that begins with one of these:
@@ -34,8 +35,19 @@ local commands = { SET = true, HSET = true, DEL = true }
 if value and not commands[command] or not value and command then
     return redis.error_reply('ZF003 a value is written by SET, HSET or DEL')
 end
+-- Lua could not pass on many more, and would say so only after the claim.
+if #ARGV > 7003 then
+    return redis.error_reply('ZF003 the command has more than 7000 arguments')
+end
 -- A fence under another name is known by a field of its own. Token and holder alone may be a value.
 local mark = 'fenced.lua'
+if command == 'HSET' then
+    for field = 4, #ARGV, 2 do
+        if ARGV[field] == mark then
+            return redis.error_reply('ZF003 the field fenced.lua is a fence\'s')
+        end
+    end
+end
 local value_is_fence = value and (
     value == fence
     or value:match('^fenced:{.*}:fence$')
@@ -60,6 +72,7 @@ if highest_token then
 end
 
 redis.call('HSET', fence, 'token', token, 'holder', holder, mark, 1)
+redis.call('PERSIST', fence)
 if value then
     return redis.call(command, value, unpack(ARGV, 4))
 end
