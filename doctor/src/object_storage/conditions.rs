@@ -39,7 +39,7 @@ async fn try_all(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Err
     // 1. Create it, and then create it again.
     let first: UpdateVersion = match put("first", PutMode::Create).await {
         Ok(first) => first.into(),
-        Err(error) if has_no_conditions(&error) => {
+        Err(error) if has_no_conditions(&error) || is_rejection(&error) => {
             return Ok(vec![unfit("create", error.to_string(), CREATE)]);
         }
         Err(error) => return Err(error),
@@ -50,7 +50,8 @@ async fn try_all(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Err
     // 2. Replace it as it was read, and then again under the same condition.
     let second: UpdateVersion = match put("third", PutMode::Update(first.clone())).await {
         Ok(second) => second.into(),
-        Err(error) if has_no_conditions(&error) => {
+        // A condition that holds was rejected, for example because the second creation was carried out.
+        Err(error) if has_no_conditions(&error) || is_rejection(&error) => {
             checks.push(unfit("replace", error.to_string(), REPLACE));
             return Ok(checks);
         }
