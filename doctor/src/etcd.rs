@@ -54,8 +54,8 @@ pub fn check(
     let mut ids = reports(members).map(|report| report.cluster_id);
     let first = ids.next();
     let belong_together = ids.all(|id| Some(id) == first);
-    let number = cluster.as_ref().ok().map(|cluster| cluster.members);
-    let mut checks: Vec<_> = quorum(members, belong_together, number).collect();
+    let number = cluster.as_ref().map(|cluster| cluster.members).map_err(Clone::clone);
+    let mut checks: Vec<_> = quorum(members, belong_together, &number).collect();
     checks.extend(members.iter().filter_map(version));
     checks.push(match cluster {
         Ok(cluster) => alarms(&cluster.alarms),
@@ -188,6 +188,15 @@ mod tests {
             assert_eq!(verdict("alarms", &members(&[1, 1, 1]), alarms), expected, "{alarms:?}");
         }
         assert_eq!(verdict("clock", &members(&[1]), &[]), Verdict::Warning, "it was not seen");
+    }
+
+    #[test]
+    fn number_of_members_that_was_not_seen_is_no_number() {
+        let unseen = Err("no permission".to_owned());
+        let checks = check(&[member(1, "3.5.13")], &unseen, &Err("no permission".to_owned()));
+        let quorum = checks.iter().find(|check| check.name == "quorum").unwrap();
+        assert_eq!(quorum.verdict, Verdict::Warning, "{quorum:?}");
+        assert!(quorum.found.contains("could not be seen"), "{quorum:?}");
     }
 
     #[test]

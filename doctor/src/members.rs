@@ -22,7 +22,7 @@ pub(crate) fn reports<R>(members: &[Member<R>]) -> impl Iterator<Item = &R> {
 pub(crate) fn quorum<R>(
     members: &[Member<R>],
     belong_together: bool,
-    number: Option<usize>,
+    number: &Result<usize, String>,
 ) -> impl Iterator<Item = Check> {
     let silent = members.iter().filter_map(|member| member.report.as_ref().err()).map(|reason| {
         Check::bad(
@@ -33,9 +33,12 @@ pub(crate) fn quorum<R>(
             "start it again, or replace it and change the URL",
         )
     });
-    let (named, number) = (members.len(), number.unwrap_or(members.len()));
-    let answering = reports(members).count();
-    let all = Check::ok(QUORUM, format!("{answering} of {named} members answer; there are {number}"))
+    let (named, answering) = (members.len(), reports(members).count());
+    let all = match number {
+        Ok(number) => format!("there are {number}"),
+        Err(error) => format!("how many there are could not be seen: {error}"),
+    };
+    let all = Check::ok(QUORUM, format!("{answering} of {named} members answer; {all}"))
         .unless(
             belong_together,
             Verdict::Unfit,
@@ -43,10 +46,11 @@ pub(crate) fn quorum<R>(
             "name the members of one cluster",
         )
         .unless(
-            number <= named,
+            number.as_ref().is_ok_and(|number| *number <= named),
             Verdict::Warning,
-            "no token; but clients find no other member when the named ones are down",
-            "name all members, with commas between them",
+            "no token; but clients find no member that is not named when the named ones are down",
+            "name all members, with commas between them, and let the user read their list: in ZooKeeper, the node \
+             /zookeeper/config",
         );
     silent.chain([all])
 }

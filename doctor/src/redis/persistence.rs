@@ -55,14 +55,20 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         "a power loss while the file is rewritten or a snapshot is taken loses fences and grants: those tokens are issued \
          again",
     ));
-    let status = facts.info(LAST_WRITE).unwrap_or("ok");
-    checks.push(Check::ok(LAST_WRITE, status).unless(
+    checks.push(last_write(facts));
+    checks
+}
+
+fn last_write(facts: &Facts) -> Check {
+    let Some(status) = facts.info(LAST_WRITE) else {
+        return unseen(LAST_WRITE, facts.info_error());
+    };
+    Check::ok(LAST_WRITE, status).unless(
         status == "ok",
         Verdict::UnfitForFence,
         "what was acknowledged and not written is lost at a restart; nothing more is acknowledged until a write succeeds",
         "free space on the disk, or replace it; Redis then continues by itself",
-    ));
-    checks
+    )
 }
 
 fn must_be(facts: &Facts, name: &'static str, safe: &str, why: &'static str) -> Check {
@@ -90,18 +96,21 @@ mod tests {
 
     #[test]
     fn what_is_not_seen_or_not_loaded_is_not_ok() {
-        const AOF: &str = "aof_enabled:1";
+        const AOF: &str = "aof_enabled:1\r\naof_last_write_status:ok";
+        const FAILED: &str = "aof_enabled:1\r\naof_last_write_status:err";
         let safe = [(APPENDFSYNC, "always"), (REWRITE, "no")];
         for (info, settings, expected) in [
             (AOF, &safe[..], Verdict::Ok),
             (AOF, &safe[..1], Verdict::Unseen),
             (AOF, &[], Verdict::Unseen),
+            (FAILED, &safe, Verdict::UnfitForFence),
+            ("aof_enabled:1", &safe, Verdict::Unseen),
             // Settings count where INFO is missing.
             ("", &[(APPENDONLY, "no"), ("save", "")], Verdict::UnfitForFence),
-            ("", &[(APPENDONLY, "yes")], Verdict::Unseen),
+            ("", &[(APPENDONLY, "yes"), safe[0], safe[1]], Verdict::Unseen),
             ("", &[], Verdict::Unseen),
-            ("aof_enabled:1\r\nloading:1", &safe, Verdict::Unfit),
-            ("aof_enabled:1\r\nloading:0", &safe, Verdict::Ok),
+            (&format!("{AOF}\r\nloading:1"), &safe, Verdict::Unfit),
+            (&format!("{AOF}\r\nloading:0"), &safe, Verdict::Ok),
         ] {
             let checks = checks(&Facts::new(info, settings));
             let worst = checks.iter().map(|check| check.verdict).max();
