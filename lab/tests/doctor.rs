@@ -59,7 +59,8 @@ async fn object_storage_is_tried_out_and_left_as_it_was() {
     assert!(wrong.is_empty(), "{wrong:?}");
 
     let (code, row, stderr) = run(&url, &["--seconds", "1", "--markdown"], &[]).await;
-    assert_eq!(code, 0, "{row}{stderr}");
+    // On a busy machine, a second may be too short to tell. The test at length demands a decision.
+    assert!([0, 3].contains(&code), "{row}{stderr}");
     assert!(row.starts_with("| 2") && row.ends_with(" |\n") && row.contains("SeaweedFS"), "{row}");
 
     // The negative control: a client that sends no conditions.
