@@ -1,7 +1,7 @@
 //! A PostgreSQL: what a crash, a failover or a weaker session loses.
 //!
 //! The checks are the rows of `fence.doctor()`. Its query is sent as it stands in
-//! `migrations/postgres/fence/0012_doctor.sql`, because the fence need not be installed.
+//! `migrations/postgres/fence/0005_doctor.sql`, because the fence need not be installed.
 
 #[cfg(feature = "patroni")]
 mod patroni;

@@ -31,11 +31,7 @@
 //! with 40001 instead: retry the whole transaction. After a deadlock, 40P01, retry it as well.
 //! Claim first, and read in a later statement.
 
-use sqlx::{
-    Acquire, Executor, PgConnection, Postgres,
-    migrate::{MigrateError, Migrator},
-    postgres::PgDatabaseError,
-};
+use sqlx::{Acquire, Executor, PgConnection, Postgres, postgres::PgDatabaseError};
 
 use crate::{
     name::ResourceName,
@@ -43,29 +39,34 @@ use crate::{
     rule::Fence,
 };
 
-/// Installs the fence in the schema `fence`, or upgrades it.
+const FILES: [&str; 6] = [
+    include_str!("../migrations/postgres/0001_schema.sql"),
+    include_str!("../migrations/postgres/0002_claim.sql"),
+    include_str!("../migrations/postgres/0003_protect.sql"),
+    include_str!("../migrations/postgres/0004_status.sql"),
+    include_str!("../migrations/postgres/0005_doctor.sql"),
+    include_str!("../migrations/postgres/0006_rights.sql"),
+];
+
+/// Installs the fence in the schema `fence`, or repairs it.
 ///
-/// Its record of applied migrations is the table `fence.migrations`, apart from the application's
-/// own.
+/// Applies the files of `migrations/postgres/fence` in one transaction. Fences, protected tables and
+/// grants stay as they are.
 ///
 /// # Errors
-/// If the database doesn't answer, or denies the right to create a schema, or if the schema `fence`
-/// or an object in it belongs to another role.
+/// If the database doesn't answer, or denies the right to create a schema; if the schema `fence` or
+/// an object in it belongs to another role; if another build of the fence is installed.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = Postgres>,
-) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("migrations/postgres");
-    migrator.create_schema("fence");
-    migrator.dangerous_set_table_name("fence.migrations");
-    let mut database = database.acquire().await?;
-    // The migrator writes its record into the schema before it applies a file.
-    let owner = include_str!("../migrations/postgres/0000_owner.sql");
-    let check = owner.split_inclusive("\n$$;\n").next().expect("a split yields at least one part");
-    database.execute(check).await?;
-    migrator.run(&mut *database).await
+) -> Result<(), sqlx::Error> {
+    let mut transaction = database.begin().await?;
+    for file in FILES {
+        transaction.execute(file).await?;
+    }
+    transaction.commit().await
 }
 
 /// Claims a resource inside the caller's transaction, and holds its fence until the transaction

@@ -1,7 +1,7 @@
 //! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
-mod bulk;
 mod doctor;
+mod forging;
 mod installing;
 mod isolation;
 mod owners;
@@ -9,11 +9,11 @@ mod partitions;
 mod protecting;
 mod removing;
 mod reporting;
+mod restoring;
 mod roles;
 mod search_path;
 mod transactions;
 mod trigger_right;
-mod upgrading;
 mod writes;
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
@@ -31,9 +31,6 @@ const MALFORMED: &str = "ZF003";
 const TOKEN_REQUIRED: &str = "ZF004";
 const TRUNCATE_REJECTED: &str = "ZF005";
 const NO_PRIVILEGE: &str = "42501";
-
-/// The files of the first version, which never change again.
-const FIRST_VERSION: [&str; 2] = ["0001_fence.sql", "0002_protect.sql"];
 
 /// A server with the fence, the protected table `accounts` with the rows alice and bob, and
 /// alice's fence at token 34 of holder a.
@@ -63,13 +60,6 @@ fn files() -> Vec<PathBuf> {
         fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     files
-}
-
-fn first_version() -> Vec<PathBuf> {
-    files()
-        .into_iter()
-        .filter(|file| FIRST_VERSION.iter().any(|name| file.ends_with(name)))
-        .collect()
 }
 
 /// Applies files as migrations/README.md says. Returns what psql printed, or else its error.
@@ -132,6 +122,12 @@ async fn number(database: &mut PgConnection, query: &str) -> i64 {
 async fn is_true(database: &mut PgConnection, query: &str) -> bool {
     let query = sqlx::query_scalar(AssertSqlSafe(query.to_owned()));
     query.persistent(false).fetch_one(database).await.unwrap()
+}
+
+/// What `fence.status` finds wrong with a table.
+async fn problem(database: &mut PgConnection, table: &str) -> Option<String> {
+    let problem = "select problem from fence.status where protected = 'public.' || $1";
+    sqlx::query_scalar(problem).bind(table).fetch_one(database).await.unwrap()
 }
 
 /// Waits until the session waits for another session's lock.

@@ -6,27 +6,23 @@
 
 set local search_path = pg_catalog, pg_temp;
 
-select fence.unprotect(protected)
+select fence.unprotect(relation)
 from (
-    select relation as protected from fence.protected
+    select to_regclass(relation) as relation from fence.protected
     union
-    -- Partitions that were detached.
-    select tgrelid::regclass from pg_trigger
-    where tgname = 'fence_truncate' and tgparentid = 0
-        and tgfoid in ('fence.refuse_truncate()'::regprocedure, 'fence.report_truncate()'::regprocedure)
+    -- Tables that were renamed, and partitions that were detached.
+    select t.tgrelid from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+    where t.tgname in ('fence_rows', 'fence_truncate') and t.tgparentid = 0
+        and p.prosrc like '%-- Created by fence.protect.%'
 ) as leftover
-join pg_class c on c.oid = protected
+join pg_class c on c.oid = relation
 where not c.relispartition;
 
 drop view fence.status, fence.fences;
-drop function
-    fence.claim, fence.claim_otherwise, fence.accepts, fence.refuse_malformed, fence.present,
-    fence.require, fence.verify, fence.name_of_passed, fence.protect(regclass, text), fence.protect(regclass, text, text),
-    fence.enforce, fence.unprotect, fence.refuse_truncate, fence.report_truncate, fence.report,
-    fence.definition, fence.revoke_from_others, fence.version, fence.forget,
-    fence.doctor;
 drop table fence.fence, fence.protected, fence.reports;
-drop table if exists fence.migrations;
-drop sequence fence.secret;
-drop function fence.refuse_removal;
+drop function
+    fence.accepts, fence.is_written_here, fence.claim, fence.reject_unless_equal, fence.reject_malformed, fence.present,
+    fence.verify, fence.reject_removal, fence.forget, fence.owns, fence.is_plain_column, fence.trigger_body,
+    fence.free_name, fence.protect, fence.enforce, fence.unprotect, fence.remove_triggers, fence.report, fence.doctor,
+    fence.version;
 drop schema fence;

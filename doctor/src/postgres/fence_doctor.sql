@@ -1,1 +1,1 @@
-../../../migrations/postgres/fence/0012_doctor.sql
+../../../migrations/postgres/fence/0005_doctor.sql

@@ -6,7 +6,10 @@ use fence::postgres;
 use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
-use super::{STALE, accounts, attempt, files, number, psql, session};
+use super::{
+    STALE, TOKEN_REQUIRED, accounts, attempt, files, is_true, messages, number, psql, session,
+    session_of,
+};
 
 async fn assert_it_works(server: &Postgres) {
     let mut database = session(server).await;
@@ -36,13 +39,198 @@ async fn psql_and_install_may_follow_each_other() {
 }
 
 #[tokio::test]
-async fn installing_again_keeps_fences_and_protection() {
+async fn several_processes_may_install_at_once() {
+    let server = Postgres::start().await.unwrap();
+    let install = async || postgres::install(&mut session(&server).await).await.unwrap();
+    tokio::join!(install(), install(), install(), install());
+    assert_it_works(&server).await;
+}
+
+#[tokio::test]
+async fn install_has_all_files() {
+    let (_server, mut installed) = accounts().await;
+    let other = Postgres::start().await.unwrap();
+    psql(&other.url(), &files()).unwrap();
+    let functions = "
+        select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
+    let by_psql = number(&mut session(&other).await, functions).await;
+    assert_eq!(number(&mut installed, functions).await, by_psql);
+}
+
+const IN_USE: &str = "
+    create role monitor login;
+    grant usage on schema fence to monitor;
+    grant select on fence.status, fence.fences to monitor;
+    grant select (resource) on fence.fence to monitor with grant option;
+    revoke execute on function fence.version(), fence.protect(regclass, text, text) from public;
+    grant execute on function fence.protect(regclass, text, text) to monitor;
+    create view unprotected as select protected from fence.status where problem is not null;";
+
+#[tokio::test]
+async fn installing_again_keeps_fences_protection_and_grants() {
     let (server, mut database) = accounts().await;
+    attempt(&mut database, IN_USE).await.unwrap();
     psql(&server.url(), &files()).unwrap();
     postgres::install(&mut database).await.unwrap();
     let stale = "
         select fence.present(33, 'a'); update accounts set balance = 7 where account_id = 'alice'";
     assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE);
+    // A view over the view still stands.
+    assert_eq!(number(&mut database, "select count(*) from unprotected").await, 0);
+
+    let mut monitor = session_of(&server, "monitor").await;
+    for granted in [
+        "select * from fence.status",
+        "select * from fence.fences",
+        "select resource from fence.fence",
+    ] {
+        attempt(&mut monitor, granted).await.expect(granted);
+    }
+    for revoked in ["select token from fence.fence", "select fence.version()"] {
+        assert_eq!(attempt(&mut monitor, revoked).await.unwrap_err(), "42501", "{revoked}");
+    }
+    let executable = "
+        select not has_function_privilege('public', 'fence.protect(regclass, text, text)', 'execute')
+            and has_function_privilege('monitor', 'fence.protect(regclass, text, text)', 'execute')
+            and has_column_privilege(
+                'monitor', 'fence.fence', 'resource', 'select with grant option')";
+    assert!(is_true(&mut database, executable).await);
+}
+
+/// As a later version will be applied over this one.
+#[tokio::test]
+async fn files_that_are_applied_while_clients_write_lose_nothing() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, "select fence.protect('accounts', 'account_id', 'report')").await.unwrap();
+    let protect =
+        "create table strict (like accounts including all); insert into strict values ('alice');
+        select fence.protect('strict', 'account_id')";
+    attempt(&mut owner, protect).await.unwrap();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        let (mut client, stopped) = (session(&server).await, stopped.clone());
+        clients.push(tokio::spawn(async move {
+            let (mut written, mut rejected) = (0, 0);
+            while !*stopped.borrow() {
+                // The first row is reported, because nothing was claimed yet.
+                let write = "
+                    begin; update accounts set balance = balance + 1 where account_id = 'alice';
+                    select fence.claim('alice', 34, 'a');
+                    update strict set balance = balance + 1 where account_id = 'alice'; commit";
+                attempt(&mut client, write).await.unwrap();
+                written += 1;
+                let stale = "select fence.claim('alice', 33, 'a')";
+                assert_eq!(attempt(&mut client, stale).await.unwrap_err(), STALE);
+                let unclaimed = attempt(&mut client, "delete from strict").await;
+                assert_eq!(unclaimed.unwrap_err(), TOKEN_REQUIRED);
+                rejected += 1;
+            }
+            (written, rejected)
+        }));
+    }
+    for _ in 0..5 {
+        psql(&server.url(), &files()).unwrap();
+        postgres::install(&mut owner).await.unwrap();
+    }
+    stop.send(true).unwrap();
+    let mut written = 0;
+    for client in clients {
+        let (writes, rejections) = client.await.unwrap();
+        assert!(writes > 0 && rejections > 0);
+        written += writes;
+    }
+    let balances =
+        "select max(s.balance) from strict s join accounts a on a.balance - 100 = s.balance";
+    assert_eq!(number(&mut owner, balances).await, written);
+}
+
+#[tokio::test]
+async fn another_build_is_recognised_before_anything_changes() {
+    let version = |number| {
+        format!("create function fence.version() returns int language sql as 'select {number}'")
+    };
+    let first = "create function fence.require(resource text) returns void language sql as ''";
+    for (build, found) in
+        [(first.to_owned(), "version 1"), (version(2), "version 2"), (version(7), "version 7")]
+    {
+        let server = Postgres::start().await.unwrap();
+        let mut owner = session(&server).await;
+        let table = "
+            create schema fence;
+            create table fence.fence (
+                resource text primary key, token bigint, holder text, claimed_by xid8);
+            insert into fence.fence values ('alice', 34, 'a', '3')";
+        attempt(&mut owner, &format!("{table}; {build}")).await.unwrap();
+        let by_psql = psql(&server.url(), &files()).unwrap_err();
+        let by_install = postgres::install(&mut owner).await.unwrap_err().to_string();
+        for rejected in [by_psql, by_install] {
+            assert!(rejected.contains("another build") && rejected.contains(found), "{rejected}");
+        }
+        let functions = "select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
+        assert_eq!(number(&mut owner, functions).await, 1);
+
+        // As the hint says.
+        attempt(&mut owner, "alter schema fence rename to fence_before").await.unwrap();
+        psql(&server.url(), &files()).unwrap();
+        let carry = "
+            insert into fence.fence
+            select resource, token, holder, claimed_by from fence_before.fence;
+            drop schema fence_before cascade";
+        attempt(&mut owner, carry).await.unwrap();
+        assert_it_works(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn files_are_applied_in_a_transaction_only() {
+    let server = Postgres::start().await.unwrap();
+    let first = std::fs::read_to_string(&files()[0]).unwrap();
+    // psql sends one statement at a time.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), first).unwrap();
+    let rejected = messages(&server, &format!("\\i {}", file.path().display()));
+    assert!(rejected.contains("must be applied in a transaction"), "{rejected}");
+}
+
+/// No `void`, no `regclass`: some drivers read only common types.
+#[tokio::test]
+async fn every_answer_is_of_a_common_type() {
+    let (_server, mut database) = accounts().await;
+    let called = "
+        select count(*) from pg_proc
+        where oid in ('fence.claim(text, bigint, text)'::regprocedure,
+            'fence.present(bigint, text)'::regprocedure, 'fence.forget(text)'::regprocedure,
+            'fence.protect(regclass, text, text)'::regprocedure,
+            'fence.enforce(regclass)'::regprocedure, 'fence.unprotect(regclass)'::regprocedure)
+            and prorettype in ('bigint'::regtype, 'text'::regtype)";
+    assert_eq!(number(&mut database, called).await, 6);
+    assert_eq!(number(&mut database, "select fence.claim('alice', 35)").await, 35);
+    assert_eq!(number(&mut database, "select fence.claim('alice', 35)").await, 35);
+    assert_eq!(number(&mut database, "select fence.present(36)").await, 36);
+    let uncommon = "
+        select count(*) from information_schema.columns
+        where table_schema = 'fence' and table_name in ('status', 'fences')
+            and data_type not in ('text', 'bigint', 'ARRAY')";
+    assert_eq!(number(&mut database, uncommon).await, 0);
+}
+
+#[tokio::test]
+async fn token_that_is_days_below_the_fence_hints_at_another_counter() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "select fence.claim('bob', 1795000000000)").await.unwrap();
+    for (claim, expected) in [
+        ("select fence.claim('bob', 33)", "a counter started anew"),
+        ("select fence.claim('bob', 1794900000000)", "two lock services"),
+        ("select fence.claim('bob', 1794999999999)", "granted to another client"),
+        ("select fence.claim('alice', 33)", "granted to another client"),
+    ] {
+        let rejected = sqlx::query(claim).execute(&mut database).await.unwrap_err();
+        let rejected = rejected.as_database_error().unwrap();
+        let rejected = rejected.downcast_ref::<sqlx::postgres::PgDatabaseError>();
+        assert_eq!(rejected.code(), STALE);
+        assert!(rejected.hint().unwrap().contains(expected), "{claim}: {:?}", rejected.hint());
+    }
 }
 
 #[tokio::test]
@@ -69,7 +257,7 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
     for database in [&mut database, &mut restored] {
         let protected = "
             select count(*) from fence.status
-            where checks_rows and rejects_truncate
+            where problem is null
                 and resource = any (array['account_id', $$e'back\\\\slash' || \"id\"$$])";
         assert_eq!(number(database, protected).await, 3);
         let stale = "select fence.present(33, 'a'); delete from accounts";

@@ -2,7 +2,7 @@
 
 use super::{
     MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back, fence, is_true,
-    number, session,
+    messages, number, problem, session,
 };
 
 #[tokio::test]
@@ -214,22 +214,35 @@ async fn changed_columns_never_open_the_table() {
 #[tokio::test]
 async fn status_shows_what_was_disabled() {
     let (_server, mut database) = accounts().await;
-    let checks = "select checks_rows from fence.status where protected = 'accounts'::regclass";
-    let rejects =
-        "select rejects_truncate from fence.status where protected = 'accounts'::regclass";
-    assert!(is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
-    attempt(&mut database, "alter table accounts disable trigger fence_rows").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
     let stale = "
         select fence.present(33, 'a'); update accounts set balance = 7 where account_id = 'alice'";
-    attempt_and_roll_back(&mut database, stale).await.unwrap();
-    attempt(&mut database, "alter table accounts disable trigger fence_truncate").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, rejects).await);
-    // Not in every session.
-    attempt(&mut database, "alter table accounts enable trigger all").await.unwrap();
-    assert!(!is_true(&mut database, checks).await && !is_true(&mut database, rejects).await);
-
-    attempt(&mut database, "select fence.protect('accounts', 'account_id')").await.unwrap();
-    assert!(is_true(&mut database, checks).await && is_true(&mut database, rejects).await);
+    for (change, expected) in [
+        ("select 1", None),
+        ("alter table accounts disable trigger fence_truncate", Some("truncate")),
+        ("alter table accounts disable trigger fence_rows", Some("different")),
+        // Not in every session.
+        ("alter table accounts enable trigger all", Some("different")),
+        ("select fence.protect('accounts', 'account_id')", None),
+    ] {
+        attempt(&mut database, change).await.unwrap();
+        assert_eq!(problem(&mut database, "accounts").await.as_deref(), expected, "{change}");
+        if change.contains("disable trigger fence_rows") {
+            attempt_and_roll_back(&mut database, stale).await.unwrap();
+        }
+    }
     assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE);
+}
+
+#[tokio::test]
+async fn rows_without_a_valid_resource_are_counted() {
+    let (server, mut owner) = fence().await;
+    let table = "
+        create table notes (id text);
+        insert into notes values ('x'), (null), (''), (repeat('x', 513))";
+    attempt(&mut owner, table).await.unwrap();
+    let protect = "select fence.protect('notes', 'id')";
+    let warned = messages(&server, protect);
+    assert!(warned.contains("3 of the rows of public.notes have no valid resource"), "{warned}");
+    attempt(&mut owner, "select fence.unprotect('notes'); delete from notes").await.unwrap();
+    assert_eq!(messages(&server, protect), "");
 }

@@ -56,14 +56,13 @@ async fn valid_writes_are_not_recorded_and_raise_the_fence() {
 async fn enforcing_rejects_what_was_reported() {
     let (_server, mut owner) = accounts().await;
     attempt(&mut owner, REPORT).await.unwrap();
-    let status =
-        "select mode = 'report' and not checks_rows and not rejects_truncate from fence.status";
+    let status = "select mode = 'report' and problem is null from fence.status";
     assert!(is_true(&mut owner, status).await);
     attempt(&mut owner, UPDATE).await.unwrap();
     attempt(&mut owner, "select fence.enforce('accounts')").await.unwrap();
     assert_eq!(attempt(&mut owner, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
     assert_eq!(attempt(&mut owner, "truncate accounts").await.unwrap_err(), TRUNCATE_REJECTED);
-    let status = "select mode = 'enforce' and checks_rows and rejects_truncate from fence.status";
+    let status = "select mode = 'enforce' and problem is null from fence.status";
     assert!(is_true(&mut owner, status).await);
     for (wrong, code) in [
         ("select fence.enforce('fence.fence')", "42704"),
@@ -151,18 +150,43 @@ async fn reports_are_limited_and_make_nobody_wait() {
     attempt(&mut other, "commit").await.unwrap();
 }
 
+/// A pooled session serves one application after the other, and one role after the other.
 #[tokio::test]
-async fn only_tables_that_report_are_reported_of() {
-    let (server, mut owner) = accounts().await;
-    attempt(&mut owner, WRITER).await.unwrap();
-    let mut writer = session_of(&server, "writer").await;
-    let report = "select fence.report('accounts', 'ZF001', 'made up', '')";
-    attempt(&mut writer, report).await.unwrap();
-    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 0);
-    // Neither can a role without the table change how it is protected.
-    for forbidden in ["insert into fence.protected values ('accounts', 'x', 'report', 2, '')"] {
-        assert_eq!(attempt(&mut writer, forbidden).await.unwrap_err(), NO_PRIVILEGE);
+async fn session_reports_each_application_and_each_role() {
+    let (_server, mut owner) = accounts().await;
+    attempt(&mut owner, &format!("{WRITER} {REPORT}")).await.unwrap();
+    for user in ["set application_name = 'one'", "set application_name = 'two'", "set role writer"]
+    {
+        for _ in 0..2 {
+            attempt(&mut owner, &format!("{user}; {UPDATE}")).await.unwrap();
+        }
     }
+    let reported = "
+        select count(*) from (select distinct application, role from fence.reports) as r
+        where (application, role) in (('one', 'postgres'), ('two', 'postgres'), ('two', 'writer'))";
+    attempt(&mut owner, "reset role").await.unwrap();
+    assert_eq!(number(&mut owner, reported).await, 3);
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 3);
+}
+
+#[tokio::test]
+async fn only_the_check_of_a_table_reports_of_it() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, &format!("{WRITER} {REPORT}")).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    for forged in [
+        "select fence.report('accounts', 'ZF001', 'made up', '')",
+        "insert into fence.reports (at, relation, code, role, application, message, detail)
+         values (now(), 'public.accounts', '', '', '', '', '')",
+        "insert into fence.protected values ('public.accounts', 'x', 'report')",
+    ] {
+        assert_eq!(attempt(&mut writer, forged).await.unwrap_err(), NO_PRIVILEGE, "{forged}");
+    }
+    // The negative control: its writes do report.
+    attempt(&mut writer, UPDATE).await.unwrap();
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 1);
+    // Nor does it see what others do, or change how they are protected.
+    assert_eq!(number(&mut writer, "select count(*) from fence.reports").await, 0);
     for nothing in ["delete from fence.protected", "update fence.protected set mode = 'report'"] {
         let done = attempt_and_roll_back(&mut writer, nothing).await;
         assert_eq!(done, Ok(0), "{nothing}");

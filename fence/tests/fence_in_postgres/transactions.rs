@@ -56,20 +56,18 @@ async fn offer_of_a_function_outlives_it() {
 #[tokio::test]
 async fn settings_of_the_session_are_no_token() {
     let (_server, mut database) = accounts().await;
-    let settings = "set fence.token = '34'; set fence.holder = 'a'";
-    for transaction in ["''", "'1'", "'0'", "'null'"] {
-        let left = format!("{settings}; set fence.transaction = {transaction}");
-        attempt(&mut database, &left).await.unwrap();
+    for presented in ["", "34", "34 a", " 34 a", "1 34 a", "0 34 a", "null 34 a"] {
+        attempt(&mut database, &format!("set fence.presented = '{presented}'")).await.unwrap();
         assert_token_is_required(&mut database).await;
     }
-    // As a careless client would leave them, for the whole session.
+    // As a careless client would leave it, for the whole session.
     let left = format!(
-        "begin; {settings};
-         select set_config('fence.transaction', pg_current_xact_id()::text, false); {UPDATE};
+        "begin;
+         select set_config('fence.presented', pg_current_xact_id() || ' 34 a', false); {UPDATE};
          commit"
     );
     attempt(&mut database, &left).await.unwrap();
-    assert!(is_true(&mut database, "select current_setting('fence.transaction') <> ''").await);
+    assert!(is_true(&mut database, "select current_setting('fence.presented') <> ''").await);
     assert_token_is_required(&mut database).await;
 }
 
@@ -119,7 +117,7 @@ async fn restored_row_with_the_transactions_id_opens_no_table() {
         update fence.fence
         set claimed_by = (pg_current_xact_id()::text::bigint + 1)::text::xid8";
     let hit = "select claimed_by = pg_current_xact_id() from fence.fence";
-    for write in [UPDATE, "select fence.require('alice')"] {
+    for write in [UPDATE, "select fence.verify('alice')"] {
         loop {
             attempt(&mut database, restore).await.unwrap();
             attempt(&mut database, "begin").await.unwrap();

@@ -89,8 +89,8 @@ impl Dialect {
         (self == Self::Postgres).then(|| {
             format!(
                 "do $$ begin
-                     perform fence.unprotect(protected) from fence.status
-                     where protected = to_regclass('{table}');
+                     perform fence.unprotect(to_regclass(protected)) from fence.status
+                     where to_regclass(protected) = to_regclass('{table}');
                  end $$"
             )
         })

@@ -1,0 +1,163 @@
+//! What lets a row pass is that this transaction wrote the fence's row. No session can forge that,
+//! and nobody's expression runs with the rights of another.
+
+use super::{
+    MALFORMED, NO_PRIVILEGE, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back,
+    files, is_true, number, psql,
+    roles::{UPDATE, WRITER},
+    session, session_of,
+};
+
+/// A role with a table of its own, and a function that notes with whose rights it runs.
+const MALLORY: &str = "
+    create role mallory login;
+    grant usage on schema fence to mallory;
+    grant create on schema public to mallory;
+    create table ran (as_role text); grant all on ran to public;
+    set role mallory;
+    create table mine (id text); insert into mine values ('x');
+    create function evil(id text) returns text language plpgsql
+        as 'begin insert into public.ran values (current_user); return id; end';
+    select fence.protect('mine', 'public.evil(id)', 'MODE');
+    grant all on mine to public;
+    reset role;
+    delete from ran;";
+const RAN: &str = "select count(*) from ran where as_role <> 'mallory'";
+
+#[tokio::test]
+async fn nothing_that_a_session_can_read_and_set_lets_a_row_pass() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, &format!("{WRITER} grant pg_read_all_data to writer")).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    // Every setting that the fence's functions mention, and every value that only a sequence keeps.
+    let names = "
+        select distinct match[1] from pg_proc
+        cross join lateral regexp_matches(prosrc, '''(fence\\.[a-z_]+)''', 'g') as match
+        where pronamespace = 'fence'::regnamespace and starts_with(match[1], 'fence.')
+        union select 'fence.passed_' || last_value from pg_sequences where schemaname = 'fence'";
+    let names: Vec<String> = sqlx::query_scalar(names).fetch_all(&mut writer).await.unwrap();
+    assert!(names.contains(&"fence.presented".to_owned()), "{names:?}");
+    for name in names {
+        for value in ["'alice'", "'on'", "pg_current_xact_id()::text", "fence.presented(33)"] {
+            let value = value.replace("fence.presented(33)", "pg_current_xact_id() || ' 33 a'");
+            let forged = format!("select set_config('{name}', {value}, true); {UPDATE}");
+            let rejected = attempt_and_roll_back(&mut writer, &forged).await.unwrap_err();
+            assert!(
+                [TOKEN_REQUIRED, STALE, MALFORMED].contains(&rejected.as_str()),
+                "{forged}: {rejected}"
+            );
+        }
+    }
+    // The negative control: the right token does let it pass.
+    let right = format!(
+        "select set_config('fence.presented', pg_current_xact_id() || ' 34 a', true); {UPDATE}"
+    );
+    attempt_and_roll_back(&mut writer, &right).await.unwrap();
+}
+
+#[tokio::test]
+async fn claim_in_a_savepoint_that_was_rolled_back_lets_no_row_pass() {
+    let (_server, mut owner) = accounts().await;
+    for offer in ["select fence.claim('alice', 34, 'a')", "select fence.present(34, 'a')"] {
+        let undone =
+            format!("begin; savepoint s; {offer}; {UPDATE}; {UPDATE}; rollback to s; {UPDATE}");
+        assert_eq!(attempt(&mut owner, &undone).await.unwrap_err(), TOKEN_REQUIRED);
+        attempt(&mut owner, "rollback").await.unwrap();
+        let caught = format!(
+            "do $$ begin
+                 begin
+                     {offer}; {UPDATE}; raise sqlstate 'P0099';
+                 exception when sqlstate 'P0099' then null;
+                 end;
+                 {UPDATE};
+             end $$"
+        );
+        let caught = caught.replace("select fence", "perform fence");
+        assert_eq!(attempt(&mut owner, &caught).await.unwrap_err(), TOKEN_REQUIRED);
+    }
+    // A claim before the savepoint still counts, and so does one in a savepoint that was released.
+    let kept = format!(
+        "begin; select fence.claim('alice', 34, 'a'); {UPDATE}; savepoint s;
+         update accounts set balance = 7 where account_id = 'alice'; rollback to s; {UPDATE};
+         savepoint t; select fence.present(1, 'b');
+         update accounts set balance = 7 where account_id = 'bob'; release t;
+         update accounts set balance = 7; rollback"
+    );
+    attempt(&mut owner, &kept).await.unwrap();
+}
+
+#[tokio::test]
+async fn administrator_runs_no_expression_of_a_tables_owner() {
+    let (server, mut admin) = accounts().await;
+    attempt(&mut admin, &MALLORY.replace("MODE", "report")).await.unwrap();
+    psql(&server.url(), &files()).unwrap();
+    for done in [
+        "select * from fence.status",
+        "select fence.enforce('mine')",
+        "select fence.protect('mine', 'public.evil(id)')",
+        "select fence.protect('mine', 'public.evil(id)', 'report')",
+        "select fence.unprotect('mine')",
+    ] {
+        attempt(&mut admin, done).await.expect(done);
+        assert_eq!(number(&mut admin, RAN).await, 0, "{done}");
+    }
+    // It does run, to be tried, with its owner's rights.
+    assert!(is_true(&mut admin, "select count(*) > 0 from ran").await);
+    // An expression that would take the session's rights back fails.
+    let escape = "
+        create or replace function evil(id text) returns text language plpgsql
+            as 'begin set role none; insert into public.ran values (current_user); return id; end'";
+    attempt(&mut admin, &format!("set role mallory; {escape}; reset role")).await.unwrap();
+    let rejected = attempt(&mut admin, "select fence.protect('mine', 'public.evil(id)')").await;
+    assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE);
+    assert_eq!(number(&mut admin, RAN).await, 0);
+    // The negative control: called by the administrator, the same function does take them.
+    attempt(&mut admin, "select evil('x')").await.unwrap();
+    assert_eq!(number(&mut admin, RAN).await, 1);
+}
+
+/// In the mode `report`, the function behind the trigger has rights of its own: the owner's, whoever
+/// protected the table.
+#[tokio::test]
+async fn reporting_table_runs_its_expression_as_its_owner() {
+    let (server, mut admin) = accounts().await;
+    attempt(&mut admin, &MALLORY.replace("MODE", "enforce")).await.unwrap();
+    attempt(&mut admin, "select fence.protect('mine', 'public.evil(id)', 'report')").await.unwrap();
+    let write = "delete from ran; select fence.present(1); update mine set id = 'y'";
+    attempt(&mut admin, write).await.unwrap();
+    assert_eq!(number(&mut admin, RAN).await, 0);
+    assert!(is_true(&mut admin, "select count(*) > 0 from ran").await);
+    // Nobody makes that function a trigger of another table, whose columns are of other types.
+    attempt(&mut admin, "select fence.protect('accounts', 'account_id', 'report')").await.unwrap();
+    let mut mallory = session_of(&server, "mallory").await;
+    let borrow = "
+        create trigger borrowed after insert on mine for each row execute function fence_accounts()";
+    assert_eq!(attempt(&mut mallory, borrow).await.unwrap_err(), NO_PRIVILEGE);
+}
+
+#[tokio::test]
+async fn registry_takes_only_tables_of_the_current_role() {
+    let (server, mut admin) = accounts().await;
+    attempt(&mut admin, &MALLORY.replace("MODE", "enforce")).await.unwrap();
+    let mut mallory = session_of(&server, "mallory").await;
+    for table in ["public.accounts", "public.not_there_yet", "accounts", "pg_catalog.pg_class", ""]
+    {
+        let insert = format!("insert into fence.protected values ('{table}', 'id', 'report')");
+        assert_eq!(attempt(&mut mallory, &insert).await.unwrap_err(), NO_PRIVILEGE, "{table}");
+    }
+    // A trigger of hers that an administrator's write fires doesn't see the administrator.
+    let trap = "
+        create function trap() returns trigger language plpgsql security definer as $$
+            begin
+                update fence.protected set mode = 'report', resource = 'public.evil(id)';
+                return new;
+            end $$;
+        create table bait (id text);
+        create trigger trap before insert on bait for each row execute function trap()";
+    attempt(&mut mallory, trap).await.unwrap();
+    attempt(&mut admin, "insert into bait values ('x')").await.unwrap();
+    let untouched = "
+        select count(*) from fence.protected
+        where relation = 'public.accounts' and resource = 'account_id' and mode = 'enforce'";
+    assert_eq!(number(&mut session(&server).await, untouched).await, 1);
+}

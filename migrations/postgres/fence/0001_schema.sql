@@ -1,0 +1,210 @@
+-- The fence in PostgreSQL, 13 or newer: the schema `fence`, its owner, and its tables.
+--
+-- Apply all files of this folder in the order of their names, in one transaction:
+--
+--     cat *.sql | psql mydatabase --set ON_ERROR_STOP=1 --single-transaction
+--
+-- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are.
+--
+-- A transaction claims its resources, then reads, then writes. It claims each resource with the token of the lock
+-- that guards it:
+--
+--     begin;
+--     select fence.claim('alice', 34, 'me');
+--     select balance from accounts where account_id = 'alice';
+--     update accounts set balance = 70 where account_id = 'alice';
+--     commit;
+--
+-- A protected table rejects every write of a row whose resource was not claimed: see 0003_protect.sql. A rejection is
+-- an error with a SQLSTATE of its own. Its detail is a JSON object:
+--
+--     ZF001  stale               {"resource", "token", "highest_token"}
+--     ZF002  holder conflict     {"resource", "token", "highest_token"}
+--     ZF003  malformed           {"resource", "token"}
+--     ZF004  token required      {"resource"}
+--     ZF005  TRUNCATE of a protected table
+--     ZF006  removal of fences   without the setting fence.remove
+--
+-- migrations/README.md says what is guaranteed, and what is not.
+
+-- While this file is applied, names resolve in the catalog alone, whatever search_path the installer has. Its end
+-- restores the path. Both settings last no longer than the transaction.
+do $$
+begin
+    perform pg_catalog.set_config('fence.search_path', pg_catalog.current_setting('search_path'), true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    -- One application at a time.
+    perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('fence'));
+end
+$$;
+
+-- Checks what is there. Nobody but the installer may own the schema or anything in it, because `claim` and `verify`
+-- run with their owner's rights and call the other functions.
+do $$
+declare
+    other record;
+    found_version integer;
+begin
+    if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
+        raise exception using
+            errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
+            hint = 'Call psql with --single-transaction.';
+    end if;
+
+    select * into other
+    from (
+        select 1, 'the schema fence', oid, nspowner from pg_namespace
+        union all
+        select 2, oid::regclass::text, relnamespace, relowner from pg_class
+        union all
+        select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
+    ) as object (place, name, schema, owner)
+    where schema = to_regnamespace('fence') and owner <> current_user::regrole
+    order by place limit 1;
+    if found then
+        raise exception using
+            errcode = 'insufficient_privilege',
+            message = format('%s belongs to %s', other.name, other.owner::regrole),
+            hint = 'Install the fence as the owner of the schema, or remove what is not its own.';
+    end if;
+
+    -- The first build had no version.
+    if to_regprocedure('fence.version()') is not null then
+        execute 'select fence.version()' into found_version;
+    elsif to_regprocedure('fence.require(text)') is not null then
+        found_version = 1;
+    end if;
+    if found_version <> 6 then
+        raise exception using
+            errcode = 'object_not_in_prerequisite_state',
+            message = format('the schema fence is of another build: version %s, not 6', found_version),
+            hint = 'To carry it over, in one transaction: alter schema fence rename to fence_before; apply the files; '
+                'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
+                'call fence.protect for each protected table; drop schema fence_before cascade.';
+    end if;
+end
+$$;
+
+create schema if not exists fence;
+
+-- The fences. Only the fence's functions write here, and they check every value: constraints would cost a claim 5 % of
+-- its speed. The fillfactor leaves space in each page, so that an update touches no index.
+create table if not exists fence.fence (
+    resource text collate "C" not null,
+    token bigint not null,
+    holder text collate "C" not null,
+    -- The transaction that claimed the resource last.
+    claimed_by xid8 not null,
+    constraint fence_pkey primary key (resource)
+) with (fillfactor = 50);
+
+-- The tables that ought to be protected, by their names: a table that a tool has rebuilt has lost its triggers, and the
+-- view fence.status says so.
+create table if not exists fence.protected (
+    -- Schema and name, quoted where they must be: public.accounts
+    relation text collate "C" not null,
+    resource text not null,
+    mode text not null,
+    constraint protected_pkey primary key (relation)
+);
+
+-- What tables in the mode `report` would have rejected. The random key makes no writer wait for another.
+create table if not exists fence.reports (
+    id uuid not null default gen_random_uuid(),
+    at timestamptz not null,
+    relation text collate "C" not null,
+    code text not null,
+    role text not null,
+    application text not null,
+    message text not null,
+    detail text not null,
+    constraint reports_pkey primary key (id)
+);
+create index if not exists reports_by_relation on fence.reports (relation, at);
+
+-- Whether the current role may act as the owner of a table: public.accounts
+create or replace function fence.owns(relation text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where format('%I.%I', n.nspname, c.relname) = owns.relation and pg_has_role(c.relowner, 'usage')
+    )
+$$;
+
+-- Both tables are read and written with the rights of the protected table's owner, and for that table alone. Where
+-- nothing is missing, no table is locked: clients may write while the files are applied again.
+do $$
+declare
+    relation regclass;
+begin
+    foreach relation in array '{fence.protected, fence.reports}'::regclass[] loop
+        if not (select relrowsecurity from pg_class where oid = relation) then
+            execute format('alter table %s enable row level security', relation);
+        end if;
+        if not exists (select from pg_policy where polrelid = relation and polname = 'owner_of_the_table') then
+            execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', relation);
+        end if;
+    end loop;
+end
+$$;
+
+-- Rejects the removal of fences together with other data, as by a test that empties all tables.
+create or replace function fence.reject_removal()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if current_setting('fence.remove', true) = 'on' then
+        return null;
+    end if;
+    raise exception using
+        errcode = 'ZF006',
+        message = 'fences are not removed with other data: tokens that are stale would be accepted',
+        hint = 'Leave out the schema fence. To retire resources for good, call fence.forget(prefix), '
+            'or begin with: set local fence.remove = ''on''';
+end
+$$;
+
+do $$
+begin
+    if not exists (
+        select from pg_trigger
+        where tgrelid = 'fence.fence'::regclass and tgname = 'reject_removal' and tgenabled = 'A'
+    ) then
+        drop trigger if exists reject_removal on fence.fence;
+        create trigger reject_removal before delete or truncate on fence.fence
+        for each statement execute function fence.reject_removal();
+        alter table fence.fence enable always trigger reject_removal;
+    end if;
+end
+$$;
+
+-- Removes the fences of all resources whose names begin with the prefix, and returns their number. The caller needs the
+-- right to delete from fence.fence. Afterwards any token is accepted again, so no client may be left that holds one.
+create or replace function fence.forget(prefix text)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    before text = current_setting('fence.remove', true);
+    forgotten bigint;
+begin
+    if coalesce(prefix, '') = '' then
+        raise exception using errcode = 'null_value_not_allowed', message = 'the prefix is missing';
+    end if;
+    perform set_config('fence.remove', 'on', true);
+    -- In the order of the names, as claims should be, so that they don't deadlock.
+    perform from fence.fence where starts_with(resource, prefix) order by resource for update;
+    delete from fence.fence where starts_with(resource, prefix);
+    get diagnostics forgotten = row_count;
+    perform set_config('fence.remove', coalesce(before, ''), true);
+    return forgotten;
+end
+$$;
+
+do $$ begin perform set_config('search_path', current_setting('fence.search_path'), true); end $$;

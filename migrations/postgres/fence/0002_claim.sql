@@ -1,0 +1,168 @@
+-- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
+--
+-- `claim` and `verify` run with the installer's rights in the caller's session. They qualify every name with its
+-- schema, operators included, so that nothing on the caller's search_path can replace what they use. A search_path of
+-- their own would cost more than the rest of them.
+
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder.
+create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
+returns boolean
+language sql immutable
+as $$
+    select token operator(pg_catalog.>) fence_token
+        or token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder
+$$;
+
+-- Whether the current transaction wrote a row of fence.fence. That is the one proof of a claim. It ends with the
+-- transaction, a rollback to a savepoint undoes it with the claim, and no session can write the row by itself.
+--
+-- A row that was restored from another server may name this transaction by chance. But then its xmin, the transaction
+-- or savepoint that wrote it, is older.
+create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
+returns boolean
+language sql stable
+as $$
+    select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
+        and pg_catalog.age(xmin) operator(pg_catalog.<=)
+            pg_catalog.age(pg_catalog.pg_current_xact_id()::pg_catalog.xid)
+$$;
+
+-- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
+-- Returns the fence's token, or raises a rejection.
+--
+-- A claim writes the row even if the fence stays the same. Otherwise a transaction with an older snapshot (REPEATABLE
+-- READ, SERIALIZABLE) could claim after the latest write and not see that write. As it is, the claim fails with 40001.
+create or replace function fence.claim(resource text, token bigint, holder text default '')
+returns bigint
+language plpgsql security definer
+as $$
+begin
+    -- 1. Check the arguments. They may come from columns with any collation.
+    if (pg_catalog.octet_length(claim.resource) operator(pg_catalog.>=) 1
+        and pg_catalog.octet_length(claim.resource) operator(pg_catalog.<=) 512
+        and claim.token operator(pg_catalog.>=) 1 and claim.token operator(pg_catalog.<=) 999999999999999
+        and claim.holder collate pg_catalog."C" operator(pg_catalog.~) '^[!-~]{0,128}$') is not true
+    then
+        perform fence.reject_malformed(claim.resource, claim.token);
+    end if;
+
+    -- 2. Insert the first fence, or lock the latest row and apply the rule to it. A second claim in one transaction
+    -- writes only if its token is higher.
+    insert into fence.fence as f
+    values (claim.resource, claim.token, claim.holder, pg_catalog.pg_current_xact_id())
+    on conflict on constraint fence_pkey do update
+    set token = excluded.token, holder = excluded.holder, claimed_by = excluded.claimed_by
+    where fence.accepts(f.token, f.holder, excluded.token, excluded.holder)
+        and (excluded.token operator(pg_catalog.>) f.token or not fence.is_written_here(f.claimed_by, f.xmin));
+    if not found then
+        perform fence.reject_unless_equal(claim.resource, claim.token, claim.holder);
+    end if;
+    return claim.token;
+end
+$$;
+
+-- Raises the rule's rejection of a claim that wrote nothing, unless the fence is the one offered: then the transaction
+-- has claimed the resource before.
+create or replace function fence.reject_unless_equal(resource text, token bigint, holder text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    seen fence.fence;
+begin
+    select * into strict seen from fence.fence f where f.resource = reject_unless_equal.resource collate "C";
+    if seen.token = token and seen.holder = holder collate "C" then
+        return;
+    end if;
+    raise exception using
+        errcode = case when token < seen.token then 'ZF001' else 'ZF002' end,
+        message = case when token < seen.token
+            then format('token %s is stale: the fence of %L is at %s', token, resource, seen.token)
+            else format('token %s of %L belongs to another holder: it was issued twice', token, resource)
+        end,
+        detail = json_build_object('resource', resource, 'token', token, 'highest_token', seen.token),
+        hint = case
+            -- Counters start at the Unix time in milliseconds, and a grant adds 1. A day has 86400000 of them.
+            when seen.token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
+                'guard this resource, or a counter started anew.'
+            when token < seen.token then 'The lock was granted to another client since: acquire it again.'
+            when seen.holder = '' then 'The holder in the fence is empty: it was probably forgotten.'
+            when holder = '' then 'The holder offered is empty: it was probably forgotten.'
+            else 'The lock service lost its counter: the lock must be acquired again.'
+        end;
+end
+$$;
+
+create or replace function fence.reject_malformed(resource text, token bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    raise exception using
+        errcode = 'ZF003',
+        message = format('%s is malformed', case
+            when (octet_length(resource) between 1 and 512) is not true then 'the resource'
+            when (token between 1 and 999999999999999) is not true then 'the token'
+            else 'the holder'
+        end),
+        detail = json_build_object('resource', resource, 'token', token),
+        hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
+            ', and a holder up to 128 characters of visible ASCII.';
+end
+$$;
+
+-- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
+-- row claims its resource with them, unless the transaction has already claimed the resource.
+create or replace function fence.present(token bigint, holder text default '')
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if (token between 1 and 999999999999999 and holder collate "C" ~ '^[!-~]{0,128}$') is not true then
+        perform fence.reject_malformed('any', token);
+    end if;
+    perform set_config('fence.presented', concat_ws(' ', pg_current_xact_id(), token, holder), true);
+    return token;
+end
+$$;
+
+-- Returns true if this transaction has claimed the resource, or can claim it with the token that it presents. Raises an
+-- error otherwise. The trigger of a protected table calls it for each row.
+create or replace function fence.verify(resource text)
+returns boolean
+language plpgsql security definer
+as $$
+declare
+    presented pg_catalog.text[];
+begin
+    -- 1. Look at the fence.
+    perform from fence.fence f
+    where f.resource operator(pg_catalog.=) verify.resource collate pg_catalog."C"
+        and fence.is_written_here(f.claimed_by, f.xmin);
+    if found then
+        return true;
+    end if;
+
+    -- 2. Claim with what was presented: this transaction's id, the token, the holder. A setting that an earlier user of
+    -- the connection left has the id of another transaction.
+    presented = pg_catalog.string_to_array(pg_catalog.current_setting('fence.presented', true), ' ');
+    if presented[1] operator(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.text then
+        perform fence.claim(verify.resource, presented[2]::pg_catalog.int8, presented[3]);
+        return true;
+    end if;
+
+    if verify.resource is null then
+        perform fence.reject_malformed(null, null);
+    end if;
+    raise exception using
+        errcode = 'ZF004',
+        message = pg_catalog.format('a token is required for %L, as the table is protected', verify.resource),
+        detail = pg_catalog.json_build_object('resource', verify.resource),
+        hint = 'In the same transaction, call fence.claim(resource, token, holder) before you read'
+            ', or fence.present(token, holder) before a write that depends on nothing read.';
+end
+$$;

@@ -1,0 +1,338 @@
+-- The fence in PostgreSQL: tables that reject writes without a valid token. Apply 0002_claim.sql first.
+--
+--     select fence.protect('accounts', 'account_id');
+--
+-- The view fence.status in 0004_status.sql lists the protected tables.
+
+-- Whether the resource is a column of a type whose text depends on no setting of the session.
+create or replace function fence.is_plain_column(protected regclass, resource text)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select exists (
+        select from pg_attribute
+        where attrelid = protected and quote_ident(attname) = resource and not attisdropped
+            and atttypid in (
+                'text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'uuid'::regtype,
+                'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
+    )
+$$;
+
+-- The body of a protected table's trigger function. It assigns the result of `verify`, because `perform` would double
+-- the cost. In the mode `report`, nothing that goes wrong in it fails the write.
+create or replace function fence.trigger_body(protected regclass, resource text, mode text)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    -- The resource of the row that takes the place of %s. A newline ends a comment in an expression.
+    of_row text = case
+        when fence.is_plain_column(protected, resource)
+            then format('%%s.%s::pg_catalog.text', replace(resource, '%', '%%'))
+        else format(
+            e'(select (%s\n)::pg_catalog.text from (select %%s.*) as %I)', replace(resource, '%', '%%'),
+            (select replace(relname, '%', '%%') from pg_class where oid = protected))
+    end;
+    body text = format(
+        $body$
+    if tg_op operator(pg_catalog.=) 'TRUNCATE' then
+        raise exception using
+            errcode = 'ZF005',
+            message = pg_catalog.format('%%I is protected, and cannot be truncated', tg_table_name),
+            hint = 'Delete its rows under their tokens, or call fence.unprotect first.';
+    end if;
+    if tg_op operator(pg_catalog.<>) 'INSERT' then
+        resource_before = %s;
+        passes = fence.verify(resource_before);
+    end if;
+    if tg_op operator(pg_catalog.<>) 'DELETE' then
+        resource_after = %s;
+        if (resource_after operator(pg_catalog.=) resource_before) is not true then
+            passes = fence.verify(resource_after);
+        end if;
+    end if;
+        $body$,
+        format(of_row, 'old'), format(of_row, 'new'));
+begin
+    if mode = 'report' then
+        body = format(
+            $body$
+    declare
+        message pg_catalog.text;
+        detail pg_catalog.text;
+    begin
+        %s
+    exception when others then
+        get stacked diagnostics message = message_text, detail = pg_exception_detail;
+        begin
+            passes = fence.report(tg_relid, sqlstate, message, detail);
+        exception when others then
+            raise warning 'fence.report failed: %%', sqlerrm;
+        end;
+    end;
+            $body$,
+            body);
+    end if;
+    return format(
+        $body$
+#variable_conflict use_column
+-- Created by fence.protect.
+declare
+    resource_before pg_catalog.text collate pg_catalog."C";
+    resource_after pg_catalog.text collate pg_catalog."C";
+    passes pg_catalog.bool;
+begin
+    %s
+    return null;
+end
+        $body$,
+        body);
+end
+$$;
+
+-- Records what a check would have rejected: of the same table, code, role and application one a minute, and of a table
+-- at most sixty a minute. It runs with the rights of the table's owner, who alone may record something of the table. It
+-- reads, but locks nothing, so no writer waits for another.
+create or replace function fence.report(relation regclass, code text, message text, detail text)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    name text = relation::text;
+    role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
+    application text = current_setting('application_name');
+    reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
+    since timestamptz = clock_timestamp() - interval '1 minute';
+begin
+    -- 1. This session may have recorded the same already.
+    if nullif(current_setting(reported, true), '')::timestamptz > since then
+        return false;
+    end if;
+    perform set_config(reported, clock_timestamp()::text, false);
+    -- 2. Or another session. A serializable transaction doesn't look: it would conflict with the other writers, with
+    -- whom it has nothing else in common.
+    if current_setting('transaction_isolation') <> 'serializable' and (
+        exists (
+            select from fence.reports r
+            where r.relation = name and r.at > since and r.code = report.code
+                and r.role = role and r.application = application
+        ) or 60 <= (select count(*) from fence.reports r where r.relation = name and r.at > since)
+    ) then
+        return false;
+    end if;
+    insert into fence.reports (at, relation, code, role, application, message, detail)
+    values (clock_timestamp(), name, code, role, application, message, coalesce(detail, ''));
+    return true;
+end
+$$;
+
+-- Finds a name for a function in the table's schema. A table that was renamed or dropped may have left its own behind.
+create or replace function fence.free_name(protected regclass)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select format('%I.%I', n.nspname, candidate)
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    cross join generate_series(1, 1000) as place
+    cross join lateral (select concat('fence_', nullif(place, 1) || '_', c.relname)::name) as name (candidate)
+    where c.oid = protected
+        and not exists (select from pg_proc where pronamespace = c.relnamespace and proname = candidate)
+    order by place limit 1
+$$;
+
+-- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
+-- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
+-- fence.reports says what would have failed.
+--
+-- The resource is an expression over the row, and over nothing else: a column, or for instance 'order/' || id. Dates,
+-- times and bytes become text in one form under all settings of the session: ISO, in UTC, in hex. For that, the
+-- trigger's function has the settings of this function, unless the resource is a plain column.
+--
+-- The caller must own the table, and the owner must have the right to create functions in its schema. Call it again for
+-- another expression, for partitions that were added since, and after a tool has rebuilt the table.
+create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO, YMD'
+set intervalstyle = 'iso_8601'
+set timezone = 'UTC'
+set extra_float_digits = 1
+set bytea_output = 'hex'
+set lc_monetary = 'C'
+set lc_numeric = 'C'
+set lc_time = 'C'
+as $$
+declare
+    settings constant text = 'set search_path from current set datestyle from current set intervalstyle from current '
+        'set timezone from current set extra_float_digits from current set bytea_output from current '
+        'set lc_monetary from current set lc_numeric from current set lc_time from current';
+    relation record;
+    trigger_function text = fence.free_name(protected);
+    number_of_rows bigint;
+    part regclass;
+    others text;
+begin
+    -- 1. Check that the table can be protected.
+    if protected is null or coalesce(btrim(resource), '') = '' then
+        raise exception using
+            errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
+    elsif (mode in ('enforce', 'report')) is not true then
+        raise exception using
+            errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
+    end if;
+    select c.relname, c.relkind, c.relispartition, c.relowner, n.nspname into strict relation
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where c.oid = protected;
+    if relation.relkind not in ('r', 'p') or relation.nspname = 'fence' then
+        raise exception using
+            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected);
+    elsif relation.relispartition then
+        raise exception using
+            errcode = 'wrong_object_type', message = format('%s is a partition', protected),
+            hint = 'Protect the table that it is a part of.';
+    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
+        raise exception using
+            errcode = 'wrong_object_type',
+            message = format('tables inherit from %s, and would not be protected', protected);
+    end if;
+
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. It runs with the rights of the
+    -- table's owner, whoever calls. This reads the whole table, and so comes before the lock.
+    execute format(
+        'create function %s() returns bigint language sql security definer %s as %L', trigger_function, settings,
+        format(
+            e'select count(*) from (select * from %s) as %I '
+            'where (octet_length((%s\n)::text) between 1 and 512) is not true',
+            protected, relation.relname, resource));
+    execute format('alter function %s() owner to %s', trigger_function, relation.relowner::regrole);
+    execute format('select %s()', trigger_function) into number_of_rows;
+    execute format('drop function %s()', trigger_function);
+    if number_of_rows > 0 then
+        raise warning using
+            message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
+            hint = 'Nobody can change them while the table is protected.';
+    end if;
+
+    -- 3. Lock the table, at once in the strongest mode that is needed below: a later upgrade of the lock could deadlock
+    -- with a writer. Then remove the previous protection.
+    execute format('lock table %s in access exclusive mode', protected);
+    perform fence.remove_triggers(protected);
+    trigger_function = fence.free_name(protected);
+
+    -- 4. Create the function. In the mode `report` it has the rights of the table's owner, because writers may have
+    -- none in the schema fence yet. Then nobody else may make it a trigger of a table of theirs.
+    execute format(
+        'create function %s() returns trigger language plpgsql %s %s as %L',
+        trigger_function, case mode when 'report' then 'security definer' end,
+        case when not fence.is_plain_column(protected, resource) then settings end,
+        fence.trigger_body(protected, resource, mode));
+    execute format('alter function %s() owner to %s', trigger_function, relation.relowner::regrole);
+    execute format('revoke all on function %s() from public', trigger_function);
+
+    -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
+    -- It is a constraint trigger, because a role with the right TRIGGER can replace any other. ENABLE ALWAYS includes
+    -- sessions whose session_replication_role is replica.
+    execute format(
+        'create constraint trigger fence_rows after insert or update or delete on %s '
+        'for each row execute function %s(%L)',
+        protected, trigger_function, resource);
+    for part in
+        select protected union select relid from pg_partition_tree(protected)
+    loop
+        execute format(
+            'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
+            part, trigger_function);
+        execute format(
+            'alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
+    end loop;
+    insert into fence.protected values (protected::text, resource, mode)
+    on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
+
+    -- 6. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
+    select string_agg(distinct case acl.grantee when 0 then 'public' else acl.grantee::regrole::text end, ', ')
+    into others
+    from (select protected union select relid from pg_partition_tree(protected)) as tree (relid)
+    join pg_class c on c.oid = tree.relid
+    cross join lateral aclexplode(c.relacl) as acl
+    where acl.privilege_type = 'TRIGGER' and acl.grantee <> c.relowner;
+    if others is not null then
+        raise warning using
+            message = format('%s may create triggers on %s', others, protected),
+            hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
+    end if;
+    return protected::text;
+end
+$$;
+
+-- Rejects from now on what a table in the mode `report` only reported.
+create or replace function fence.enforce(protected regclass)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    registered text = (select p.resource from fence.protected p where p.relation = enforce.protected::text);
+begin
+    if registered is null then
+        raise exception using
+            errcode = 'undefined_object', message = format('%s is not protected', protected);
+    end if;
+    return fence.protect(protected, registered);
+end
+$$;
+
+-- Removes the protection of a table, and returns the table's name. The fences stay.
+create or replace function fence.unprotect(protected regclass)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    removed boolean = fence.remove_triggers(protected);
+begin
+    delete from fence.protected p where p.relation = unprotect.protected::text;
+    if not found and not removed then
+        raise exception using
+            errcode = 'undefined_object', message = format('%s is not protected', protected);
+    end if;
+    return protected::text;
+end
+$$;
+
+-- Drops the triggers and the function that `protect` created, and what replaced them. Returns whether there were any.
+create or replace function fence.remove_triggers(protected regclass)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    registered boolean = exists (select from fence.protected p where p.relation = remove_triggers.protected::text);
+    found_trigger record;
+    removed boolean = false;
+begin
+    for found_trigger in
+        select t.tgname, t.tgrelid::regclass as relation, p.oid::regprocedure as function,
+            p.prosrc like '%-- Created by fence.protect.%' as is_own
+        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+        -- A partition is freed with its table. One that was detached still has the trigger for TRUNCATE.
+        where not (select relispartition from pg_class where oid = protected) and (
+            t.tgname = 'fence_rows' and t.tgrelid = protected
+            or t.tgname = 'fence_truncate'
+                and t.tgrelid in (select protected union select relid from pg_partition_tree(protected)))
+    loop
+        continue when not registered and not found_trigger.is_own;
+        removed = true;
+        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
+        if found_trigger.is_own and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid) then
+            execute format('drop function %s', found_trigger.function);
+        end if;
+    end loop;
+    return removed;
+end
+$$;

@@ -1,0 +1,95 @@
+-- The fence in PostgreSQL: what there is to see. Apply 0003_protect.sql first.
+
+do $$
+begin
+    perform pg_catalog.set_config('fence.search_path', pg_catalog.current_setting('search_path'), true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end
+$$;
+
+-- The fences. Knowing a holder proves ownership: the view shows only the beginning of it, and nothing of a short one.
+create or replace view fence.fences as
+select resource, token,
+    case
+        when holder = '' then ''
+        when length(holder) < 16 then '...'
+        else "left"(holder, 8) || '...'
+    end as holder
+from fence.fence;
+
+-- One row for each table that is protected or ought to be, and for each table that inherits from it, partitions
+-- included. `problem` is null if all is well:
+--
+--     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
+--     different       the check is disabled, or not the one that `protect` creates: call it again
+--     truncate        TRUNCATE is not rejected: the trigger is missing, disabled or replaced
+--     unregistered    the check is there, but this fence doesn't know it: the table was renamed, or restored
+--                     without the fences, and then accepts old tokens
+--
+-- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
+-- owners of the table, of its schema and of the trigger's function, and who has the right TRIGGER.
+create or replace view fence.status as
+with recursive
+check_of_rows as (
+    select t.tgrelid, t.tgfoid, p.proowner, case when p.prosecdef then 'report' else 'enforce' end as mode,
+        convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) as resource,
+        -- After insert, update or delete, for each row, in every session.
+        t.tgtype = 29 and t.tgenabled = 'A' and t.tgattr::text = '' and t.tgqual is null as is_whole,
+        p.proconfig, p.prosrc
+    from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+    where t.tgname = 'fence_rows'
+),
+protected as (
+    select c.oid, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
+        p.relation is not null as is_registered
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    left join fence.protected p on p.relation = format('%I.%I', n.nspname, c.relname)
+    left join check_of_rows r on r.tgrelid = c.oid and r.prosrc like '%-- Created by fence.protect.%'
+    where not c.relispartition and (p.relation is not null or r.tgrelid is not null)
+),
+tree as (
+    select oid as root, oid from protected
+    union
+    select tree.root, i.inhrelid from tree join pg_inherits i on i.inhparent = tree.oid
+)
+select
+    format('%I.%I', n.nspname, c.relname) as protected,
+    p.resource collate "C" as resource,
+    p.mode collate "C" as mode,
+    case
+        when r.tgrelid is null then 'missing'
+        when not r.is_whole or r.mode <> p.mode
+            or r.prosrc <> fence.trigger_body(p.oid, p.resource, p.mode)
+            or r.proconfig is distinct from (
+                select f.proconfig from pg_proc f
+                where f.oid = 'fence.protect(regclass, text, text)'::regprocedure
+                    and not fence.is_plain_column(p.oid, p.resource))
+            then 'different'
+        when not exists (
+            select from pg_trigger t
+            where t.tgrelid = c.oid and t.tgname = 'fence_truncate' and t.tgenabled = 'A'
+                -- Before truncate, for each statement.
+                and t.tgtype = 34 and t.tgqual is null and t.tgfoid = r.tgfoid
+        ) then 'truncate'
+        when not p.is_registered then 'unregistered'
+    end as problem,
+    array(
+        select case role when 0 then 'public' else role::regrole::text end
+        from (
+            select c.relowner
+            union
+            select n.nspowner
+            union
+            select r.proowner where r.proowner is not null
+            union
+            select acl.grantee from aclexplode(c.relacl) as acl where acl.privilege_type = 'TRIGGER'
+        ) as roles (role)
+        order by 1
+    ) as removable_by
+from tree
+join protected p on p.oid = tree.root
+join pg_class c on c.oid = tree.oid
+join pg_namespace n on n.oid = c.relnamespace
+left join check_of_rows r on r.tgrelid = c.oid;
+
+do $$ begin perform set_config('search_path', current_setting('fence.search_path'), true); end $$;
