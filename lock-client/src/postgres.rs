@@ -41,35 +41,34 @@ mod client;
 mod failure;
 mod notifications;
 
-use sqlx::{
-    Acquire, Executor,
-    migrate::{MigrateError, Migrator},
-};
+use sqlx::{Acquire, Executor};
 
 pub use self::client::Postgres;
 pub use crate::sql::InvalidDatabaseUrl;
 
-/// Installs the locks in the schema `fenced_lock`, or upgrades them.
+const FILES: [&str; 3] = [
+    include_str!("../migrations/postgres/0001_schema.sql"),
+    include_str!("../migrations/postgres/0002_functions.sql"),
+    include_str!("../migrations/postgres/0003_rights.sql"),
+];
+
+/// Installs the locks in the schema `fenced_lock`, or repairs their functions.
 ///
-/// Its record of applied migrations is the table `fenced_lock.migrations`, apart from the
-/// application's own. Clients need `grant usage on schema fenced_lock`.
+/// Applies the files of `migrations/postgres/lock` in one transaction. Locks and grants stay as they
+/// are. Clients need `grant usage on schema fenced_lock`.
 ///
 /// # Errors
-/// If the database doesn't answer, or denies the right to create a schema, or if the schema
-/// `fenced_lock` or an object in it belongs to another role.
+/// If the database doesn't answer, or denies the right to create a schema; if the schema
+/// `fenced_lock` or an object in it belongs to another role; if an earlier build is installed.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = sqlx::Postgres>,
-) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("migrations/postgres");
-    migrator.create_schema("fenced_lock");
-    migrator.dangerous_set_table_name("fenced_lock.migrations");
-    let mut database = database.acquire().await?;
-    // The migrator writes its record into the schema before it applies a file.
-    let owner = include_str!("../migrations/postgres/0000_owner.sql");
-    let check = owner.split_inclusive("\n$$;\n").next().expect("a split yields at least one part");
-    database.execute(check).await?;
-    migrator.run(&mut *database).await
+) -> Result<(), sqlx::Error> {
+    let mut transaction = database.begin().await?;
+    for file in FILES {
+        transaction.execute(file).await?;
+    }
+    transaction.commit().await
 }

@@ -3,6 +3,7 @@
 mod broken;
 mod claims;
 mod failures;
+mod installing;
 mod notifications;
 mod pgbouncer;
 mod tls;

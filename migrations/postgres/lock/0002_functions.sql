@@ -1,4 +1,4 @@
--- What clients call. May be applied again.
+-- The locks in PostgreSQL: what clients call. Apply 0001_schema.sql first.
 --
 -- Who may use the schema may call these functions, and has no rights on the tables. The functions run
 -- with the installer's rights.
@@ -90,7 +90,7 @@ declare
     ttl interval;
     has_queue boolean;
     own_place bigint;
-    refusal constant text = case
+    problem constant text = case
         when (octet_length(acquire.name) between 1 and 512) is not true
             then 'name must have 1 to 512 bytes'
         -- In bytes of UTF-8, because the database may have another encoding.
@@ -111,9 +111,9 @@ declare
         when acquire.label is null then 'label must not be null'
     end;
 begin
-    if refusal is not null then
+    if problem is not null then
         raise exception using
-            errcode = 'invalid_parameter_value', message = 'fenced_lock.acquire: ' || refusal;
+            errcode = 'invalid_parameter_value', message = 'fenced_lock.acquire: ' || problem;
     end if;
     ttl = acquire.ttl_ms * interval '1 ms';
     perform fenced_lock.make_durable();
@@ -309,14 +309,14 @@ as $$
 $$;
 
 -- Claims a resource of the schema `fence` by a lock of this one: the lock must still be held when the
--- resource is claimed. Raises `ZL001` if it is not, or the fence's refusal. Needs the schema `fence`,
--- with the caller's right to use it, when it is called, and not before.
+-- resource is claimed. Returns the token, or raises the fence's rejection, or `ZL001` if the lock is lost. Needs the
+-- schema `fence`, with the caller's right to use it, when it is called, and not before.
 --
 -- The claim comes first. It keeps other claims out until the transaction ends, so a lock that is held
 -- afterwards was not lost to a claim in between. In the other order, a client that pauses after the
 -- check would claim although its lock was lost meanwhile.
 create or replace function fenced_lock.claim(resource text, name text, token bigint, holder text)
-returns void
+returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -337,9 +337,28 @@ begin
             detail = json_build_object(
                 'lock', claim.name, 'token', claim.token);
     end if;
+    return claim.token;
 end
 $$;
 
--- The rights, whatever the default privileges say. Only the functions that clients call run with the
--- installer's rights.
-grant execute on all functions in schema fenced_lock to public;
+-- Returns the names of up to 100 locks that are held, whose names have this prefix and follow `after`,
+-- in their order; null if there are none. Each is on a line of its own, as UTF-8 in hexadecimal digits,
+-- because a name may have a line break.
+create or replace function fenced_lock.held_names(prefix text, after text, out names text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+    select string_agg(encode(convert_to(held.name, 'UTF8'), 'hex'), e'\n' order by held.name)
+    into held_names.names
+    from (
+        select l.name
+        from fenced_lock.lock l
+        where l.name > held_names.after and l.name >= held_names.prefix
+            and starts_with(l.name, held_names.prefix)
+            and l.holder is not null and l.expires_at > clock_timestamp()
+        order by l.name limit 100
+    ) as held;
+end
+$$;
