@@ -18,11 +18,27 @@ pub struct Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, token, highest_token } = self;
-        write!(f, "{reason}: token {token} was offered, and the fence is at {highest_token}")
+        write!(f, "{reason}: token {token} was offered, and the fence is at {highest_token}")?;
+        self.hint().map_or(Ok(()), |hint| write!(f, ". {hint}"))
     }
 }
 
 impl Error for Rejection {}
+
+/// Counters start at the Unix time in milliseconds, and a grant adds 1. A day has as many.
+const DAY: u64 = 86_400_000;
+
+impl Rejection {
+    /// The likely cause, if a lock that was granted again since is not: the tokens are too far apart
+    /// to be of one counter.
+    pub fn hint(&self) -> Option<&'static str> {
+        let distance = self.highest_token.as_u64().saturating_sub(self.token.as_u64());
+        (distance > DAY).then_some(
+            "The token is days below the fence: probably two lock services guard this resource, or a \
+             counter started anew",
+        )
+    }
+}
 
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 impl Rejection {
@@ -140,6 +156,20 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn stale_token_that_is_days_old_hints_at_another_counter() {
+        let rejection = |token, highest_token| Rejection {
+            reason: RejectionReason::Stale,
+            token: Token::new(token).unwrap(),
+            highest_token: Token::new(highest_token).unwrap(),
+        };
+        for (token, is_far) in [(33, true), (1_794_900_000_000, true), (1_794_999_999_999, false)] {
+            let printed = rejection(token, 1_795_000_000_000).to_string();
+            assert_eq!(printed.contains("two lock services"), is_far, "{printed}");
+        }
+        assert_eq!(rejection(33, 34).hint(), None);
+    }
 
     #[test]
     fn claim_errors_name_the_resource_and_print_a_cause_once() {

@@ -10,6 +10,7 @@ on_all_stores!(&[] =>
     first_write_creates_and_the_next_replaces,
     written_value_is_read_back_with_its_token_holder_and_type,
     late_write_with_old_token_is_rejected,
+    token_that_is_days_below_the_fence_hints_at_another_counter,
     same_token_from_another_holder_conflicts,
     fenced_read_claims_before_it_reads,
     fenced_read_without_a_value_claims_all_the_same,
@@ -88,6 +89,17 @@ async fn late_write_with_old_token_is_rejected(world: World) {
     let value = world.ask("GET", "/v1/resources/invoice-7", &[]).await;
     assert_eq!(value.text(), "by client 2");
     assert_eq!(value.header("etag"), Some("\"1\""));
+}
+
+async fn token_that_is_days_below_the_fence_hints_at_another_counter(world: World) {
+    let put = async |token| world.put("/v1/resources/r", &[("Fencing-Token", token)], "x").await;
+    assert_eq!(put("1795000000000").await.status, 201);
+    for (token, is_far) in [("33", true), ("1794900000000", true), ("1794999999999", false)] {
+        let late = put(token).await;
+        assert_eq!(late.problem(), "412 stale-token");
+        let detail = late.json()["detail"].as_str().unwrap().to_owned();
+        assert_eq!(detail.contains("two lock services"), is_far, "{detail}");
+    }
 }
 
 async fn same_token_from_another_holder_conflicts(world: World) {

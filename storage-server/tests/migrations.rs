@@ -5,6 +5,7 @@ use crate::database::{Database, get, offer, on_empty_databases};
 on_empty_databases! {
     no_migrate_fails_until_migrate_has_run,
     schema_that_was_changed_is_rejected,
+    rows_of_another_build_are_carried_over_as_the_error_says,
 }
 
 async fn no_migrate_fails_until_migrate_has_run(database: Database) {
@@ -14,7 +15,9 @@ async fn no_migrate_fails_until_migrate_has_run(database: Database) {
     assert!(error.contains("storage-server migrate") || error.contains(sqlite_error), "{error}");
     assert!(!database.file("fenced.db").exists(), "nothing was created");
 
-    database.migrate_to(1).await;
+    if database.postgres.is_none() {
+        std::fs::write(database.file("fenced.db"), "").unwrap();
+    }
     let error = database.run(&no_migrate).await.failed();
     assert!(error.contains("not up to date: run `storage-server migrate`"), "{error}");
     let error = database.run(&["fence", "show", "r"]).await.failed();
@@ -37,12 +40,44 @@ async fn no_migrate_fails_until_migrate_has_run(database: Database) {
 
 async fn schema_that_was_changed_is_rejected(database: Database) {
     database.run(&["migrate"]).await.printed();
-    let changed = "update storage.migrations set checksum = '' where version = 2";
+    let changed = "update storage.migrations set checksum = '' where version = 1";
     database.execute(changed).await.unwrap();
     for arguments in [&["migrate"][..], &["--listen", "127.0.0.1:0", "--no-migrate"]] {
         let error = database.run(arguments).await.failed();
-        assert!(error.contains("has been modified"), "{error}");
+        assert!(error.contains("are of another build"), "{error}");
     }
+}
+
+async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Database) {
+    let server = database.serve(&[]).await;
+    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 34, "x").await.status, 201);
+    drop(server);
+    // An earlier build had other migrations.
+    database.execute("update storage.migrations set checksum = ''").await.unwrap();
+    let aside = if database.postgres.is_some() {
+        database.execute("alter schema storage rename to storage_before").await.unwrap();
+        String::new()
+    } else {
+        let folder = database.file("before");
+        std::fs::create_dir(&folder).unwrap();
+        for file in ["fenced.db", "fenced.db-wal", "fenced.db-shm"] {
+            if database.file(file).exists() {
+                std::fs::rename(database.file(file), folder.join(file)).unwrap();
+            }
+        }
+        format!("attach '{}' as before;", folder.join("fenced.db").display())
+    };
+    database.run(&["migrate"]).await.printed();
+    let rows = if database.postgres.is_some() {
+        "insert into storage.resource select * from storage_before.resource".to_owned()
+    } else {
+        format!("{aside} insert into storage_resource select * from before.storage_resource")
+    };
+    database.execute(&rows).await.unwrap();
+    let server = database.serve(&[]).await;
+    let late = offer(&server, "PUT", "/v1/resources/r", 33, "late").await;
+    assert_eq!(late.problem(), "412 stale-token");
+    assert_eq!(offer(&server, "GET", "/v1/resources/r", 34, "").await.text(), "x");
 }
 
 /// The rights that the README documents are enough, and each of them is needed.

@@ -162,7 +162,8 @@ impl Problem {
                 (&HOLDER_CONFLICT, format!("token {token} was accepted from another holder"))
             }
         };
-        Self::new(kind, detail)
+        let hint = rejection.hint().map(|hint| format!(". {hint}")).unwrap_or_default();
+        Self::new(kind, detail + &hint)
             .with("resource", resource.as_str())
             .with("token", token.as_u64())
             .with("highest_token", highest_token.as_u64())

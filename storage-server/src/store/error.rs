@@ -77,6 +77,19 @@ pub enum OpenError {
         /// The unknown migration.
         migration: i64,
     },
+    /// Another build, which was never released, has created the tables.
+    #[error(
+        "the tables of {database} are of another build. To carry values and fences over, stop all \
+         servers, and set the tables aside: rename the schema `storage` of PostgreSQL to \
+         `storage_before`, or move the files of SQLite away and attach the old one as \
+         `storage_before`. Run `storage-server migrate`, and copy the rows of the tables `resource` \
+         and `common_fence` (in SQLite, `storage_resource` and `storage_common_fence`): insert into \
+         storage.resource select * from storage_before.resource"
+    )]
+    OtherBuild {
+        /// The database's address.
+        database: String,
+    },
     /// A migration failed.
     #[error("can't bring the schema of {database} up to date")]
     Migrate {

@@ -28,6 +28,7 @@ pub(super) async fn prepare<C: Migrate>(
         MigrateError::VersionMissing(migration) => {
             OpenError::NewerSchema { database: name.to_owned(), migration }
         }
+        MigrateError::VersionMismatch(_) => OpenError::OtherBuild { database: name.to_owned() },
         source => OpenError::Migrate { database: name.to_owned(), source },
     };
     if exists && is_up_to_date(migrator, connection).await.map_err(failed)? {
