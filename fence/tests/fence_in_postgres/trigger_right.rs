@@ -116,3 +116,22 @@ async fn status_shows_what_ought_to_be_protected() {
     attempt(&mut owner, "drop table accounts").await.unwrap();
     assert_eq!(number(&mut owner, "select count(*) from fence.status").await, 0);
 }
+
+/// The check can't see it, so the README says to revoke the right, and the status who has it.
+#[tokio::test]
+async fn before_trigger_of_another_role_changes_rows_inside_a_claim() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, WRITER).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    let meddle = "
+        create function meddle() returns trigger language plpgsql
+            as 'begin new.balance = -1; return new; end';
+        create trigger meddle before update on accounts
+            for each row execute function meddle()";
+    attempt(&mut writer, meddle).await.unwrap();
+    attempt(&mut owner, &format!("select fence.claim('alice', 34, 'a'); {UPDATE}")).await.unwrap();
+    let balance = "select balance from accounts where account_id = 'alice'";
+    assert_eq!(number(&mut owner, balance).await, -1);
+    let removable = "select 'writer' = any (removable_by) from fence.status";
+    assert!(is_true(&mut owner, removable).await);
+}

@@ -124,10 +124,7 @@ create index if not exists reports_by_relation on fence.reports (relation, at);
 
 -- Whether the current role may act as the owner of a table: public.accounts
 create or replace function fence.owns(relation text)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
         select from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where format('%I.%I', n.nspname, c.relname) = owns.relation and pg_has_role(c.relowner, 'usage')
@@ -153,10 +150,7 @@ $$;
 
 -- Rejects the removal of fences together with other data, as by a test that empties all tables.
 create or replace function fence.reject_removal()
-returns trigger
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if current_setting('fence.remove', true) = 'on' then
         return null;
@@ -186,10 +180,7 @@ $$;
 -- Removes the fences of all resources whose names begin with the prefix, and returns their number. The caller needs the
 -- right to delete from fence.fence. Afterwards any token is accepted again, so no client may be left that holds one.
 create or replace function fence.forget(prefix text)
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     before text = current_setting('fence.remove', true);
     forgotten bigint;

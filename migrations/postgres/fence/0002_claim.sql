@@ -6,9 +6,7 @@
 
 -- The rule, for a resource that has a fence: whether it accepts the offered token and holder.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
-returns boolean
-language sql immutable
-as $$
+returns boolean language sql immutable as $$
     select token operator(pg_catalog.>) fence_token
         or token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder
 $$;
@@ -19,9 +17,7 @@ $$;
 -- A row that was restored from another server may name this transaction by chance. But then its xmin, the transaction
 -- or savepoint that wrote it, is older.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
-returns boolean
-language sql stable
-as $$
+returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
         and pg_catalog.age(xmin) operator(pg_catalog.<=)
             pg_catalog.age(pg_catalog.pg_current_xact_id()::pg_catalog.xid)
@@ -33,9 +29,7 @@ $$;
 -- A claim writes the row even if the fence stays the same. Otherwise a transaction with an older snapshot (REPEATABLE
 -- READ, SERIALIZABLE) could claim after the latest write and not see that write. As it is, the claim fails with 40001.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
-returns bigint
-language plpgsql security definer
-as $$
+returns bigint language plpgsql security definer as $$
 begin
     -- 1. Check the arguments. They may come from columns with any collation.
     if (pg_catalog.octet_length(claim.resource) operator(pg_catalog.>=) 1
@@ -64,10 +58,7 @@ $$;
 -- Raises the rule's rejection of a claim that wrote nothing, unless the fence is the one offered: then the transaction
 -- has claimed the resource before.
 create or replace function fence.reject_unless_equal(resource text, token bigint, holder text)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
     seen fence.fence;
@@ -96,10 +87,7 @@ end
 $$;
 
 create or replace function fence.reject_malformed(resource text, token bigint)
-returns void
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using
         errcode = 'ZF003',
@@ -117,10 +105,7 @@ $$;
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
 -- row claims its resource with them, unless the transaction has already claimed the resource.
 create or replace function fence.present(token bigint, holder text default '')
-returns bigint
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if (token between 1 and 999999999999999 and holder collate "C" ~ '^[!-~]{0,128}$') is not true then
         perform fence.reject_malformed('any', token);
@@ -133,9 +118,7 @@ $$;
 -- Returns true if this transaction has claimed the resource, or can claim it with the token that it presents. Raises an
 -- error otherwise. The trigger of a protected table calls it for each row.
 create or replace function fence.verify(resource text)
-returns boolean
-language plpgsql security definer
-as $$
+returns boolean language plpgsql security definer as $$
 declare
     presented pg_catalog.text[];
 begin

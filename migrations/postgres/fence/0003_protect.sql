@@ -6,10 +6,7 @@
 
 -- Whether the resource is a column of a type whose text depends on no setting of the session.
 create or replace function fence.is_plain_column(protected regclass, resource text)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
         select from pg_attribute
         where attrelid = protected and quote_ident(attname) = resource and not attisdropped
@@ -22,10 +19,7 @@ $$;
 -- The body of a protected table's trigger function. It assigns the result of `verify`, because `perform` would double
 -- the cost. In the mode `report`, nothing that goes wrong in it fails the write.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
-returns text
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     -- The resource of the row that takes the place of %s. A newline ends a comment in an expression.
     of_row text = case
@@ -96,10 +90,7 @@ $$;
 -- at most sixty a minute. It runs with the rights of the table's owner, who alone may record something of the table. It
 -- reads, but locks nothing, so no writer waits for another.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
     name text = relation::text;
@@ -132,10 +123,7 @@ $$;
 
 -- Finds a name for a function in the table's schema. A table that was renamed or dropped may have left its own behind.
 create or replace function fence.free_name(protected regclass)
-returns text
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language sql stable set search_path = pg_catalog, pg_temp as $$
     select format('%I.%I', n.nspname, candidate)
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     cross join generate_series(1, 1000) as place
@@ -180,15 +168,12 @@ declare
 begin
     -- 1. Check that the table can be protected.
     if protected is null or coalesce(btrim(resource), '') = '' then
-        raise exception using
-            errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
+        raise exception using errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
     elsif (mode in ('enforce', 'report')) is not true then
-        raise exception using
-            errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
+        raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
     select c.relname, c.relkind, c.relispartition, c.relowner, n.nspname into strict relation
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where c.oid = protected;
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = protected;
     if relation.relkind not in ('r', 'p') or relation.nspname = 'fence' then
         raise exception using
             errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected);
@@ -242,9 +227,7 @@ begin
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
         protected, trigger_function, resource);
-    for part in
-        select protected union select relid from pg_partition_tree(protected)
-    loop
+    for part in select protected union select relid from pg_partition_tree(protected) loop
         execute format(
             'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
             part, trigger_function);
@@ -272,16 +255,12 @@ $$;
 
 -- Rejects from now on what a table in the mode `report` only reported.
 create or replace function fence.enforce(protected regclass)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     registered text = (select p.resource from fence.protected p where p.relation = enforce.protected::text);
 begin
     if registered is null then
-        raise exception using
-            errcode = 'undefined_object', message = format('%s is not protected', protected);
+        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     return fence.protect(protected, registered);
 end
@@ -289,17 +268,13 @@ $$;
 
 -- Removes the protection of a table, and returns the table's name. The fences stay.
 create or replace function fence.unprotect(protected regclass)
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     removed boolean = fence.remove_triggers(protected);
 begin
     delete from fence.protected p where p.relation = unprotect.protected::text;
     if not found and not removed then
-        raise exception using
-            errcode = 'undefined_object', message = format('%s is not protected', protected);
+        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     return protected::text;
 end
@@ -307,10 +282,7 @@ $$;
 
 -- Drops the triggers and the function that `protect` created, and what replaced them. Returns whether there were any.
 create or replace function fence.remove_triggers(protected regclass)
-returns boolean
-language plpgsql
-set search_path = pg_catalog, pg_temp
-as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     registered boolean = exists (select from fence.protected p where p.relation = remove_triggers.protected::text);
     found_trigger record;
@@ -320,13 +292,13 @@ begin
         select t.tgname, t.tgrelid::regclass as relation, p.oid::regprocedure as function,
             p.prosrc like '%-- Created by fence.protect.%' as is_own
         from pg_trigger t join pg_proc p on p.oid = t.tgfoid
-        -- A partition is freed with its table. One that was detached still has the trigger for TRUNCATE.
-        where not (select relispartition from pg_class where oid = protected) and (
-            t.tgname = 'fence_rows' and t.tgrelid = protected
-            or t.tgname = 'fence_truncate'
-                and t.tgrelid in (select protected union select relid from pg_partition_tree(protected)))
+        where (registered or p.prosrc like '%-- Created by fence.protect.%')
+            -- A partition is freed with its table. One that was detached still has the trigger for TRUNCATE.
+            and not (select relispartition from pg_class where oid = protected)
+            and (t.tgname = 'fence_rows' and t.tgrelid = protected
+                or t.tgname = 'fence_truncate'
+                    and t.tgrelid in (select protected union select relid from pg_partition_tree(protected)))
     loop
-        continue when not registered and not found_trigger.is_own;
         removed = true;
         execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
         if found_trigger.is_own and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid) then

@@ -10,11 +10,7 @@ $$;
 -- The fences. Knowing a holder proves ownership: the view shows only the beginning of it, and nothing of a short one.
 create or replace view fence.fences as
 select resource, token,
-    case
-        when holder = '' then ''
-        when length(holder) < 16 then '...'
-        else "left"(holder, 8) || '...'
-    end as holder
+    case when holder = '' then '' when length(holder) < 16 then '...' else "left"(holder, 8) || '...' end as holder
 from fence.fence;
 
 -- One row for each table that is protected or ought to be, and for each table that inherits from it, partitions
@@ -76,15 +72,11 @@ select
     array(
         select case role when 0 then 'public' else role::regrole::text end
         from (
-            select c.relowner
-            union
-            select n.nspowner
-            union
-            select r.proowner where r.proowner is not null
+            select unnest(array[c.relowner, n.nspowner, r.proowner])
             union
             select acl.grantee from aclexplode(c.relacl) as acl where acl.privilege_type = 'TRIGGER'
         ) as roles (role)
-        order by 1
+        where role is not null order by 1
     ) as removable_by
 from tree
 join protected p on p.oid = tree.root

@@ -9,16 +9,11 @@
 
 create or replace function fence.doctor()
 returns table (name text, verdict text, found text, why text, cure text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-    with names as (
-        select current_setting('synchronous_standby_names') as value
-    ),
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    with names as (select current_setting('synchronous_standby_names') as value),
     -- Settings of synchronous_commit that a role, a database or a function has stored.
     stored (place, value) as (
-        select concat_ws(
-                ' in ',
+        select concat_ws(' in ',
                 case setrole when 0 then 'all roles' else 'role ' || setrole::regrole end,
                 case setdatabase when 0 then 'all databases' else 'database '
                     || (select quote_ident(datname) from pg_database d where d.oid = setdatabase) end),
@@ -33,24 +28,20 @@ as $$
         select string_agg(format('%s: %s', place, level.value), ', ' order by place) as list
         from stored
         cross join names
-        cross join lateral (select lower(substr(stored.value, length('synchronous_commit=') + 1)))
-            as level (value)
+        cross join lateral (select lower(substr(stored.value, length('synchronous_commit=') + 1))) as level (value)
         where starts_with(lower(stored.value), 'synchronous_commit=')
             and level.value not in ('on', 'remote_apply', 'true', 'yes', '1')
             -- Without synchronous standbys, these levels wait for the disk, too.
             and (level.value not in ('local', 'remote_write') or names.value <> '')
     ),
-    -- Connections of standbys, not of logical replication or backups. Without rights, all that is
-    -- seen of a connection is that it exists.
+    -- Connections of standbys, not of logical replication or backups. Without rights, all that is seen of a connection
+    -- is that it exists.
     standby as (
         select r.state is null as is_hidden, r.sync_state,
-            format('%s (%s)', coalesce(nullif(r.application_name, ''), r.pid::text), r.sync_state)
-                as title
+            format('%s (%s)', coalesce(nullif(r.application_name, ''), r.pid::text), r.sync_state) as title
         from pg_stat_replication r
-        where r.state is distinct from 'backup' and not exists (
-            select from pg_replication_slots s
-            where s.active_pid = r.pid and s.slot_type = 'logical'
-        )
+        where r.state is distinct from 'backup'
+            and not exists (select from pg_replication_slots where active_pid = r.pid and slot_type = 'logical')
     ),
     standbys as (
         select count(*) as number,
@@ -60,9 +51,7 @@ as $$
             string_agg(title, ', ' order by title) filter (where not is_hidden) as list
         from standby
     ),
-    patroni (is_there) as (
-        select exists (select from pg_stat_activity where application_name ~ '^Patroni( |$)')
-    ),
+    patroni (is_there) as (select exists (select from pg_stat_activity where application_name ~ '^Patroni( |$)')),
     -- The tables of the fence, the locks and the storage server, as far as they are here.
     tables as (
         select string_agg(title, ', ' order by title) as list,
@@ -79,8 +68,7 @@ as $$
     checks (name, verdict, found, why, cure) as (
         select 'primary', case when pg_is_in_recovery() then 'unfit' else 'ok' end,
             case when pg_is_in_recovery() then 'a standby' else 'a primary' end,
-            'a standby takes no claim and no lock, and may lack the latest ones',
-            'connect to the primary'
+            'a standby takes no claim and no lock, and may lack the latest ones', 'connect to the primary'
         union all
         select name, case setting when 'on' then 'ok' else 'unfit-for-fence' end, setting,
             case name when 'fsync' then 'a power loss or a crash of the system loses committed fences and grants'
@@ -88,8 +76,7 @@ as $$
             format('alter system set %s = on; select pg_reload_conf()', name)
         from pg_settings where name in ('fsync', 'full_page_writes')
         union all
-        select name,
-            case
+        select name, case
                 when setting = 'off' or names.value <> '' and setting not in ('on', 'remote_apply')
                     then 'unfit-for-fence'
                 -- It hides what other sessions have.
@@ -103,8 +90,7 @@ as $$
                 'role or a URL sets says nothing of other sessions',
             'set it to on or remote_apply for the server, examine with a session that doesn''t set it, and let '
                 'no session set a weaker one for itself'
-        from pg_settings cross join names
-        where name = 'synchronous_commit'
+        from pg_settings cross join names where name = 'synchronous_commit'
         union all
         select 'stored_synchronous_commit', case when list is null then 'ok' else 'unfit-for-fence' end,
             coalesce(list, 'none is weaker'),
@@ -114,8 +100,7 @@ as $$
         union all
         select 'table', case when unlogged is null then 'ok' else 'unfit-for-fence' end,
             coalesce('unlogged: ' || unlogged, 'logged: ' || list, 'there is none yet'),
-            'a crash empties an unlogged table, and standbys don''t have it',
-            'alter table ... set logged'
+            'a crash empties an unlogged table, and standbys don''t have it', 'alter table ... set logged'
         from tables
         union all
         select 'protected_tables', case when list is null then 'ok' else 'unfit-for-fence' end,
@@ -124,8 +109,7 @@ as $$
             'alter table ... set logged'
         from unlogged
         union all
-        select 'synchronous_standby_names',
-            case
+        select 'synchronous_standby_names', case
                 when names.value <> '' or number = 0 then 'ok'
                 -- These may be of logical replication.
                 when hidden = number then 'unseen'
@@ -139,12 +123,10 @@ as $$
         union all
         select 'hidden_standbys', case hidden when 0 then 'ok' else 'unseen' end,
             case hidden when 0 then 'none' else format('%s of %s', hidden, number) end,
-            'this role sees only that they are connected',
-            'examine as a member of pg_read_all_stats'
+            'this role sees only that they are connected', 'examine as a member of pg_read_all_stats'
         from standbys
         union all
-        select 'standbys',
-            case
+        select 'standbys', case
                 when number = hidden then 'ok'
                 when names.value = '' then 'unfit-for-fence'
                 -- Of a quorum, only the most advanced one is sure to have everything.
@@ -163,8 +145,7 @@ as $$
             'without synchronous_mode, Patroni may promote a standby that lacks the last commits; without '
                 'synchronous_mode_strict, commits wait for no standby once none is left; SQL shows neither',
             'make sure that synchronous_mode and synchronous_mode_strict are on'
-        from patroni
-        where is_there
+        from patroni where is_there
         union all
         select 'unseen', 'unseen', 'not visible to SQL',
             'whether the disk keeps what was synced; standbys that are not connected now, and their own '
@@ -172,7 +153,6 @@ as $$
                 'what other sessions set; a restored backup',
             null
     )
-    select name, verdict, found, case when verdict <> 'ok' then why end,
-        case when verdict <> 'ok' then cure end
+    select name, verdict, found, case when verdict <> 'ok' then why end, case when verdict <> 'ok' then cure end
     from checks
 $$;
