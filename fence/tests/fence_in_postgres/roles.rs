@@ -53,7 +53,7 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
          language sql as 'select true'",
         "alter function fence.claim set search_path = evil",
         "drop function fence.verify",
-        "select fence.reject_unless_equal('alice', 35, '')",
+        "select fence.claim_or_reject('alice', 35, '')",
         "alter table accounts disable trigger all",
         "drop trigger fence_rows on accounts",
         "set session_replication_role = replica",

@@ -70,7 +70,7 @@ async fn shadow_everything(writer: &mut PgConnection) {
         "int8(text)",
         "bool(text)",
         "accepts(int8, text, int8, text)",
-        "reject_unless_equal(text, int8, text)",
+        "claim_or_reject(text, int8, text)",
         "reject_malformed(text, int8)",
         "verify(text)",
         "report(regclass, text, text, text)",

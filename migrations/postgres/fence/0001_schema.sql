@@ -63,8 +63,7 @@ begin
     order by place limit 1;
     if found then
         raise exception using
-            errcode = 'insufficient_privilege',
-            message = format('%s belongs to %s', other.name, other.owner::regrole),
+            errcode = 'insufficient_privilege', message = format('%s belongs to %s', other.name, other.owner::regrole),
             hint = 'Install the fence as the owner of the schema, or remove what is not its own.';
     end if;
 

@@ -1,8 +1,6 @@
 -- The fence in PostgreSQL: tables that reject writes without a valid token. Apply 0002_claim.sql first.
 --
 --     select fence.protect('accounts', 'account_id');
---
--- The view fence.status in 0004_status.sql lists the protected tables.
 
 -- Whether the resource is a column of a type whose text depends on no setting of the session.
 create or replace function fence.is_plain_column(protected regclass, resource text)
@@ -10,9 +8,7 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
         select from pg_attribute
         where attrelid = protected and quote_ident(attname) = resource and not attisdropped
-            and atttypid in (
-                'text'::regtype, 'varchar'::regtype, 'bpchar'::regtype, 'uuid'::regtype,
-                'int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'numeric'::regtype)
+            and atttypid = any ('{text, varchar, bpchar, uuid, int2, int4, int8, numeric}'::regtype[])
     )
 $$;
 

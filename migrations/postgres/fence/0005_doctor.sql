@@ -2,10 +2,8 @@
 --
 --     select * from fence.doctor();
 --
--- Each row is a check. The verdict is ok, warning, unseen, unfit-for-fence or unfit: doctor/README.md says what they
--- mean. The last row says what SQL doesn't see at all. It runs with the rights of its caller. Only members of
--- pg_read_all_stats, such as pg_monitor, see the state of standbys. The commands named doctor send the same query where
--- no fence is installed.
+-- Each row is a check: doctor/README.md says what the verdicts mean. It runs with the rights of its caller: only
+-- members of pg_read_all_stats, such as pg_monitor, see the state of standbys. All commands named doctor send this query.
 
 create or replace function fence.doctor()
 returns table (name text, verdict text, found text, why text, cure text)
