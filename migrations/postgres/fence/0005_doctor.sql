@@ -3,7 +3,7 @@
 --     select * from fence.doctor();
 --
 -- Each row is a check: doctor/README.md says what the verdicts mean. It runs with the rights of its caller: only
--- members of pg_read_all_stats, such as pg_monitor, see the state of standbys. All commands named doctor send this query.
+-- members of pg_read_all_stats, such as pg_monitor, see the state of standbys. Every command `doctor` sends this query.
 
 create or replace function fence.doctor()
 returns table (name text, verdict text, found text, why text, cure text)
