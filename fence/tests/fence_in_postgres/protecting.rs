@@ -69,7 +69,16 @@ async fn resource_does_not_depend_on_the_sessions_settings() {
     attempt(&mut database, setup).await.unwrap();
     let text = "select count(distinct day || '/' || at || '/' || digest::text) from logs";
     assert_eq!(number(&mut database, text).await, 1);
+    let parsed = r"
+        create table paths (path text, kind text);
+        insert into paths values ('alicess', null);
+        select fence.protect('paths', $$regexp_replace(path, '\s', '', 'g')
+            || case when kind = null then '/none' else '' end$$)";
+    attempt(&mut database, parsed).await.unwrap();
     let settings = [
+        "set standard_conforming_strings = off",
+        "set transform_null_equals = on",
+        "set quote_all_identifiers = on",
         "set datestyle = 'German'",
         "set timezone = 'Asia/Shanghai'",
         "set bytea_output = 'escape'",
@@ -79,6 +88,12 @@ async fn resource_does_not_depend_on_the_sessions_settings() {
         attempt(&mut database, setting).await.unwrap();
         let stale = "select fence.present(33, 'b'); delete from logs";
         assert_eq!(attempt(&mut database, stale).await.unwrap_err(), STALE, "{setting}");
+        for other in ["alice", "alicess/none"] {
+            let other = format!("select fence.claim('{other}', 1); delete from paths");
+            let rejected = attempt_and_roll_back(&mut database, &other).await;
+            assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED, "{setting}: {other}");
+        }
+        assert_eq!(problem(&mut database, "paths").await, None, "{setting}");
     }
 }
 
@@ -91,13 +106,14 @@ async fn mistakes_are_found_when_the_table_is_protected() {
         create table parent (id text); create table child () inherits (parent);
         create table whole (id text) partition by list (id);
         create table part partition of whole for values in ('a');
-        create sequence numbers;";
+        create sequence numbers; create temp table passing (id text);";
     attempt(&mut database, setup).await.unwrap();
     for (table, expression, expected) in [
         ("seen", "account_id", "42809"),
         ("kept", "account_id", "42809"),
         ("numbers", "last_value", "42809"),
         ("parent", "id", "42809"),
+        ("passing", "id", "42809"),
         ("part", "id", "42809"),
         ("pg_catalog.pg_class", "relname", "42501"),
         ("accounts", "no_such_column", "42703"),

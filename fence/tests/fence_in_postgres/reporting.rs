@@ -59,13 +59,12 @@ async fn enforcing_rejects_what_was_reported() {
     let status = "select mode = 'report' and problem is null from fence.status";
     assert!(is_true(&mut owner, status).await);
     attempt(&mut owner, UPDATE).await.unwrap();
-    attempt(&mut owner, "select fence.enforce('accounts')").await.unwrap();
+    attempt(&mut owner, "select fence.protect('accounts', 'account_id')").await.unwrap();
     assert_eq!(attempt(&mut owner, UPDATE).await.unwrap_err(), TOKEN_REQUIRED);
     assert_eq!(attempt(&mut owner, "truncate accounts").await.unwrap_err(), TRUNCATE_REJECTED);
     let status = "select mode = 'enforce' and problem is null from fence.status";
     assert!(is_true(&mut owner, status).await);
     for (wrong, code) in [
-        ("select fence.enforce('fence.fence')", "42704"),
         ("select fence.protect('accounts', 'account_id', 'warn')", "22023"),
         ("select fence.protect('accounts', 'account_id', null)", "22023"),
     ] {
@@ -104,7 +103,8 @@ async fn nothing_that_goes_wrong_in_the_check_rejects() {
     let recorded = "select count(*) from fence.reports where code = '22012'";
     assert_eq!(number(&mut owner, recorded).await, 1);
     // The negative control. (The table can't be protected as long as a row has no resource.)
-    let enforce = "update accounts set balance = 100; select fence.enforce('accounts')";
+    let enforce =
+        "update accounts set balance = 100; select fence.protect('accounts', '100 / balance')";
     attempt(&mut owner, enforce).await.unwrap();
     assert_eq!(attempt(&mut owner, zero).await.unwrap_err(), "22012");
 
@@ -190,5 +190,48 @@ async fn only_the_check_of_a_table_reports_of_it() {
     for nothing in ["delete from fence.protected", "update fence.protected set mode = 'report'"] {
         let done = attempt_and_roll_back(&mut writer, nothing).await;
         assert_eq!(done, Ok(0), "{nothing}");
+    }
+}
+
+/// Otherwise each write would warn, and nobody would see a report.
+#[tokio::test]
+async fn owner_without_rights_on_the_fence_can_not_report() {
+    let (server, mut admin) = accounts().await;
+    let table = "
+        create role stranger login; grant create on schema public to stranger;
+        set role stranger; create table theirs (id text); reset role";
+    attempt(&mut admin, table).await.unwrap();
+    let protect = "select fence.protect('theirs', 'id', 'report')";
+    assert_eq!(attempt(&mut admin, protect).await.unwrap_err(), NO_PRIVILEGE);
+    let granted = format!("grant usage on schema fence to stranger; {protect}");
+    attempt(&mut admin, &granted).await.unwrap();
+    attempt(&mut session_of(&server, "stranger").await, "insert into theirs values ('x')")
+        .await
+        .unwrap();
+    assert_eq!(number(&mut admin, "select count(*) from fence.reports").await, 1);
+}
+
+#[tokio::test]
+async fn settings_of_a_writer_hide_no_report() {
+    let (server, mut owner) = accounts().await;
+    let parts = "
+        create table orders (id text, year int) partition by list (year);
+        create table orders_1 partition of orders for values in (1);
+        select fence.protect('orders', 'id', 'report');
+        create role writer login; grant usage on schema fence to writer;
+        grant create on schema public to writer; grant insert on orders to writer;
+        alter table orders_1 owner to writer";
+    attempt(&mut owner, parts).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    for setting in ["row_security = off", "quote_all_identifiers = on"] {
+        let insert = format!(
+            "set {setting}; set application_name = '{setting}'; insert into orders values ('x', 1)"
+        );
+        attempt(&mut writer, &insert).await.unwrap();
+        let reported = format!(
+            "select count(*) from fence.reports
+             where relation = 'public.orders' and application = '{setting}'"
+        );
+        assert_eq!(number(&mut owner, &reported).await, 1, "{setting}");
     }
 }

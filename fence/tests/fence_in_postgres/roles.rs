@@ -159,7 +159,6 @@ async fn default_privileges_open_no_fence() {
         "select holder from fence.fence",
         "select * from fence.fences",
         "select * from fence.status",
-        "delete from fence.reports",
         "update fence.reports set role = 'nobody'",
         "create function fence.reject_malformed(text, text) returns void language sql as ''",
         "create table fence.mine ()",

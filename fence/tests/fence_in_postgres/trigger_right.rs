@@ -100,10 +100,17 @@ async fn status_shows_what_ought_to_be_protected() {
             as 'begin return null; end'";
     let settings = "alter function fence_accounts() set search_path = public";
     let definer = "alter function fence_accounts() security definer";
+    // Another role could replace it.
+    let no_constraint = "
+        drop trigger fence_rows on accounts;
+        create trigger fence_rows after insert or update or delete on accounts
+            for each row execute function fence_accounts('account_id');
+        alter table accounts enable always trigger fence_rows";
     for (broken, expected) in [
         ("drop function fence_accounts cascade", "missing"),
         ("drop trigger fence_rows on accounts", "missing"),
         (settings, "different"),
+        (no_constraint, "different"),
         (definer, "different"),
         (replaced, "different"),
         (body, "different"),
@@ -113,6 +120,13 @@ async fn status_shows_what_ought_to_be_protected() {
         attempt(&mut owner, "select fence.protect('accounts', 'account_id')").await.unwrap();
         assert_eq!(problem(&mut owner, "accounts").await, None, "{broken}");
     }
+    // A trigger of that name with arguments that are no text stops nothing.
+    let other = "
+        create table notes (id text);
+        create function note() returns trigger language plpgsql as 'begin return null; end';
+        create trigger fence_rows after insert on notes for each row execute function note('a', 'b')";
+    attempt(&mut owner, other).await.unwrap();
+    assert_eq!(problem(&mut owner, "accounts").await, None);
     attempt(&mut owner, "drop table accounts").await.unwrap();
     assert_eq!(number(&mut owner, "select count(*) from fence.status").await, 0);
 }

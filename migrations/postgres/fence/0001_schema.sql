@@ -15,8 +15,10 @@
 --     update accounts set balance = 70 where account_id = 'alice';
 --     commit;
 --
--- A protected table rejects every write of a row whose resource was not claimed: see 0003_protect.sql. A rejection is
--- an error with a SQLSTATE of its own. Its detail is a JSON object:
+-- A protected table rejects every write of a row whose resource was not claimed: see 0003_protect.sql. The fence stops
+-- clients that are late, not clients that lie: a role that may use the schema may claim any resource with any token.
+--
+-- A rejection is an error with a SQLSTATE of its own. Its detail is a JSON object:
 --
 --     ZF001  stale               {"resource", "token", "highest_token"}
 --     ZF002  holder conflict     {"resource", "token", "highest_token"}
@@ -76,7 +78,7 @@ begin
     if found_version <> 6 then
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
-            message = format('the schema fence is of another build: version %s, not 6', found_version),
+            message = format('the schema fence is of another build: its version is %s, not 6', found_version),
             hint = 'To carry it over, in one transaction: alter schema fence rename to fence_before; apply the files; '
                 'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
                 'call fence.protect for each protected table; drop schema fence_before cascade.';
@@ -117,31 +119,35 @@ create table if not exists fence.reports (
     application text not null,
     message text not null,
     detail text not null,
-    constraint reports_pkey primary key (id)
+    constraint reports_pkey primary key (relation, at, id)
 );
-create index if not exists reports_by_relation on fence.reports (relation, at);
 
--- Whether the current role may act as the owner of a table: public.accounts
-create or replace function fence.owns(relation text)
-returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
-    select exists (
-        select from pg_class c join pg_namespace n on n.oid = c.relnamespace
-        where format('%I.%I', n.nspname, c.relname) = owns.relation and pg_has_role(c.relowner, 'usage')
-    )
+-- The name of a table, in one form under all settings of the session: public.accounts
+create or replace function fence.name_of(relation oid)
+returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select format('%I.%I', n.nspname, c.relname)
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = relation
 $$;
 
--- Both tables are read and written with the rights of the protected table's owner, and for that table alone. Where
--- nothing is missing, no table is locked: clients may write while the files are applied again.
+-- Whether the current role may act as the owner of the table of this name.
+create or replace function fence.owns(table_name text)
+returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
+    select exists (
+        select from pg_class where fence.name_of(oid) = table_name and pg_has_role(relowner, 'usage'))
+$$;
+
+-- A role reads and writes the rows of fence.protected and fence.reports that are of its own tables. Where nothing is
+-- missing, no table is locked: clients may write while the files are applied again.
 do $$
 declare
-    relation regclass;
+    limited regclass;
 begin
-    foreach relation in array '{fence.protected, fence.reports}'::regclass[] loop
-        if not (select relrowsecurity from pg_class where oid = relation) then
-            execute format('alter table %s enable row level security', relation);
+    foreach limited in array '{fence.protected, fence.reports}'::regclass[] loop
+        if not (select relrowsecurity from pg_class where oid = limited) then
+            execute format('alter table %s enable row level security', limited);
         end if;
-        if not exists (select from pg_policy where polrelid = relation and polname = 'owner_of_the_table') then
-            execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', relation);
+        if not exists (select from pg_policy where polrelid = limited and polname = 'owner_of_the_table') then
+            execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', limited);
         end if;
     end loop;
 end

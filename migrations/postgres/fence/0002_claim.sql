@@ -4,21 +4,21 @@
 -- schema, operators included, so that nothing on the caller's search_path can replace what they use. A search_path of
 -- their own would cost more than the rest of them.
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A token and a holder that
--- would become the fence must be well-formed. Those that equal the fence are.
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token must be
+-- well-formed, and so must its holder. Equal ones were checked when they were stored.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
-    select token operator(pg_catalog.>) fence_token
+    select (token operator(pg_catalog.>) fence_token
             and token operator(pg_catalog.<=) 999999999999999
-            and holder operator(pg_catalog.~) '^[!-~]{0,128}$'
-        or token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder
+            and holder operator(pg_catalog.~) '^[!-~]{0,128}$')
+        or (token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder)
 $$;
 
--- Whether the current transaction wrote a row of fence.fence. That is the one proof of a claim. It ends with the
--- transaction, a rollback to a savepoint undoes it with the claim, and no session can write the row by itself.
+-- Whether the current transaction wrote a row of fence.fence: the only proof of a claim. Another transaction finds
+-- another id in the row, a rollback to a savepoint takes the row back, and no session can write the row by itself.
 --
--- A row that was restored from another server may name this transaction by chance. But then its xmin, the transaction
--- or savepoint that wrote it, is older.
+-- A row that was restored from another server may have this transaction's id by chance. But it was written earlier: its
+-- xmin is older than this transaction. The xmin of a row written here is the transaction's own or a later savepoint's.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -34,7 +34,7 @@ $$;
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- The arguments may come from columns with other collations.
+    -- With any other collation of the arguments, the comparison would be an error, or not be of bytes.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -48,14 +48,14 @@ end
 $$;
 
 -- The rest of `claim`: the resource has no fence yet, or this transaction has claimed it before, or the claim is
--- rejected. It would do alone, but a plain update takes half the time.
+-- rejected. This function would suffice. The update in `claim` takes half the time.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
     seen fence.fence;
 begin
-    -- 1. Check the arguments.
+    -- 1. Check the arguments. Against a fence of 0, the rule checks their form.
     if (octet_length(resource) between 1 and 512 and fence.accepts(0, null, token, holder collate "C")) is not true then
         perform fence.reject_malformed(resource, token);
     end if;
@@ -112,7 +112,8 @@ end
 $$;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
--- row claims its resource with them, unless the transaction has already claimed the resource.
+-- row claims its resource with them, unless the transaction has already claimed the resource. Such a write locks the
+-- row before the fence. So it can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -131,7 +132,7 @@ returns boolean language plpgsql security definer as $$
 declare
     presented pg_catalog.text[];
 begin
-    -- 1. Look at the fence.
+    -- 1. Has this transaction claimed the resource?
     perform from fence.fence f
     where f.resource operator(pg_catalog.=) verify.resource collate pg_catalog."C"
         and fence.is_written_here(f.claimed_by, f.xmin);

@@ -4,7 +4,7 @@
 
 -- Whether the resource is a column of a type whose text depends on no setting of the session.
 create or replace function fence.is_plain_column(protected regclass, resource text)
-returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
+returns boolean language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
     select exists (
         select from pg_attribute
         where attrelid = protected and quote_ident(attname) = resource and not attisdropped
@@ -13,17 +13,15 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- The body of a protected table's trigger function. It assigns the result of `verify`, because `perform` would double
--- the cost. In the mode `report`, nothing that goes wrong in it fails the write.
+-- the cost. In the mode `report`, no error in it fails the write, unless the statement is cancelled.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
-returns text language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
-    -- The resource of the row that takes the place of %s. A newline ends a comment in an expression.
-    of_row text = case
-        when fence.is_plain_column(protected, resource)
-            then format('%%s.%s::pg_catalog.text', replace(resource, '%', '%%'))
-        else format(
-            e'(select (%s\n)::pg_catalog.text from (select %%s.*) as %I)', replace(resource, '%', '%%'),
-            (select replace(relname, '%', '%%') from pg_class where oid = protected))
+    table_name name = (select relname from pg_class where oid = protected);
+    -- The row has the name of its table, which the expression may use. The newline ends a comment in the expression.
+    resource_of_row text = case
+        when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
+        else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
     end;
     body text = format(
         $body$
@@ -44,7 +42,7 @@ declare
         end if;
     end if;
         $body$,
-        format(of_row, 'old'), format(of_row, 'new'));
+        format(resource_of_row, 'old', resource, table_name), format(resource_of_row, 'new', resource, table_name));
 begin
     if mode = 'report' then
         body = format(
@@ -83,13 +81,14 @@ end
 $$;
 
 -- Records what a check would have rejected: of the same table, code, role and application one a minute, and of a table
--- at most sixty a minute. It runs with the rights of the table's owner, who alone may record something of the table. It
--- reads, but locks nothing, so no writer waits for another.
+-- at most sixty a minute. It runs with the rights of the table's owner: the policy of fence.reports lets nobody else
+-- record anything. It reads, but locks nothing, so no writer waits for another.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = on as $$
 #variable_conflict use_variable
 declare
-    name text = relation::text;
+    -- A partition may have another owner than its table.
+    name text = fence.name_of(coalesce(pg_partition_root(relation), relation));
     role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
     application text = current_setting('application_name');
     reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
@@ -131,34 +130,32 @@ $$;
 
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
--- fence.reports says what would have failed.
+-- fence.reports says what would have failed. Without the mode, a further call ends that.
 --
 -- The resource is an expression over the row, and over nothing else: a column, or for instance 'order/' || id. Dates,
 -- times and bytes become text in one form under all settings of the session: ISO, in UTC, in hex. For that, the
 -- trigger's function has the settings of this function, unless the resource is a plain column.
 --
--- The caller must own the table, and the owner must have the right to create functions in its schema. Call it again for
--- another expression, for partitions that were added since, and after a tool has rebuilt the table.
+-- The caller must have the rights of the table's owner, who must have the right to create functions in its schema. Call
+-- it again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
-returns text
-language plpgsql
-set search_path = pg_catalog, pg_temp
-set datestyle = 'ISO, YMD'
-set intervalstyle = 'iso_8601'
-set timezone = 'UTC'
-set extra_float_digits = 1
-set bytea_output = 'hex'
-set lc_monetary = 'C'
-set lc_numeric = 'C'
-set lc_time = 'C'
+returns text language plpgsql
+set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
+set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
+set standard_conforming_strings = on set transform_null_equals = off set array_nulls = on
+set quote_all_identifiers = off set xmlbinary = base64 set xmloption = content
+set default_text_search_config = 'pg_catalog.simple'
 as $$
 declare
-    settings constant text = 'set search_path from current set datestyle from current set intervalstyle from current '
-        'set timezone from current set extra_float_digits from current set bytea_output from current '
-        'set lc_monetary from current set lc_numeric from current set lc_time from current';
+    -- The settings of this function, for another one.
+    settings constant text = (
+        select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
+        from pg_proc cross join unnest(proconfig) as setting
+        where pg_proc.oid = 'fence.protect(regclass, text, text)'::regprocedure);
     relation record;
-    trigger_function text = fence.free_name(protected);
-    number_of_rows bigint;
+    trial text = fence.free_name(protected);
+    trigger_function text;
+    number_of_rows bigint = 0;
     part regclass;
     others text;
 begin
@@ -168,9 +165,10 @@ begin
     elsif (mode in ('enforce', 'report')) is not true then
         raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
-    select c.relname, c.relkind, c.relispartition, c.relowner, n.nspname into strict relation
+    select c.relname, c.relkind, c.relpersistence, c.relispartition, c.relowner::regrole as owner, n.nspname
+    into strict relation
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.nspname = 'fence' then
+    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't' or relation.nspname = 'fence' then
         raise exception using
             errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected);
     elsif relation.relispartition then
@@ -179,41 +177,44 @@ begin
             hint = 'Protect the table that it is a part of.';
     elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
         raise exception using
-            errcode = 'wrong_object_type',
-            message = format('tables inherit from %s, and would not be protected', protected);
+            errcode = 'wrong_object_type', message = format('tables inherit from %s, unprotected', protected);
+    elsif mode = 'report' and not has_schema_privilege(relation.owner, 'fence', 'usage') then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('%s, who owns %s, may not use the schema fence to report', relation.owner, protected),
+            hint = format('grant usage on schema fence to %s', relation.owner);
     end if;
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. It runs with the rights of the
-    -- table's owner, whoever calls. This reads the whole table, and so comes before the lock.
-    execute format(
-        'create function %s() returns bigint language sql security definer %s as %L', trigger_function, settings,
-        format(
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. To create a function parses it. Only
+    -- the owner of the table also evaluates it: its functions, casts and policies may be traps for anybody else. That
+    -- reads the whole table, and so comes before the lock.
+    execute format('create function %s() returns bigint language sql %s as %L', trial, settings, format(
             e'select count(*) from (select * from %s) as %I '
             'where (octet_length((%s\n)::text) between 1 and 512) is not true',
             protected, relation.relname, resource));
-    execute format('alter function %s() owner to %s', trigger_function, relation.relowner::regrole);
-    execute format('select %s()', trigger_function) into number_of_rows;
-    execute format('drop function %s()', trigger_function);
+    if relation.owner = current_user::regrole then
+        execute format('select %s()', trial) into number_of_rows;
+    end if;
+    execute format('drop function %s()', trial);
     if number_of_rows > 0 then
         raise warning using
             message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
             hint = 'Nobody can change them while the table is protected.';
     end if;
 
-    -- 3. Lock the table, at once in the strongest mode that is needed below: a later upgrade of the lock could deadlock
-    -- with a writer. Then remove the previous protection.
+    -- 3. Lock the table, at once in the strongest mode: a stronger lock later could deadlock with a writer. Then remove
+    -- the previous protection.
     execute format('lock table %s in access exclusive mode', protected);
     perform fence.remove_triggers(protected);
     trigger_function = fence.free_name(protected);
 
     -- 4. Create the function. In the mode `report` it has the rights of the table's owner, because writers may have
-    -- none in the schema fence yet. Then nobody else may make it a trigger of a table of theirs.
+    -- none in the schema fence yet. Nobody else may make it a trigger of a table of theirs.
     execute format(
         'create function %s() returns trigger language plpgsql %s %s as %L',
         trigger_function, case mode when 'report' then 'security definer' end,
         case when not fence.is_plain_column(protected, resource) then settings end,
         fence.trigger_body(protected, resource, mode));
-    execute format('alter function %s() owner to %s', trigger_function, relation.relowner::regrole);
+    execute format('alter function %s() owner to %s', trigger_function, relation.owner);
     execute format('revoke all on function %s() from public', trigger_function);
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
@@ -230,7 +231,7 @@ begin
         execute format(
             'alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
-    insert into fence.protected values (protected::text, resource, mode)
+    insert into fence.protected values (fence.name_of(protected), resource, mode)
     on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
 
     -- 6. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
@@ -245,20 +246,7 @@ begin
             message = format('%s may create triggers on %s', others, protected),
             hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
     end if;
-    return protected::text;
-end
-$$;
-
--- Rejects from now on what a table in the mode `report` only reported.
-create or replace function fence.enforce(protected regclass)
-returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    registered text = (select p.resource from fence.protected p where p.relation = enforce.protected::text);
-begin
-    if registered is null then
-        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
-    end if;
-    return fence.protect(protected, registered);
+    return fence.name_of(protected);
 end
 $$;
 
@@ -268,11 +256,11 @@ returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     removed boolean = fence.remove_triggers(protected);
 begin
-    delete from fence.protected p where p.relation = unprotect.protected::text;
+    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected);
     if not found and not removed then
         raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
-    return protected::text;
+    return fence.name_of(protected);
 end
 $$;
 
@@ -280,7 +268,8 @@ $$;
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    registered boolean = exists (select from fence.protected p where p.relation = remove_triggers.protected::text);
+    registered boolean = exists (
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
     found_trigger record;
     removed boolean = false;
 begin

@@ -27,19 +27,22 @@ from fence.fence;
 create or replace view fence.status as
 with recursive
 check_of_rows as (
-    select t.tgrelid, t.tgfoid, p.proowner, case when p.prosecdef then 'report' else 'enforce' end as mode,
-        convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) as resource,
-        -- After insert, update or delete, for each row, in every session.
-        t.tgtype = 29 and t.tgenabled = 'A' and t.tgattr::text = '' and t.tgqual is null as is_whole,
-        p.proconfig, p.prosrc
+    select t.tgrelid, t.tgfoid, p.proowner, p.proconfig, p.prosrc,
+        -- In the mode report, the function has its owner's rights.
+        case when p.prosecdef then 'report' else 'enforce' end as mode,
+        -- More than one argument can't be text: a zero byte separates them.
+        case t.tgnargs when 1 then convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) end as resource,
+        -- A constraint: after insert, update or delete, for each row, in every session, at once.
+        t.tgconstraint <> 0 and t.tgtype = 29 and t.tgenabled = 'A' and not t.tgdeferrable
+            and t.tgattr::text = '' and t.tgqual is null as is_whole
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
 protected as (
     select c.oid, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    left join fence.protected p on p.relation = format('%I.%I', n.nspname, c.relname)
+    from pg_class c
+    left join fence.protected p on p.relation = fence.name_of(c.oid)
     left join check_of_rows r on r.tgrelid = c.oid and r.prosrc like '%-- Created by fence.protect.%'
     where not c.relispartition and (p.relation is not null or r.tgrelid is not null)
 ),
@@ -49,13 +52,14 @@ tree as (
     select tree.root, i.inhrelid from tree join pg_inherits i on i.inhparent = tree.oid
 )
 select
-    format('%I.%I', n.nspname, c.relname) as protected,
+    fence.name_of(c.oid) as protected,
     p.resource collate "C" as resource,
     p.mode collate "C" as mode,
     case
         when r.tgrelid is null then 'missing'
         when not r.is_whole or r.mode <> p.mode
             or r.prosrc <> fence.trigger_body(p.oid, p.resource, p.mode)
+            -- For a plain column, there are no settings.
             or r.proconfig is distinct from (
                 select f.proconfig from pg_proc f
                 where f.oid = 'fence.protect(regclass, text, text)'::regprocedure

@@ -25,7 +25,7 @@ begin
         where acl.grantee <> object.owner and (is_first or acl.privilege_type = 'CREATE')
     loop
         execute format(
-            'revoke %s on %s from %s', granted.privileges, granted.name,
+            'revoke %s on %s from %s cascade', granted.privileges, granted.name,
             case granted.grantee when 0 then 'public' else granted.grantee::regrole::text end);
     end loop;
 
@@ -34,7 +34,7 @@ begin
     if is_first then
         grant execute on all functions in schema fence to public;
         grant select, insert, update, delete on fence.protected to public;
-        grant select, insert on fence.reports to public;
+        grant select, insert, delete on fence.reports to public;
     end if;
     perform set_config('search_path', path, true);
 end

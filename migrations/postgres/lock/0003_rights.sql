@@ -27,7 +27,7 @@ begin
         where acl.grantee <> object.owner and (is_first or acl.privilege_type = 'CREATE')
     loop
         execute format(
-            'revoke %s on %s from %s', granted.privileges, granted.name,
+            'revoke %s on %s from %s cascade', granted.privileges, granted.name,
             case granted.grantee when 0 then 'public' else granted.grantee::regrole::text end);
     end loop;
     -- A role that may use the schema may call its functions. Only those that clients call run with the installer's
