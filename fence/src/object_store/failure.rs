@@ -82,3 +82,58 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    /// An error, and its source.
+    #[derive(Debug)]
+    struct Caused(String, Option<Box<Caused>>);
+
+    impl fmt::Display for Caused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&self.0)
+        }
+    }
+
+    impl std::error::Error for Caused {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|source| source as _)
+        }
+    }
+
+    /// As the client of a store reports an answer.
+    fn failure(request: &str, answer: &str) -> Failure {
+        let answer = Caused(answer.to_owned(), None);
+        let source = Box::new(Caused(format!("{request}{answer}"), Some(Box::new(answer))));
+        Failure::from_error(&Error::Generic { store: "S3", source })
+    }
+
+    #[test]
+    fn text_that_is_not_as_expected_proves_nothing() {
+        let request = "Error performing PUT http://host/r in 12.3ms - ";
+        let answer = "Server returned non-2xx status code: 429 Too Many Requests: slowly";
+        let throttled = failure(request, answer);
+        assert!(throttled.is_rejection() && throttled.is_throttled());
+        for (request, answer) in [
+            (
+                "Error performing PUT http://host/r in 12.3ms, after 2 retries, max_retries: 2, retry_timeout: 5s  - ",
+                answer,
+            ),
+            ("Error performing PUT http://host/r in 12.3ms (2 attempts) - ", answer),
+            ("Error performing POST http://host/token in 12.3ms - ", answer),
+            ("", answer),
+            (request, "Server returned non-2xx status code: Too Many Requests"),
+            (request, "Server returned non-2xx status code: 503 Slow Down"),
+            (request, "Server returned error response: SlowDown"),
+            (request, "error sending request"),
+        ] {
+            assert!(!failure(request, answer).is_rejection(), "{request}{answer}");
+        }
+        let precondition = Error::Precondition { path: "r".to_owned(), source: "412".into() };
+        assert_eq!(Failure::from_error(&precondition), Failure::default());
+    }
+}
