@@ -46,6 +46,12 @@
 //! then comes back as a failed condition. So after every answer but success, the register is read
 //! back ([`Outcome`] has the rules). An unknown outcome is never reported as a rejection.
 //!
+//! A write that the store has rejected each time it was sent (409, 429, 403) has changed nothing, which is an
+//! error and no unknown outcome. This is known only if the store's client repeats nothing by itself, because
+//! it returns the last answer only. So make it with `RetryConfig { max_retries: 0, .. }`, or give the writes
+//! such a client ([`Registers::with_writer`]). A register sends a write up to four times itself. It waits
+//! for more than a second after 429, because some stores take one write a second for each key.
+//!
 //! # A program that decides by itself
 //! A server that decides many requests at once, or keeps more than a value, takes a
 //! [snapshot](Register::snapshot) of a register and [replaces](Register::replace) it, attributes included.
@@ -63,6 +69,7 @@
 //! is `~/` and the resource's name in Base64 for URLs, with a slash after every 200 characters. So the
 //! longest name makes a key of fewer than 800 bytes below the prefix. S3 permits 1024.
 
+mod failure;
 mod list;
 mod outcome;
 mod paths;
@@ -75,6 +82,7 @@ use std::sync::Arc;
 use ::object_store::{ObjectStore, path::Path};
 
 pub use self::{
+    failure::Failure,
     outcome::{Content, Outcome, RegisterError, UnknownOutcome},
     register::{LatestSeen, Leftover, NewValue, Register, Replaced, Replacement, Snapshot},
 };
@@ -84,6 +92,8 @@ use crate::name::ResourceName;
 #[derive(Clone, Debug)]
 pub struct Registers {
     store: Arc<dyn ObjectStore>,
+    /// Sends the writes on conditions.
+    writer: Arc<dyn ObjectStore>,
     prefix: Path,
 }
 
@@ -92,7 +102,17 @@ impl Registers {
     ///
     /// No lifecycle rule may apply to the prefix.
     pub fn new(store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
-        Self { store, prefix }
+        Self { writer: store.clone(), store, prefix }
+    }
+
+    /// Sends the writes on conditions through this client of the same store. It should repeat no request by
+    /// itself (`max_retries: 0`): the register does that, and waits as long as the answer calls for.
+    ///
+    /// After a repetition, the client of a store returns the last answer only. A rejection may then hide an
+    /// earlier attempt that was applied, so the outcome is unknown.
+    #[must_use]
+    pub fn with_writer(self, writer: Arc<dyn ObjectStore>) -> Self {
+        Self { writer, ..self }
     }
 
     /// Returns a handle for the register of a resource. Nothing is sent.
@@ -100,6 +120,6 @@ impl Registers {
     /// A handle remembers the register for a second. So a client that holds a lock keeps one handle: if
     /// its next write follows soon, it is a single request.
     pub fn register(&self, resource: &ResourceName) -> Register {
-        Register::new(self.store.clone(), &self.prefix, resource)
+        Register::new(self, resource)
     }
 }

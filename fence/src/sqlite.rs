@@ -32,10 +32,7 @@
 //! # Isolation
 //! There is one writer at a time, so everything read after a claim is at least as new as the claim.
 
-use sqlx::{
-    Acquire, Sqlite, SqliteConnection,
-    migrate::{MigrateError, Migrator},
-};
+use sqlx::{Acquire, Connection, Sqlite, SqliteConnection};
 
 use crate::{
     name::ResourceName,
@@ -47,22 +44,28 @@ use crate::{
 /// The primary result code of "another connection is writing".
 const SQLITE_BUSY: u32 = 5;
 
-/// Installs the fence in the connection's database, or upgrades it.
-///
-/// Its record of applied migrations is the table `fence_migrations`, apart from the application's
-/// own.
+/// The fence, in the order in which it is applied.
+const FILES: [&str; 2] = [
+    include_str!("../migrations/sqlite/0001_fence.sql"),
+    include_str!("../migrations/sqlite/0002_protect.sql"),
+];
+
+/// Installs the fence in the connection's database, in one transaction. Once it is installed, this repairs what
+/// is damaged, and changes nothing else.
 ///
 /// # Errors
-/// If SQLite fails.
+/// If SQLite fails, or if the database has a fence of another build. The error then says how to carry its fences
+/// over. Nothing was changed.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
-pub async fn install<'a>(
-    database: impl Acquire<'a, Database = Sqlite>,
-) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("migrations/sqlite");
-    migrator.dangerous_set_table_name("fence_migrations");
-    migrator.run(database).await
+pub async fn install<'a>(database: impl Acquire<'a, Database = Sqlite>) -> Result<(), sqlx::Error> {
+    let mut connection = database.acquire().await?;
+    let mut transaction = connection.begin_with("begin immediate").await?;
+    for file in FILES {
+        sqlx::raw_sql(file).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
 }
 
 /// Claims a resource inside the caller's transaction, and holds its fence until the transaction

@@ -1,5 +1,6 @@
 //! The fence in object storage: what it promises beyond the rule.
 
+mod answers;
 mod choices;
 mod collecting;
 mod every_fault;

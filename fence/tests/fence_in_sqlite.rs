@@ -1,12 +1,14 @@
 //! The fence inside SQLite: what its views and triggers promise beyond the rule.
 
 mod connections;
+mod copying;
 mod installing;
 mod keeping;
 mod presenting;
 mod protecting;
 mod rebuilding;
 mod reporting;
+mod syncing;
 mod writes;
 
 use std::{path::Path, process::Command, str::FromStr, time::Duration};
@@ -35,11 +37,13 @@ const ACCOUNTS: &str = "
     create table accounts (account_id text primary key, balance integer not null default 0);
     insert into accounts values ('alice', 100), ('bob', 100);
     create trigger accounts_fence_insert after insert on accounts
-    begin insert into fence_require values (new.account_id); end;
+    begin insert into fence_require values ('accounts', new.account_id); end;
     create trigger accounts_fence_update after update on accounts
-    begin insert into fence_require values (old.account_id), (new.account_id); end;
+    begin
+        insert into fence_require values ('accounts', old.account_id), ('accounts', new.account_id);
+    end;
     create trigger accounts_fence_delete after delete on accounts
-    begin insert into fence_require values (old.account_id); end;
+    begin insert into fence_require values ('accounts', old.account_id); end;
     insert into fence_claim values ('alice', 34, 'a');";
 
 /// The settings that the fence needs of a connection. sqlx turns foreign keys on by itself.
@@ -93,18 +97,24 @@ async fn execute_printed_sql(database: &mut SqliteConnection) -> Result<(), Stri
     attempt(database, "commit").await
 }
 
+/// Runs statements in the shell of SQLite, and returns what it prints.
+fn shell(file: &Path, statements: &str) -> String {
+    let output = Command::new("sqlite3").arg("-bail").arg(file).arg(statements).output();
+    let output = output.expect("sqlite3 is installed; the package sqlite3 has it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// The rows of a query for one column of text.
 async fn texts(database: &mut SqliteConnection, query: &'static str) -> Vec<String> {
     sqlx::query_scalar(query).fetch_all(database).await.unwrap()
 }
 
-/// What `fence_status` says about the table `accounts`: its three triggers, and the problem.
-async fn status(database: &mut SqliteConnection) -> [String; 2] {
-    let status = "
-        select concat_ws(' ', on_insert, on_update, on_delete), coalesce(problem, '')
-        from fence_status where protected = 'accounts'";
-    let (triggers, problem) = sqlx::query_as(status).fetch_one(database).await.unwrap();
-    [triggers, problem]
+/// The problem that `fence_status` shows of the table `accounts`, or nothing.
+async fn problem(database: &mut SqliteConnection) -> String {
+    let problem = "
+        select coalesce(problem, '') from fence_status where protected = 'accounts'";
+    sqlx::query_scalar(problem).fetch_one(database).await.unwrap()
 }
 
 async fn number(database: &mut SqliteConnection, query: &'static str) -> i64 {

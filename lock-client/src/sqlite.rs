@@ -22,8 +22,8 @@
 //!
 //! # Waiting
 //! SQLite notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
-//! tries often at first, and then once a second or more often. In the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
-//! waiter that was silent for 3 seconds is skipped.
+//! tries often at first, and then once a second or more often. In the fair order, a table is the queue.
+//! Each waiter shows every second that it is alive, and a waiter that was silent for 3 seconds is skipped.
 //!
 //! # A file that is locked
 //! Another process may keep the file locked, by a long transaction or because it is paused. Then each
@@ -33,28 +33,26 @@ mod client;
 mod failure;
 mod statements;
 
-use sqlx::{
-    Acquire,
-    migrate::{MigrateError, Migrator},
-};
+use sqlx::{Acquire, Connection};
 
 pub use self::client::Sqlite;
 pub use crate::sql::InvalidDatabaseUrl;
 
-/// Installs the locks, or upgrades them.
-///
-/// Its record of applied migrations is the table `fenced_lock_migrations`, apart from the
-/// application's own.
+/// Installs the locks in the connection's database, in one transaction. Once they are installed, this repairs
+/// what is damaged, and changes nothing else.
 ///
 /// # Errors
-/// If the file can't be written.
+/// If SQLite fails, or if the database has locks of an earlier build. The error then says how to carry their
+/// tokens over. Nothing was changed.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
 pub async fn install<'a>(
     database: impl Acquire<'a, Database = sqlx::Sqlite>,
-) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("migrations/sqlite");
-    migrator.dangerous_set_table_name("fenced_lock_migrations");
-    migrator.run(database).await
+) -> Result<(), sqlx::Error> {
+    let mut connection = database.acquire().await?;
+    let mut transaction = connection.begin_with("begin immediate").await?;
+    let locks = include_str!("../migrations/sqlite/0001_lock.sql");
+    sqlx::raw_sql(locks).execute(&mut *transaction).await?;
+    transaction.commit().await
 }

@@ -242,7 +242,7 @@ async fn grants_are_synced_to_a_write_ahead_log() {
 }
 
 async fn install_fence(connection: &mut SqliteConnection) {
-    for file in ["0001_fence", "0002_keep", "0003_protect"] {
+    for file in ["0001_fence", "0002_protect"] {
         let path = format!("{}/../migrations/sqlite/fence/{file}.sql", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         connection.execute(AssertSqlSafe(text)).await.unwrap();
@@ -255,10 +255,10 @@ async fn claim_of_an_expired_owner(change: impl Fn(&str) -> String) -> Option<St
     let mut connection = connect(&folder).await;
     install_fence(&mut connection).await;
     let trigger = include_str!("../migrations/sqlite/0001_lock.sql");
-    let (_, trigger) =
-        trigger.split_once("create trigger if not exists fenced_lock_claims").unwrap();
-    let changed = change(&format!("create trigger fenced_lock_claims{trigger}"));
-    let changed = format!("drop trigger fenced_lock_claims; {changed}");
+    let (_, trigger) = trigger.split_once("create trigger fenced_lock_claim_while_held").unwrap();
+    let (trigger, _) = trigger.split_once("\n\nrelease").unwrap();
+    let changed = change(&format!("create trigger fenced_lock_claim_while_held{trigger}"));
+    let changed = format!("drop trigger fenced_lock_claim_while_held; {changed}");
     connection.execute(AssertSqlSafe(changed)).await.unwrap();
     let (token, owner) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut claim = async || {
@@ -319,18 +319,56 @@ async fn only_the_present_owner_claims() {
     assert!(stale.contains("ZF001"), "{stale}");
 }
 
-/// What migrations/README.md says about an upgrade.
+async fn apply(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let locks = include_str!("../migrations/sqlite/0001_lock.sql");
+    connection.execute(locks).await.map(drop)
+}
+
+/// Also while a client uses the locks, and after a part of them was damaged.
 #[tokio::test]
-async fn files_may_be_applied_again() {
+async fn file_may_be_applied_again() {
     let (folder, client) = locked().await;
     let (token, ownership) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let mut connection = connect(&folder).await;
-    for file in ["0001_lock", "0002_names", "0003_since"] {
-        let path = format!("{}/migrations/sqlite/{file}.sql", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(path).unwrap();
-        connection.execute(AssertSqlSafe(text)).await.unwrap();
+    connection
+        .execute("drop trigger fenced_lock_is_valid; drop view fenced_lock_claim")
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        apply(&mut connection).await.unwrap();
+        assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
     }
-    assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
+    let invalid = "insert into fenced_lock (name, token) values ('a//b', 1)";
+    connection.execute(invalid).await.expect_err("it is repaired");
+    let claims = "select count(*) from sqlite_schema where name = 'fenced_lock_claim_while_held'";
+    let claims: i64 = sqlx::query_scalar(claims).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(claims, 1);
+}
+
+/// The statements are those of the error.
+#[tokio::test]
+async fn locks_of_an_earlier_build_are_rejected_and_their_tokens_carried_over() {
+    let (folder, client) = locked().await;
+    granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    let mut connection = connect(&folder).await;
+    let earlier = "drop trigger fenced_lock_claim_while_held; drop trigger fenced_lock_is_valid;
+        create trigger fenced_lock_claims instead of insert on fenced_lock_claim begin select 1; end;
+        update fenced_lock set token = 5000000000000";
+    connection.execute(earlier).await.unwrap();
+    let schema = "select group_concat(sql) from sqlite_schema";
+    let before: String = sqlx::query_scalar(schema).fetch_one(&mut connection).await.unwrap();
+    let error = install(&mut connection).await.unwrap_err().to_string();
+    assert!(error.contains("locks of an earlier build"), "{error}");
+    let after: String = sqlx::query_scalar(schema).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(before, after);
+
+    let (_, steps) = error.split_once("runs: ").unwrap();
+    let (steps, last) = steps.split_once("apply this file;").unwrap();
+    connection.execute(AssertSqlSafe(steps.to_owned())).await.unwrap();
+    install(&mut connection).await.unwrap();
+    connection.execute(AssertSqlSafe(last.to_owned())).await.unwrap();
+    let (token, _) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    assert_eq!(token.as_u64(), 5_000_000_000_001);
 }
 
 /// What migrations/README.md says about removing the fence.

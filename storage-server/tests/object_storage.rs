@@ -2,6 +2,7 @@
 
 mod commands;
 mod faults;
+mod no_conditions;
 mod rivals;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use fence::Holder;
+use fence::{Holder, object_store::Failure};
 use futures_util::future::join_all;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, UpdateVersion, path::Path};
 use tokio::{task::JoinSet, time::sleep};
@@ -88,7 +88,7 @@ async fn increment(store: Arc<dyn ObjectStore>, path: Path, until: Instant) -> H
         let content = format!("{} {}", value + 1, Holder::random().as_str());
         match put(&*store, &path, &content, PutMode::Update(condition)).await {
             Ok(_) => history.acknowledged.push(value + 1),
-            Err(error) if is_rejection(&error) => {}
+            Err(error) if is_rejection(&error) || Failure::from_error(&error).is_rejection() => {}
             Err(_) => history.unknown += 1,
         }
     }

@@ -1,5 +1,6 @@
 //! Whether conditions are honoured when nobody else writes.
 
+use fence::object_store::Failure;
 use object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, UpdateVersion, path::Path,
 };
@@ -9,7 +10,7 @@ use super::{
     site::{is_rejection, put},
     unfit,
 };
-use crate::check::Check;
+use crate::check::{Check, Verdict};
 
 const CREATE: &str = "an object is created on the condition that there is none (If-None-Match): otherwise two \
                       clients both begin with a fence of their own";
@@ -27,7 +28,11 @@ pub async fn check(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, E
     let checked = try_all(store, path).await;
     match store.delete(path).await {
         Ok(()) | Err(Error::NotFound { .. }) => checked,
-        Err(error) => checked.and(Err(error)),
+        Err(error) => match checked {
+            // What was found about a store that is unfit is true all the same.
+            Ok(checks) if checks.iter().any(|check| check.verdict != Verdict::Ok) => Ok(checks),
+            checked => checked.and(Err(error)),
+        },
     }
 }
 
@@ -40,7 +45,7 @@ async fn try_all(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Err
     let first: UpdateVersion = match put("first", PutMode::Create).await {
         Ok(first) => first.into(),
         Err(error) if has_no_conditions(&error) || is_rejection(&error) => {
-            return Ok(vec![unfit("create", error.to_string(), CREATE)]);
+            return Ok(vec![unfit("create", reason(&error), CREATE)]);
         }
         Err(error) => return Err(error),
     };
@@ -52,7 +57,7 @@ async fn try_all(store: &dyn ObjectStore, path: &Path) -> Result<Vec<Check>, Err
         Ok(second) => second.into(),
         // A condition that holds was rejected, for example because the second creation was carried out.
         Err(error) if has_no_conditions(&error) || is_rejection(&error) => {
-            checks.push(unfit("replace", error.to_string(), REPLACE));
+            checks.push(unfit("replace", reason(&error), REPLACE));
             return Ok(checks);
         }
         Err(error) => return Err(error),
@@ -81,7 +86,7 @@ fn rejection(
 ) -> Result<Check, Error> {
     match outcome {
         Ok(_) => Ok(unfit(name, "accepted, though the condition does not hold", why)),
-        Err(error) if has_no_conditions(&error) => Ok(unfit(name, error.to_string(), why)),
+        Err(error) if has_no_conditions(&error) => Ok(unfit(name, reason(&error), why)),
         // An object that is gone is no object that is as it was read.
         Err(error) if is_rejection(&error) || matches!(error, Error::NotFound { .. }) => {
             let found =
@@ -94,5 +99,13 @@ fn rejection(
 
 /// Whether the store, or its client, does not know conditions.
 fn has_no_conditions(error: &Error) -> bool {
-    matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. })
+    Failure::from_error(error).has_no_conditions()
+}
+
+fn reason(error: &Error) -> String {
+    if has_no_conditions(error) {
+        format!("the store has no conditional writes (If-Match, If-None-Match): {error}")
+    } else {
+        error.to_string()
+    }
 }

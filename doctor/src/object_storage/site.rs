@@ -1,13 +1,19 @@
 //! Where the checks work: a folder of a bucket for this run only.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use fence::Holder;
+use fence::{Holder, object_store::Failure};
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, path::Path};
+use tokio::time::sleep;
 
 use super::wire::Wire;
+
+/// How often a write is sent that the store rejects because there were too many before.
+const SENDS: usize = 4;
+/// How long to wait before each repetition.
+const THROTTLED: Duration = Duration::from_millis(1100);
 
 /// Makes a client of the store, with connections of its own. Its requests go through the wire. The client repeats
 /// a request by itself as often as the number says.
@@ -84,13 +90,24 @@ impl fmt::Debug for Site {
     }
 }
 
+/// Writes an object. Some stores take one write a second for each key, so this waits as long as they call for.
 pub(super) async fn put(
     store: &dyn ObjectStore,
     path: &Path,
     content: &str,
     mode: PutMode,
 ) -> Result<PutResult, Error> {
-    store.put_opts(path, content.to_owned().into(), mode.into()).await
+    let mut sends = 0;
+    loop {
+        let put = store.put_opts(path, content.to_owned().into(), mode.clone().into()).await;
+        sends += 1;
+        match put {
+            Err(error) if Failure::from_error(&error).is_throttled() && sends < SENDS => {
+                sleep(THROTTLED).await;
+            }
+            put => return put,
+        }
+    }
 }
 
 /// Whether an error says that a condition does not hold.

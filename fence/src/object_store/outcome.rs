@@ -70,8 +70,16 @@ pub struct Content {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The store failed before a change was sent: retry, unless it knows no conditional writes.
+    /// The store failed before a change was sent, or rejected the change each time it was sent: retry, unless
+    /// the source says that this won't help, such as missing rights.
     Store {
+        /// The resource.
+        resource: ResourceName,
+        /// The store's error.
+        source: ::object_store::Error,
+    },
+    /// The store has no conditional writes, so it can keep no fence: use another store.
+    NoConditionalWrites {
         /// The resource.
         resource: ResourceName,
         /// The store's error.
@@ -106,6 +114,11 @@ impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store { resource, .. } => write!(f, "the store of `{resource}` failed"),
+            Self::NoConditionalWrites { resource, .. } => write!(
+                f,
+                "the store of `{resource}` has no conditional writes (If-Match, If-None-Match), so it can \
+                 keep no fence"
+            ),
             Self::Contended { resource } => {
                 write!(f, "other clients kept changing `{resource}`: retry")
             }
@@ -124,7 +137,7 @@ impl fmt::Display for RegisterError {
 impl Error for RegisterError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Store { source, .. } => Some(source),
+            Self::Store { source, .. } | Self::NoConditionalWrites { source, .. } => Some(source),
             Self::Contended { .. } | Self::Lost { .. } | Self::Malformed { .. } => None,
         }
     }

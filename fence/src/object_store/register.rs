@@ -9,7 +9,7 @@ mod snapshot;
 
 use std::{sync::Arc, time::Duration};
 
-use ::object_store::{Error, ObjectStore, ObjectStoreExt, path::Path};
+use ::object_store::{Error, ObjectStore, ObjectStoreExt};
 use bytes::Bytes;
 
 use self::send::Sent;
@@ -19,6 +19,7 @@ pub use self::{
     snapshot::Snapshot,
 };
 use super::{
+    Registers,
     outcome::{Content, Outcome, RegisterError, UnknownOutcome},
     paths::Paths,
     state::{State, Value},
@@ -45,12 +46,16 @@ const ATTEMPTS: usize = 64;
 #[derive(Debug)]
 pub struct Register {
     store: Arc<dyn ObjectStore>,
+    /// Sends the writes on conditions.
+    writer: Arc<dyn ObjectStore>,
     resource: ResourceName,
     paths: Paths,
     /// The register as it was last seen, unless a change is under way or has an unknown outcome.
     known: Option<Snapshot>,
     /// The latest state seen. A register that does not follow it was lost.
     latest: Option<LatestSeen>,
+    /// Whether the last change that was sent may have been applied, or may still be.
+    is_in_doubt: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -70,9 +75,12 @@ enum Attempt {
 }
 
 impl Register {
-    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: &Path, resource: &ResourceName) -> Self {
-        let paths = Paths::new(prefix, resource);
-        Self { store, resource: resource.clone(), paths, known: None, latest: None }
+    pub(super) fn new(registers: &Registers, resource: &ResourceName) -> Self {
+        let Registers { store, writer, prefix } = registers.clone();
+        let paths = Paths::new(&prefix, resource);
+        let (known, latest) = (None, None);
+        let resource = resource.clone();
+        Self { store, writer, resource, paths, known, latest, is_in_doubt: false }
     }
 
     /// Claims the resource, and returns its content as of the claim.

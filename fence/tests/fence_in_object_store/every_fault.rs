@@ -189,7 +189,7 @@ fn is_in_fence_order(states: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn outcomes_are_true_and_the_fence_holds_through_every_fault() {
     let limits = Limits { faults: 2, rivals: 1 };
     let plan = Plan { limits, rivals: WRITERS, value_bytes: 0, is_known_without_faults: true };
@@ -200,7 +200,7 @@ async fn outcomes_are_true_and_the_fence_holds_through_every_fault() {
     assert!(runs > 1000, "{runs}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn outcome_that_the_register_has_forgotten_is_never_a_rejection() {
     let limits = Limits { faults: 1, rivals: 1 };
     let rivals = &[Rival::HigherOften];
@@ -210,7 +210,7 @@ async fn outcome_that_the_register_has_forgotten_is_never_a_rejection() {
 }
 
 /// Also while a collector deletes what nobody refers to.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn large_values_are_never_torn_from_their_register() {
     let rivals = &[Rival::Collector, Rival::Higher, Rival::Twin];
     let limits = Limits { faults: 1, rivals: 2 };

@@ -15,6 +15,7 @@ use object_store::{
 };
 
 use super::{
+    answers::error_after,
     choices::Choices,
     offer,
     recorded::{Recorded, parts},
@@ -183,7 +184,7 @@ impl ObjectStore for Faulty {
         }
         self.go_on().await;
         let put = || self.recorded.put_opts(location, payload.clone(), options.clone());
-        match self.fault(5) {
+        match self.fault(6) {
             0 => put().await,
             // The request is lost.
             1 => Err(lost()),
@@ -201,8 +202,10 @@ impl ObjectStore for Faulty {
                 self.late.lock().unwrap().push(late);
                 Err(lost())
             }
-            // 409: the store has another request for the same object under way.
-            _ => Err(Error::AlreadyExists { path: location.to_string(), source: "409".into() }),
+            // The store has another request for the same object under way.
+            5 => Err(error_after(409).await),
+            // The store takes no more writes at this moment.
+            _ => Err(error_after(429).await),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use fence::{Decision, Fence, Holder, Token, decide};
+use fence::{Decision, Fence, Holder, Token, decide, object_store::Failure};
 use object_store::{
     Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion, path::Path,
 };
@@ -22,6 +22,8 @@ enum Mistake {
     ConditionFailed,
     /// Takes any error for a write that was not applied.
     ErrorMeansFailure,
+    /// Takes a rejection by the store for a write that was not applied, although it was sent before.
+    LastAnswerDecides,
     /// Reads back, and takes a version beyond its own for a rejection.
     BeyondMeansRejected,
     /// Reads back, and takes a register that did not change for a write that was not applied.
@@ -130,6 +132,12 @@ impl Mistaken {
                 Err(_) if self.mistake == Mistake::ErrorMeansFailure => {
                     return Some(Seen::Unchanged);
                 }
+                Err(error)
+                    if self.mistake == Mistake::LastAnswerDecides
+                        && Failure::from_error(&error).is_rejection() =>
+                {
+                    return Some(Seen::Unchanged);
+                }
                 Err(_) => {}
             }
             let Ok(back) = self.read().await else {
@@ -169,12 +177,13 @@ impl Client for Mistaken {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn check_finds_each_mistake() {
     let mistakes = [
         (Mistake::HeadThenPut, "replaced unseen"),
         (Mistake::ConditionFailed, "applied"),
         (Mistake::ErrorMeansFailure, "and applied"),
+        (Mistake::LastAnswerDecides, "and applied"),
         (Mistake::BeyondMeansRejected, "applied"),
         (Mistake::UnchangedMeansNotApplied, "and applied"),
         (Mistake::NewWriteId, "applied"),

@@ -11,9 +11,9 @@ const MISTAKES: [&str; 9] = [
     "update fence set token = 33",
     "update fence set holder = 'b'",
     "update fence set resource = 'carol' where resource = 'alice'",
-    "replace into fence values ('alice', 33, 'a')",
-    "insert or replace into fence values ('alice', 34, 'b')",
-    "insert into fence values ('alice', 33, 'a') on conflict do update set token = 33",
+    "replace into fence (resource, token, holder) values ('alice', 33, 'a')",
+    "insert or replace into fence values ('alice', 34, 'b', 0)",
+    "insert into fence values ('alice', 33, 'a', 0) on conflict do update set token = 33",
     "update or replace fence set resource = 'alice', token = 33 where resource = 'bob'",
 ];
 

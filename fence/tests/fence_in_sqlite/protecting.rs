@@ -39,11 +39,7 @@ async fn printed_triggers_protect_a_table_of_any_name_and_shape() {
         let insert = format!("insert into {table} values (7, 1);");
         attempt_and_roll_back(&mut database, &insert).await.expect("the negative control");
         let problem = "select problem from fence_status where problem is not null";
-        assert_eq!(
-            texts(&mut database, problem).await,
-            ["execute what fence_protect_sql prints"],
-            "{shape}"
-        );
+        assert_eq!(texts(&mut database, problem).await, ["missing"], "{shape}");
 
         // Twice, because the second time there are triggers to replace.
         for _ in 0..2 {
@@ -89,12 +85,11 @@ async fn mistake_in_an_expression_fails_before_a_trigger_is_created() {
         sqlx::query(note).bind(mistake).execute(&mut database).await.unwrap();
         execute_printed_sql(&mut database).await.expect_err(mistake);
         assert_eq!(attempt(&mut database, UPDATE).await.unwrap_err(), TOKEN_REQUIRED, "{mistake}");
-        let all_different = "different different different";
-        assert_eq!(status(&mut database).await[0], all_different, "{mistake}");
+        assert_eq!(problem(&mut database).await, "different", "{mistake}");
     }
     attempt(&mut database, NOTE).await.unwrap();
     execute_printed_sql(&mut database).await.unwrap();
-    assert_eq!(status(&mut database).await, ["checked checked checked", ""]);
+    assert_eq!(problem(&mut database).await, "");
 }
 
 #[tokio::test]
@@ -119,30 +114,27 @@ async fn trigger_with_another_body_does_not_protect() {
         let replaced = format!("drop trigger accounts_fence_update; {other}");
         attempt(&mut database, &replaced).await.unwrap();
         let of_others = other.contains("on others");
-        let expected =
-            if of_others { "checked missing checked" } else { "checked different checked" };
-        let problem = "execute what fence_protect_sql prints";
-        assert_eq!(status(&mut database).await, [expected, problem], "{other}");
+        let expected = if of_others { "missing" } else { "different" };
+        assert_eq!(problem(&mut database).await, expected, "{other}");
         if of_others {
             // Another table's trigger is not dropped in silence.
             execute_printed_sql(&mut database).await.unwrap_err();
             attempt(&mut database, "drop trigger accounts_fence_update").await.unwrap();
         }
         execute_printed_sql(&mut database).await.unwrap();
-        assert_eq!(status(&mut database).await, ["checked checked checked", ""], "{other}");
+        assert_eq!(problem(&mut database).await, "", "{other}");
     }
 }
 
 #[tokio::test]
 async fn hand_written_triggers_are_shown_and_replaced() {
     let mut database = accounts().await;
-    let [triggers, problem] = status(&mut database).await;
-    assert_eq!(triggers, "");
-    assert!(problem.starts_with("not noted"), "{problem}");
+    let found = problem(&mut database).await;
+    assert!(found.starts_with("not noted"), "{found}");
     attempt(&mut database, NOTE).await.unwrap();
-    assert_eq!(status(&mut database).await[0], "different different different");
+    assert_eq!(problem(&mut database).await, "different");
     execute_printed_sql(&mut database).await.unwrap();
-    assert_eq!(status(&mut database).await, ["checked checked checked", ""]);
+    assert_eq!(problem(&mut database).await, "");
     let triggers =
         "select count(*) from sqlite_schema where type = 'trigger' and tbl_name = 'accounts'";
     assert_eq!(number(&mut database, triggers).await, 3);
@@ -165,9 +157,9 @@ async fn trigger_that_may_skip_the_check_is_shown() {
         attempt(&mut database, NOTE).await.unwrap();
         execute_printed_sql(&mut database).await.unwrap();
         attempt(&mut database, ignores).await.unwrap();
-        let [triggers, problem] = status(&mut database).await;
-        assert_eq!(triggers, "checked checked checked");
-        assert_eq!(problem.contains("RAISE(IGNORE)"), is_problem == 1, "{ignores}: {problem}");
+        let found = problem(&mut database).await;
+        assert_eq!(found.contains("RAISE(IGNORE)"), is_problem == 1, "{ignores}: {found}");
+        assert_eq!(found.is_empty(), is_problem == 0, "{ignores}: {found}");
     }
     // Why it matters.
     let mut database = accounts().await;
@@ -209,7 +201,7 @@ async fn only_a_table_can_be_noted() {
     // A temporary table of its name does not take its place.
     attempt(&mut database, "create temp table accounts (something_else text)").await.unwrap();
     execute_printed_sql(&mut database).await.unwrap();
-    assert_eq!(status(&mut database).await, ["checked checked checked", ""]);
+    assert_eq!(problem(&mut database).await, "");
     let write = "update main.accounts set balance = 7";
     assert_eq!(attempt(&mut database, write).await.unwrap_err(), TOKEN_REQUIRED);
 }
@@ -228,8 +220,8 @@ async fn note_is_removed_only_on_request() {
     attempt(&mut database, "insert into fence_unprotect values ('Accounts')").await.unwrap();
     let unknown = attempt(&mut database, "insert into fence_unprotect values ('accounts')").await;
     assert_eq!(unknown.unwrap_err(), MALFORMED);
-    let problem = status(&mut database).await[1].clone();
-    assert!(problem.starts_with("not noted"), "{problem}");
+    let found = problem(&mut database).await;
+    assert!(found.starts_with("not noted"), "{found}");
     attempt(&mut database, UNPROTECT).await.unwrap();
     assert_eq!(number(&mut database, "select count(*) from fence_status").await, 0);
     attempt(&mut database, UPDATE).await.unwrap();

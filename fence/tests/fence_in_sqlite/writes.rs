@@ -34,9 +34,9 @@ const OTHERS: &str = "
     );
     insert into entries values (1, 'alice');
     create trigger entries_fence_delete after delete on entries
-    begin insert into fence_require values (old.owner_id); end;
+    begin insert into fence_require values ('entries', old.owner_id); end;
     create trigger entries_fence_update after update on entries
-    begin insert into fence_require values (old.owner_id), (new.owner_id); end;
+    begin insert into fence_require values ('entries', old.owner_id), ('entries', new.owner_id); end;
     create view balances as select * from accounts;
     create trigger balances_update instead of update on balances
     begin

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use async_trait::async_trait;
 use fence::{
     ResourceName,
-    object_store::{Content, Outcome, Register, RegisterError, Registers},
+    object_store::{Content, Failure, Outcome, Register, RegisterError, Registers},
 };
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, RetryConfig, path::Path};
@@ -23,6 +23,8 @@ use crate::bucket::Bucket;
 /// A folder of a bucket for this run only. Values are increments.
 pub(super) struct ObjectStorage {
     store: Arc<dyn ObjectStore>,
+    /// Repeats no request by itself.
+    writer: Arc<dyn ObjectStore>,
     folder: Path,
     variant: Option<Variant>,
 }
@@ -41,11 +43,11 @@ impl ObjectStorage {
         let store = bucket.client(RetryConfig::default().max_retries)?;
         let folder = bucket.folder().clone().join(format!("fenced_hammer_{run}"));
         store.list_with_delimiter(Some(&folder)).await.context("can't list the bucket")?;
-        Ok(Self { store, folder, variant })
+        Ok(Self { store, writer: bucket.client(0)?, folder, variant })
     }
 
     fn registers(&self) -> Registers {
-        Registers::new(self.store.clone(), self.folder.clone())
+        Registers::new(self.store.clone(), self.folder.clone()).with_writer(self.writer.clone())
     }
 
     fn wrong_way(&self, variant: Variant) -> WrongWay {
@@ -138,6 +140,10 @@ fn attempt(outcome: Result<Outcome<Content>, RegisterError>) -> anyhow::Result<A
         Ok(Outcome::Rejected(_)) => Attempt::Rejected,
         Ok(Outcome::Unknown(_)) => Attempt::Unknown,
         Err(RegisterError::Contended { .. }) => Attempt::TryAgain,
+        // Some stores take one write a second for each key. It has changed nothing.
+        Err(RegisterError::Store { source, .. }) if Failure::from_error(&source).is_throttled() => {
+            Attempt::TryAgain
+        }
         Err(RegisterError::Lost { .. }) => Attempt::Lost,
         Err(error) => return Err(error.into()),
     })

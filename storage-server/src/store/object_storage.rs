@@ -18,7 +18,7 @@ mod record;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use fence::{ResourceName, object_store::Registers};
+use fence::{Holder, ResourceName, object_store::Registers};
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use tokio::time::timeout;
@@ -43,6 +43,8 @@ use super::{
 };
 use crate::row::Row;
 
+/// How long a server that ends waits until the probe's object is deleted.
+const CLEARING_TIMEOUT: Duration = Duration::from_secs(1);
 const ONE_AT_A_TIME: &str = "object storage changes one resource at a time";
 
 /// Resources in object storage, which any number of servers may share.
@@ -62,17 +64,18 @@ pub(super) struct ObjectStorage {
 impl ObjectStorage {
     /// Checks that the bucket can be written on conditions, and writes nothing that stays.
     pub(super) async fn open(url: &str, missing_file: MissingFile) -> Result<Self, OpenError> {
-        let Bucket { address, client, folder } = Bucket::from_url(url)?;
+        let bucket = Bucket::from_url(url)?;
+        let Bucket { address, client, folder, .. } = &bucket;
         let reject = |reason: String| OpenError::Unsafe { database: address.clone(), reason };
         let failed = |source| OpenError::Connect { database: address.clone(), source };
-        let unmet = within(ANSWER_TIMEOUT, find_unmet_condition(&*client, &folder)).await;
+        let unmet = within(ANSWER_TIMEOUT, find_unmet_condition(&**client, folder)).await;
         if let Some(unmet) = unmet.map_err(failed)? {
             return Err(reject(unmet));
         }
-        let first = async { client.list(Some(&folder)).next().await.transpose() };
+        let first = async { client.list(Some(folder)).next().await.transpose() };
         let first = within(ANSWER_TIMEOUT, first).await.map_err(failed)?;
         // Scratch is the last in the order of a list.
-        let is_resource = |path: &Path| !path.prefix_matches(&scratch(&folder));
+        let is_resource = |path: &Path| !path.prefix_matches(&scratch(folder));
         let is_empty = !first.is_some_and(|object| is_resource(&object.location));
         if is_empty && missing_file == MissingFile::Reject {
             return Err(reject("its folder is empty, so it knows no fence".to_owned()));
@@ -80,13 +83,15 @@ impl ObjectStorage {
         if is_empty {
             tracing::warn!(database = address, "the folder is empty: it has no fences");
         }
-        Ok(Self::new(address, client, &folder))
+        Ok(Self::new(bucket))
     }
 
-    fn new(address: String, client: Arc<dyn ObjectStore>, folder: &Path) -> Self {
-        let registers = Registers::new(client.clone(), folder.clone());
+    fn new(bucket: Bucket) -> Self {
+        let registers = bucket.registers();
+        let Bucket { address, client, folder, .. } = bucket;
         let handles = Handles::new(registers.clone());
-        let probe = scratch(folder).join("probe");
+        // Of this server alone: some stores take one write a second for each key.
+        let probe = scratch(&folder).join(format!("probe-{}", &Holder::random().as_str()[..8]));
         let (places, cleanup) = (Places::new(), TaskTracker::new());
         Self { address, client, probe, registers, handles, places, cleanup }
     }
@@ -191,10 +196,12 @@ impl Store for ObjectStorage {
         Ok(())
     }
 
-    /// Waits until large values are deleted that nothing refers to any more.
+    /// Waits until large values are deleted that nothing refers to any more, and deletes the probe's object.
     async fn close(&self) {
         self.cleanup.close();
         self.cleanup.wait().await;
+        // An empty object that stays does no harm.
+        let _ = within(CLEARING_TIMEOUT, self.client.delete(&self.probe)).await;
     }
 }
 

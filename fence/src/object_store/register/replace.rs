@@ -92,6 +92,12 @@ impl Register {
         self.load().await
     }
 
+    /// Whether the last [replacement](Self::replace) may have been applied, or may still be, although nothing
+    /// says so: its outcome is unknown, or its future was dropped while it was on its way.
+    pub fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
     /// Replaces the register if it still is as it was read.
     ///
     /// **No rule decides here: the caller has decided.** What it decided on may be as old as the snapshot.
@@ -102,12 +108,13 @@ impl Register {
     ///
     /// # Cancellation safety
     /// If this future is dropped, the replacement may have been applied, or may still be applied later,
-    /// as after [`Replaced::Unknown`].
+    /// as after [`Replaced::Unknown`], unless it [is not in doubt](Self::is_in_doubt).
     pub async fn replace(
         &mut self,
         read: &Snapshot,
         Replacement { fence, attributes, value }: Replacement,
     ) -> Result<Replaced, RegisterError> {
+        self.is_in_doubt = false;
         let kept = || read.state().map_or(Value::None, |state| state.value.clone());
         let mut next = State::after(read.state(), fence.as_ref(), Value::None);
         next.attributes = Some(attributes);

@@ -78,7 +78,7 @@ impl Dialect {
             ),
             Self::Sqlite => format!(
                 "create trigger {table}_update after update on {table} begin
-                     insert into fence_require values (old.resource), (new.resource);
+                     insert into fence_require values ('{table}', old.resource), ('{table}', new.resource);
                  end"
             ),
         }

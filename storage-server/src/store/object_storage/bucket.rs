@@ -2,6 +2,7 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
+use fence::object_store::Registers;
 use object_store::{
     BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
@@ -32,6 +33,8 @@ pub(super) struct Bucket {
     /// The address, without the parameters of the URL.
     pub(super) address: String,
     pub(super) client: Arc<dyn ObjectStore>,
+    /// Repeats no request by itself. A register repeats its writes, and must know each answer.
+    pub(super) writer: Arc<dyn ObjectStore>,
     pub(super) folder: Path,
 }
 
@@ -75,12 +78,19 @@ impl Bucket {
         }
         // The client is made for TLS, too. An error means that another one has installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = settings.with_retry(retries()).build();
-        let client = client.map_err(|error| OpenError::Connect {
-            database: address.clone(),
-            source: object_storage_failed(error),
-        })?;
-        Ok(Self { address, client: Arc::new(client), folder })
+        let client = |max_retries| match settings.clone().with_retry(retries(max_retries)).build() {
+            Ok(client) => Ok(Arc::new(client)),
+            Err(error) => Err(OpenError::Connect {
+                database: address.clone(),
+                source: object_storage_failed(error),
+            }),
+        };
+        let (client, writer) = (client(RETRIES)?, client(0)?);
+        Ok(Self { address, client, writer, folder })
+    }
+
+    pub(super) fn registers(&self) -> Registers {
+        Registers::new(self.client.clone(), self.folder.clone()).with_writer(self.writer.clone())
     }
 }
 
@@ -88,9 +98,9 @@ fn invalid(reason: impl Into<Box<dyn Error + Send + Sync>>) -> OpenError {
     OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into()))
 }
 
-fn retries() -> RetryConfig {
+fn retries(max_retries: usize) -> RetryConfig {
     let backoff = BackoffConfig { init_backoff: RETRY_PAUSE, ..BackoffConfig::default() };
-    RetryConfig { backoff, max_retries: RETRIES, retry_timeout: RETRY_TIMEOUT }
+    RetryConfig { backoff, max_retries, retry_timeout: RETRY_TIMEOUT }
 }
 
 #[cfg(test)]

@@ -33,8 +33,16 @@ impl ObjectStorage {
             StoredValue::Absent | StoredValue::NotLoaded => 0,
         };
         let limit = transfer_time(bytes as u64);
-        let changed = timeout(limit, self.change(&mut handle, change)).await;
-        let changed = changed.unwrap_or_else(|_| Err(ApplyError::Unknown(no_answer(limit))));
+        let mut is_decided = false;
+        let changed = timeout(limit, self.change(&mut handle, change, &mut is_decided)).await;
+        let changed = changed.unwrap_or_else(|_| {
+            let error = no_answer(limit);
+            // A read, the upload of a value and a pause change nothing.
+            match is_decided && handle.register.is_in_doubt() {
+                true => Err(ApplyError::Unknown(error)),
+                false => Err(ApplyError::Unchanged(error)),
+            }
+        });
         if !matches!(changed, Ok(_) | Err(ApplyError::Unreadable(_))) {
             // What it has seen of the register stays: just now, the register may have been lost.
             handle.forget_snapshots();
@@ -43,7 +51,13 @@ impl ObjectStorage {
         changed
     }
 
-    async fn change(&self, handle: &mut Handle, change: &Change<'_>) -> Result<bool, ApplyError> {
+    /// Sets `is_decided` before anything is sent.
+    async fn change(
+        &self,
+        handle: &mut Handle,
+        change: &Change<'_>,
+        is_decided: &mut bool,
+    ) -> Result<bool, ApplyError> {
         // 1. Take the register as this server has left it, or read it. The condition of step 3 proves
         //    that it still is so.
         let presence = Wanted { resource: change.resource, value: WantedValue::Presence };
@@ -63,6 +77,7 @@ impl ObjectStorage {
 
         // 3. Replace it.
         let replacement = record.replacement(change);
+        *is_decided = true;
         match handle.register.replace(&snapshot, replacement).await {
             Ok(Replaced::Applied { now, leftover }) => {
                 handle.note_change(now);
@@ -77,10 +92,10 @@ impl ObjectStorage {
             Ok(Replaced::Unknown(unknown)) => {
                 Err(ApplyError::Unknown(object_storage_failed(unknown)))
             }
-            // Nothing was sent but a large value, to which nothing refers.
-            Err(error @ RegisterError::Store { .. }) => {
-                Err(ApplyError::Unchanged(object_storage_failed(error)))
-            }
+            // Nothing was sent but a large value, to which nothing refers, or the store has rejected it each time.
+            Err(
+                error @ (RegisterError::Store { .. } | RegisterError::NoConditionalWrites { .. }),
+            ) => Err(ApplyError::Unchanged(object_storage_failed(error))),
             // The change may have been made before the register was lost.
             Err(error @ RegisterError::Lost { .. }) => {
                 Err(ApplyError::Lost(UnreadableRow::new(change.resource.as_str(), error)))

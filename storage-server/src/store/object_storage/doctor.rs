@@ -12,7 +12,7 @@ use crate::store::error::OpenError;
 
 /// Tries out whether the bucket honours conditions.
 pub(in crate::store) async fn examine(url: &str) -> Result<Report, OpenError> {
-    let Bucket { address, client, folder } = Bucket::from_url(url)?;
+    let Bucket { address, client, folder, .. } = Bucket::from_url(url)?;
     let checked = within(ANSWER_TIMEOUT, check_conditions(&*client, &folder)).await;
     let checks =
         checked.map_err(|source| OpenError::Connect { database: address.clone(), source })?;

@@ -30,8 +30,7 @@ pub(in crate::store) struct ObjectStorageMaintenance(Registers);
 
 impl ObjectStorageMaintenance {
     pub(in crate::store) fn open(url: &str) -> Result<Self, OpenError> {
-        let Bucket { client, folder, .. } = Bucket::from_url(url)?;
-        Ok(Self::new(Registers::new(client, folder)))
+        Ok(Self::new(Bucket::from_url(url)?.registers()))
     }
 
     pub(super) fn new(registers: Registers) -> Self {
@@ -85,10 +84,13 @@ impl Maintenance for ObjectStorageMaintenance {
                 source.to_string()
             }
             // Nothing was changed, and nothing will be.
-            Ok(Err(error @ RegisterError::Store { .. })) => {
+            Ok(Err(
+                error @ (RegisterError::Store { .. } | RegisterError::NoConditionalWrites { .. }),
+            )) => {
                 return Err(object_storage_failed(error));
             }
             Ok(Err(error)) => error.to_string(),
+            Err(_) if !register.is_in_doubt() => return Err(no_answer(ANSWER_TIMEOUT)),
             Err(_) => no_answer(ANSWER_TIMEOUT).to_string(),
         };
         Err(object_storage_failed(format!(

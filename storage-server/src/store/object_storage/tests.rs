@@ -3,6 +3,7 @@
 mod flawed;
 mod limits;
 mod lost_registers;
+mod outcomes;
 mod values;
 
 use std::sync::Arc;
@@ -36,8 +37,13 @@ impl World {
     /// A server on objects that are there.
     fn on(flawed: &Flawed) -> Self {
         let client = Arc::new(flawed.clone());
-        let store = ObjectStorage::new("flawed".to_owned(), client, &Path::from("folder"));
-        let store = Arc::new(store);
+        let bucket = Bucket {
+            address: "flawed".to_owned(),
+            client: client.clone(),
+            writer: client,
+            folder: Path::from("folder"),
+        };
+        let store = Arc::new(ObjectStorage::new(bucket));
         let commits = Metrics::default().commits.clone();
         let (queue, committer) =
             Committer::start(store.clone(), Enforcement::Enforce, commits, 256 << 20);

@@ -12,8 +12,12 @@ use futures_util::{
     stream::{BoxStream, once},
 };
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory,
+    ClientOptions, CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result, RetryConfig,
+    aws::AmazonS3Builder,
+    client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService},
+    memory::InMemory,
     path::Path,
 };
 
@@ -73,6 +77,41 @@ impl Flawed {
 /// An error that leaves open whether a request has arrived.
 pub(super) fn lost() -> Error {
     Error::Generic { store: "Flawed", source: "the connection broke".into() }
+}
+
+/// Answers each request with a status.
+#[derive(Clone, Copy, Debug)]
+struct Answers(u16);
+
+#[async_trait]
+impl HttpService for Answers {
+    async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let mut answer = HttpResponse::new(Vec::new().into());
+        *answer.status_mut() = self.0.try_into().unwrap();
+        Ok(answer)
+    }
+}
+
+impl HttpConnector for Answers {
+    fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
+        Ok(HttpClient::new(*self))
+    }
+}
+
+/// The error of the real client of S3 after such an answer to a write on a condition.
+pub(super) async fn answered(status: u16) -> Error {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = AmazonS3Builder::new()
+        .with_endpoint("http://answers")
+        .with_allow_http(true)
+        .with_bucket_name("bucket")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret")
+        .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
+        .with_http_connector(Answers(status))
+        .build();
+    let options = PutOptions::from(PutMode::Create);
+    client.unwrap().put_opts(&Path::from("r"), "".into(), options).await.unwrap_err()
 }
 
 impl fmt::Debug for Flawed {

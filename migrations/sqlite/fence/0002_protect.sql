@@ -1,15 +1,10 @@
--- The fence inside SQLite: the tables that it protects. Apply 0001_fence.sql and 0002_keep.sql
--- first. All files may be applied again.
+-- The fence inside SQLite: the tables that it protects. Apply 0001_fence.sql first. May be applied again.
 --
 --     insert into fence_protect values ('accounts', 'account_id');
 --     select sql from fence_protect_sql;  -- fetch all, then execute them in one transaction
---     select * from fence_status;         -- shows whether a rebuild of the table lost its triggers
+--     select * from fence_status where problem is not null;  -- after each migration: are the triggers still there?
 
-savepoint fence_0003;
-
--- The number of the last file that was applied.
-drop view if exists fence_version;
-create view fence_version (version) as select 3;
+savepoint fence_0002;
 
 -- The tables that ought to be protected. The resource is a column, or an expression over the row
 -- and nothing else, for instance 'order/' || id. Tools that rebuild a table lose its triggers, but
@@ -20,7 +15,8 @@ create table if not exists fence_protected (
     mode text not null check (mode in ('enforce', 'report'))
 ) strict, without rowid;
 
-create trigger if not exists fence_protected_is_checked before insert on fence_protected begin
+drop trigger if exists fence_protected_is_checked;
+create trigger fence_protected_is_checked before insert on fence_protected begin
     select raise(abort, 'ZF003 there is no such table, or it can have no triggers')
     where not exists (
         select 1 from sqlite_schema
@@ -34,17 +30,19 @@ create trigger if not exists fence_protected_is_checked before insert on fence_p
 end;
 
 -- `fence_unprotect` empties the resource before it deletes the row. No other statement does.
-create trigger if not exists fence_protected_is_not_deleted before delete on fence_protected
+drop trigger if exists fence_protected_is_not_deleted;
+create trigger fence_protected_is_not_deleted before delete on fence_protected
 when old.resource <> '' begin
     select raise(abort, 'ZF005 to remove a note: insert into fence_unprotect values (table)');
 end;
 
 -- An insert into one of these two views notes a table, or changes its note. `fence_report` lets the
--- table's triggers pass all writes, and record in `fence_reports` what they would refuse.
-create view if not exists fence_protect (protected, resource) as
+-- table's triggers pass all writes, and record in `fence_reports` what they would reject.
+drop view if exists fence_protect;
+create view fence_protect (protected, resource) as
 select protected, resource from fence_protected where mode = 'enforce';
 
-create trigger if not exists fence_protect_notes instead of insert on fence_protect begin
+create trigger fence_protect_notes instead of insert on fence_protect begin
     insert into fence_protected values (
         (select name from sqlite_schema
          where type = 'table' and name = new.protected collate nocase),
@@ -52,10 +50,11 @@ create trigger if not exists fence_protect_notes instead of insert on fence_prot
     on conflict do update set resource = excluded.resource, mode = excluded.mode;
 end;
 
-create view if not exists fence_report (protected, resource) as
+drop view if exists fence_report;
+create view fence_report (protected, resource) as
 select protected, resource from fence_protected where mode = 'report';
 
-create trigger if not exists fence_report_notes instead of insert on fence_report begin
+create trigger fence_report_notes instead of insert on fence_report begin
     insert into fence_protected values (
         (select name from sqlite_schema
          where type = 'table' and name = new.protected collate nocase),
@@ -63,40 +62,30 @@ create trigger if not exists fence_report_notes instead of insert on fence_repor
     on conflict do update set resource = excluded.resource, mode = excluded.mode;
 end;
 
--- An insert into this view ends the report of a table: from then on its triggers refuse.
-create view if not exists fence_enforce (protected) as
+-- An insert into this view ends the report of a table: from then on its triggers reject.
+drop view if exists fence_enforce;
+create view fence_enforce (protected) as
 select protected from fence_protected where mode = 'enforce';
 
-create trigger if not exists fence_enforce_noted instead of insert on fence_enforce begin
+create trigger fence_enforce_noted instead of insert on fence_enforce begin
     select raise(abort, 'ZF003 the table is not noted')
     where not exists (select 1 from fence_protected where protected = new.protected);
     update fence_protected set mode = 'enforce' where protected = new.protected;
 end;
 
 -- An insert into this view removes the note of a table. Drop the table's triggers yourself.
-create view if not exists fence_unprotect (protected) as
+drop view if exists fence_unprotect;
+create view fence_unprotect (protected) as
 select protected from fence_protected;
 
-create trigger if not exists fence_unprotect_noted instead of insert on fence_unprotect begin
+create trigger fence_unprotect_noted instead of insert on fence_unprotect begin
     select raise(abort, 'ZF003 the table is not noted')
     where not exists (select 1 from fence_protected where protected = new.protected);
     update fence_protected set resource = '' where protected = new.protected;
     delete from fence_protected where protected = new.protected;
 end;
 
--- A protected table's triggers insert each row's resource into this view. It requires a token, or
--- records that one is missing.
-create view if not exists fence_require_row (protected, resource) as
-select protected, resource from fence_protected;
-
-create trigger if not exists fence_require_row_enforced instead of insert on fence_require_row
-when not exists (
-    select 1 from fence_protected where protected = new.protected and mode = 'report'
-) begin
-    insert into fence_require values (new.resource);
-end;
-
--- What tables in report mode would have refused: each resource once per table and code, at most
+-- What tables in report mode would have rejected: each resource once per table and code, at most
 -- 1000 for a table. `last_at` is set at most once a minute. Anyone may delete the rows.
 create table if not exists fence_reports (
     protected text not null collate nocase,
@@ -107,14 +96,35 @@ create table if not exists fence_reports (
     primary key (protected, resource, code)
 ) strict, without rowid;
 
+-- A protected table's triggers insert each row's table and resource into this view. It rejects the row unless this
+-- transaction presents a token for the resource. In report mode, it records the rejection instead.
+drop view if exists fence_require;
+create view fence_require (protected, resource) as
+select protected, resource from fence_protected;
+
+create trigger fence_require_a_token instead of insert on fence_require
+when not exists (
+    select 1 from fence_protected where protected = new.protected and mode = 'report'
+) begin
+    -- Without this setting, INSERT OR REPLACE fires no delete triggers.
+    select raise(abort, 'ZF006 needed on this connection: pragma recursive_triggers = on')
+    where not (select recursive_triggers from pragma_recursive_triggers);
+    select raise(abort, 'ZF003 the row has no resource') where new.resource is null;
+    select raise(abort, 'ZF004 a token is required, as the table is protected')
+    where not exists (
+        select 1 from fence_presented join fence using (resource, token, holder)
+        where fence_presented.resource = cast(new.resource as text)
+    );
+end;
+
 -- The codes are those of `fence_require_a_token`. Nothing here raises an error: the upsert is not
 -- subject to the conflict clause of the statement that fired the triggers.
-create trigger if not exists fence_require_row_reported instead of insert on fence_require_row
+create trigger fence_require_reported instead of insert on fence_require
 when exists (
     select 1 from fence_protected where protected = new.protected and mode = 'report'
 ) begin
     insert into fence_reports (protected, resource, code)
-    select new.protected, refused.resource, code
+    select new.protected, rejected.resource, code
     from (
         select
             coalesce(substr(cast(new.resource as text), 1, 512), '') as resource,
@@ -126,13 +136,13 @@ when exists (
                     where fence_presented.resource = cast(new.resource as text)
                 ) then 'ZF004'
             end as code
-    ) as refused
+    ) as rejected
     where code is not null
         and (
             exists (
                 select 1 from fence_reports r
-                where r.protected = new.protected and r.resource = refused.resource
-                    and r.code = refused.code
+                where r.protected = new.protected and r.resource = rejected.resource
+                    and r.code = rejected.code
             )
             or 1000 > (
                 select count(*)
@@ -146,7 +156,8 @@ end;
 -- The triggers that protect the noted tables, and a trial of each expression. A column of the table
 -- is used as it is. An expression sees those columns of the row whose names occur in it, so that
 -- other columns may come and go.
-create view if not exists fence_trigger (protected, event, name, definition) as
+drop view if exists fence_trigger;
+create view fence_trigger (protected, event, name, definition) as
 with noted as (
     select protected, resource, '"' || replace(protected, '"', '""') || '"' as relation
     from fence_protected
@@ -182,13 +193,13 @@ of_row as (
     ) as noted
 )
 select protected, 'trial' as event, null as name,
-    'insert into fence_require_row select ' || quote(protected) || ', ' || resource || ' limit 0'
+    'insert into fence_require select ' || quote(protected) || ', ' || resource || ' limit 0'
         as definition
 from of_row where side = ''
 union all
 select protected, event, protected || '_fence_' || event,
     '"' || replace(protected, '"', '""') || '_fence_' || event || '" after ' || event
-        || ' on ' || relation || ' begin insert into fence_require_row values ' || case event
+        || ' on ' || relation || ' begin insert into fence_require values ' || case event
             when 'insert' then new_row
             when 'delete' then old_row
             else old_row || ', ' || new_row
@@ -204,7 +215,8 @@ from (
 join (select 'insert' as event union all select 'update' union all select 'delete');
 
 -- The statements that protect the noted tables, in the order in which to execute them.
-create view if not exists fence_protect_sql (protected, sql) as
+drop view if exists fence_protect_sql;
+create view fence_protect_sql (protected, sql) as
 select protected, sql
 from (
     select protected, 1 as step, definition || ';' as sql from fence_trigger where event = 'trial'
@@ -220,24 +232,22 @@ from (
 )
 order by protected, step;
 
--- The noted tables, and what protects them: each trigger is `checked` if it is the one that
--- `fence_protect_sql` prints, `different`, or `missing`. `problem` is null if all is well. Tables
--- that have such triggers and are not noted have no mode.
-create view if not exists fence_status (
-    protected, resource, mode, on_insert, on_update, on_delete, problem
-) as
+-- The noted tables. `problem` is null if all is well. A trigger is `missing`, or `different` from the one that
+-- `fence_protect_sql` prints. Tables that have such triggers and are not noted have no mode.
+drop view if exists fence_status;
+create view fence_status (protected, resource, mode, problem) as
 with found as (
-    select t.protected, t.event,
-        case when s.sql is null then 'missing'
-            -- SQLite stores the text in this form.
-            when s.sql = 'CREATE TRIGGER ' || t.definition then 'checked'
-            else 'different'
-        end as state
+    select t.protected, max(case
+        when s.sql is null then 'missing'
+        -- SQLite stores the text in this form.
+        when s.sql <> 'CREATE TRIGGER ' || t.definition then 'different'
+    end) as problem
     from fence_trigger t
     left join sqlite_schema s
         on s.type = 'trigger' and s.name = t.name collate nocase
         and s.tbl_name = t.protected collate nocase
     where t.event <> 'trial'
+    group by t.protected
 ),
 -- The text of each trigger after its name.
 others as (
@@ -246,35 +256,23 @@ others as (
         '"`]'' ' || char(9, 10, 13))) as rest
     from sqlite_schema where type = 'trigger'
 )
-select p.protected, p.resource, p.mode,
-    coalesce(max(state) filter (where event = 'insert'), 'missing'),
-    coalesce(max(state) filter (where event = 'update'), 'missing'),
-    coalesce(max(state) filter (where event = 'delete'), 'missing'),
-    case
-        when not exists (
-            select 1 from sqlite_schema
-            where type = 'table' and name = p.protected collate nocase
-        ) then 'there is no such table'
-        when max(state) <> 'checked' then 'execute what fence_protect_sql prints'
-        else (
-            -- It keeps later triggers from firing, and the order of triggers is undefined.
-            select 'RAISE(IGNORE) in the trigger ' || name || ' may skip the check'
-            from others
-            where tbl_name = p.protected collate nocase and rest glob 'after*'
-                and replace(replace(replace(replace(
-                    rest, ' ', ''), char(9), ''), char(10), ''), char(13), '')
-                    glob '*raise(ignore*'
-        )
-    end
-from fence_protected p left join found using (protected)
-group by p.protected
+select p.protected, p.resource, p.mode, coalesce(
+    (select problem from found where found.protected = p.protected),
+    (select 'table missing' where not exists (
+        select 1 from sqlite_schema where type = 'table' and name = p.protected collate nocase)),
+    -- It keeps later triggers from firing, and the order of triggers is undefined.
+    (select 'RAISE(IGNORE) in the trigger ' || name || ' may skip the check'
+     from others
+     where tbl_name = p.protected collate nocase and rest glob 'after*'
+        and replace(replace(replace(replace(
+            rest, ' ', ''), char(9), ''), char(10), ''), char(13), '') glob '*raise(ignore*'))
+from fence_protected p
 union all
-select t.name, null, null, null, null, null,
-    'not noted in fence_protect, but its trigger ' || min(s.name) || ' requires a token'
+select t.name, null, null, 'not noted, but its trigger ' || min(s.name) || ' requires a token'
 from sqlite_schema s join sqlite_schema t
     on t.type = 'table' and t.name = s.tbl_name collate nocase
 where s.type = 'trigger' and instr(lower(s.sql), 'fence_require') > 0
     and not exists (select 1 from fence_protected where protected = t.name)
 group by t.name;
 
-release fence_0003;
+release fence_0002;
