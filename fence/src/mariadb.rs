@@ -32,11 +32,7 @@
 //! state of its first read: if the resource was claimed since, the claim fails with 40001. Claim
 //! before the first read. After 40001, a deadlock included, retry the whole transaction.
 
-use sqlx::{
-    Acquire, MySql, MySqlConnection,
-    migrate::{MigrateError, Migrator},
-    mysql::MySqlDatabaseError,
-};
+use sqlx::{Acquire, MySql, MySqlConnection, mysql::MySqlDatabaseError};
 
 use crate::{
     name::ResourceName,
@@ -44,40 +40,28 @@ use crate::{
     rule::Fence,
 };
 
-/// Installs the fence in the database `fence`, or upgrades it, and carries over what an older
-/// version installed in the connection's database.
-///
-/// Its record of applied migrations is the table `fence_migrations` of the connection's database,
-/// apart from the application's own: call it for each database of an application.
+/// The files that install the fence, in order.
+const FILES: [&str; 3] = [
+    include_str!("../migrations/mariadb/0001_fence.sql"),
+    include_str!("../migrations/mariadb/0002_protect.sql"),
+    include_str!("../migrations/mariadb/0003_status.sql"),
+];
+
+/// Installs the fence in the database `fence`. May be called again, also while clients write: fences, protections and
+/// grants stay, and damaged routines are repaired.
 ///
 /// # Errors
-/// If the database doesn't answer, or denies the rights to create databases, tables and routines;
-/// [`MigrateError::VersionMissing`] if a newer version of this crate has installed the fence.
+/// If the database doesn't answer, or denies the rights to create databases, tables and routines; if the server has the
+/// fence of another build, before anything is changed.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
-pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), MigrateError> {
+pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), sqlx::Error> {
     let mut database = database.acquire().await?;
-    let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
-    migrator.dangerous_set_table_name("fence_migrations");
-    let newest = migrator.iter().map(|migration| migration.version).max();
-    let installed = installed_version(&mut database).await?;
-    if installed > newest {
-        return Err(MigrateError::VersionMissing(installed.unwrap_or_default()));
+    for file in FILES {
+        sqlx::raw_sql(file).execute(&mut *database).await?;
     }
-    migrator.run(&mut *database).await
-}
-
-/// The version of the fence on this server, which another database's application may have
-/// installed.
-async fn installed_version(database: &mut MySqlConnection) -> Result<Option<i64>, sqlx::Error> {
-    let exists = "
-        select count(*) from information_schema.routines
-        where routine_schema = 'fence' and routine_name = 'version'";
-    if sqlx::query_scalar::<_, i64>(exists).fetch_one(&mut *database).await? == 0 {
-        return Ok(None);
-    }
-    sqlx::query_scalar("select cast(fence.version() as signed)").fetch_one(database).await.map(Some)
+    Ok(())
 }
 
 /// Claims a resource inside the caller's transaction, and holds its fence until the transaction

@@ -1,13 +1,14 @@
 //! The fence inside MariaDB: what its triggers and procedures promise beyond the rule.
 
 mod binary_log;
+mod dumps;
+mod implicit_commits;
 mod installing;
 mod protecting;
 mod races;
 mod rights;
 mod snapshots;
 mod transactions;
-mod upgrading;
 mod variables;
 mod writes;
 
@@ -33,12 +34,10 @@ const ACCOUNTS: &[&str] = &[
 ];
 
 /// The files of the fence, in order.
-const FILES: [&str; 5] = [
+const FILES: [&str; 3] = [
     include_str!("../migrations/mariadb/0001_fence.sql"),
-    include_str!("../migrations/mariadb/0002_database.sql"),
-    include_str!("../migrations/mariadb/0003_protect.sql"),
-    include_str!("../migrations/mariadb/0004_status.sql"),
-    include_str!("../migrations/mariadb/0005_carry_over.sql"),
+    include_str!("../migrations/mariadb/0002_protect.sql"),
+    include_str!("../migrations/mariadb/0003_status.sql"),
 ];
 
 /// A server with the fence, the protected table `accounts` with the rows alice and bob, and
@@ -52,26 +51,6 @@ async fn accounts() -> (MariaDb, MySqlConnection) {
     }
     protect(&mut database, "test.accounts", "account_id").await;
     attempt(&mut database, "call fence.claim('alice', 34, 'a')").await.unwrap();
-    (server, database)
-}
-
-/// A server whose database `test` has nothing but the old file 0001, and the same accounts and
-/// fence.
-async fn old_accounts(options: &[&str]) -> (MariaDb, MySqlConnection) {
-    let server = MariaDb::start_with(options).await.unwrap();
-    let mut database = session(&server).await;
-    run(&server, "test", FILES[0]).unwrap();
-    for statement in ACCOUNTS.iter().chain(&[
-        "create trigger accounts_fence_insert after insert on accounts
-         for each row call fence_require(new.account_id)",
-        "create trigger accounts_fence_update after update on accounts
-         for each row call fence_require_both(old.account_id, new.account_id)",
-        "create trigger accounts_fence_delete after delete on accounts
-         for each row call fence_require(old.account_id)",
-        "call fence_claim('alice', 34, 'a')",
-    ]) {
-        attempt(&mut database, statement).await.unwrap();
-    }
     (server, database)
 }
 

@@ -36,28 +36,22 @@
 mod client;
 mod failure;
 
-use sqlx::{
-    Acquire,
-    migrate::{MigrateError, Migrator},
-};
+use sqlx::{Acquire, MySql};
 
 pub use self::client::MariaDb;
 pub use crate::sql::InvalidDatabaseUrl;
 
-/// Installs the locks in the connection's database, or upgrades them.
+/// Installs the locks in the connection's database. May be called again, also while clients use them.
 ///
-/// Its record of applied migrations is the table `fenced_lock_migrations`, apart from the
-/// application's own. Clients need the right EXECUTE on the procedures, and none on the tables.
+/// Clients need the right EXECUTE on the procedures, and none on the tables.
 ///
 /// # Errors
 /// If the database doesn't answer, or denies the rights to create tables and routines.
 ///
 /// # Cancellation safety
 /// This future may be dropped, and the call repeated.
-pub async fn install<'a>(
-    database: impl Acquire<'a, Database = sqlx::MySql>,
-) -> Result<(), MigrateError> {
-    let mut migrator: Migrator = sqlx::migrate!("migrations/mariadb");
-    migrator.dangerous_set_table_name("fenced_lock_migrations");
-    migrator.run(database).await
+pub async fn install<'a>(database: impl Acquire<'a, Database = MySql>) -> Result<(), sqlx::Error> {
+    let mut database = database.acquire().await?;
+    let file = include_str!("../migrations/mariadb/0001_lock.sql");
+    sqlx::raw_sql(file).execute(&mut *database).await.map(|_| ())
 }

@@ -22,7 +22,7 @@ use crate::{
     sql::{self, granted},
 };
 
-const PROCEDURES: &str = include_str!("../migrations/mariadb/0002_procedures.sql");
+const PROCEDURES: &str = include_str!("../migrations/mariadb/0001_lock.sql");
 
 async fn connect(server: &testbed::MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url()).await.unwrap()

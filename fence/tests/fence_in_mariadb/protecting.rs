@@ -2,13 +2,12 @@
 
 use super::{
     MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all, mariadb_command, number,
-    old_accounts, protect, run,
+    protect, run,
 };
 
 const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
 const PROTECTED: &str = "
-    select count(*) from fence.status where protected = 'test.accounts' and mode <> 'by hand'
-        and checks_inserts and checks_updates and checks_deletes";
+    select count(*) from fence.status where protected = 'test.accounts' and problem is null";
 
 /// As Django, Alembic, gh-ost and pt-online-schema-change do it.
 #[tokio::test]
@@ -48,6 +47,77 @@ async fn status_shows_that_a_rebuilt_table_lost_its_triggers() {
     attempt(&mut database, "set sql_mode = 'STRICT_ALL_TABLES'").await.unwrap();
     attempt(&mut database, &format!("{after} {body}")).await.unwrap();
     assert_eq!(number(&mut database, PROTECTED).await, 1);
+}
+
+/// What `fence.status` says of each way in which a table loses its protection.
+#[tokio::test]
+async fn status_names_the_problem() {
+    let (server, mut database) = accounts().await;
+    let odd = "create table `odd ``-é` (account_id varchar(40)) partition by key(account_id) partitions 2";
+    attempt(&mut database, odd).await.unwrap();
+    protect(&mut database, "test.odd `-é", "account_id").await;
+    attempt(&mut database, "call fence.report('test.nothing')").await.unwrap();
+    for (statements, table, expected) in [
+        ("select 1", "test.accounts", None),
+        ("select 1", "test.odd `-é", None),
+        ("select 1", "test.nothing", Some("no table")),
+        ("drop trigger accounts_fence_insert", "test.accounts", Some("insert missing")),
+        (
+            "create trigger other after insert on accounts for each row \
+             call fence.check('test.accounts', new.balance)",
+            "test.accounts",
+            Some("insert different"),
+        ),
+        ("alter table accounts engine = MyISAM", "test.accounts", Some("engine MyISAM")),
+        (
+            "alter table accounts engine = InnoDB; alter table accounts discard tablespace",
+            "test.accounts",
+            Some("tablespace discarded"),
+        ),
+        (
+            "alter table `odd ``-é` engine = Aria; call fence.unprotect('test.accounts')",
+            "test.odd `-é",
+            Some("engine Aria"),
+        ),
+        ("drop table `odd ``-é`", "test.odd `-é", Some("no table")),
+        ("create table accounts_2 like accounts; drop table accounts", "test.accounts", Some("")),
+    ] {
+        for statement in statements.split("; ") {
+            attempt(&mut database, statement).await.expect(statement);
+        }
+        let problem: Option<Option<String>> = sqlx::query_scalar(
+            "select cast(problem as char) from fence.status where protected = ?",
+        )
+        .bind(table)
+        .fetch_optional(&mut database)
+        .await
+        .unwrap();
+        // A table that is neither noted nor there is not listed.
+        let problem = problem.unwrap_or(Some(String::new()));
+        assert_eq!(problem.as_deref(), expected, "{statements}");
+    }
+    drop(server);
+}
+
+/// Only InnoDB can undo a rejected statement.
+#[tokio::test]
+async fn table_of_another_engine_is_not_protected() {
+    let (_server, mut database) = accounts().await;
+    for statement in [
+        "create table logs (account_id varchar(40)) engine = MyISAM",
+        "create view shown as select * from accounts",
+        "alter table accounts engine = Aria",
+    ] {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    for table in ["logs", "shown", "accounts"] {
+        let call = format!("call fence.protect_sql('test.{table}', 'account_id')");
+        assert_eq!(attempt(&mut database, &call).await.unwrap_err(), "0A000", "{table}");
+    }
+    // Why: the rejection is answered, and the row is written.
+    let write = "insert into accounts values ('carol', 7)";
+    assert_eq!(attempt(&mut database, write).await.unwrap_err(), TOKEN_REQUIRED);
+    assert_eq!(number(&mut database, "select count(*) from accounts").await, 3);
 }
 
 /// Resources are compared byte by byte, whatever the column's collation is.
@@ -101,7 +171,7 @@ async fn printed_triggers_check_expressions_and_odd_names() {
     attempt_all(&mut database, &steps).await.unwrap();
     let moved = [claim, insert, "update `order``s` set `i;d` = 2"];
     assert_eq!(attempt_all(&mut database, &moved).await.unwrap_err(), TOKEN_REQUIRED);
-    let status = "select count(*) from fence.status where checks_updates and protected like '%`s'";
+    let status = "select count(*) from fence.status where problem is null and protected like '%`s'";
     assert_eq!(number(&mut database, status).await, 1);
 
     // A mistake fails at once.
@@ -117,12 +187,12 @@ async fn binary_keys_do_not_collide_under_a_lax_creator() {
     let update = "update files set v = 2 where k = x'fe'";
     let table = ["create table files (k binary(1), v int)", "insert into files values (x'fe', 1)"];
     // The negative control.
-    let (_server, mut old) = old_accounts(&[]).await;
+    let (_server, mut old) = accounts().await;
     for statement in table.iter().chain(&[
         "set sql_mode = ''",
-        "create trigger t after update on files for each row call fence_require(new.k)",
+        "create trigger t after update on files for each row call fence.check('test.files', new.k)",
         "begin",
-        "call fence_claim(x'ff', 1, '')",
+        "call fence.claim(x'ff', 1, '')",
         update,
         "rollback",
     ]) {
@@ -165,6 +235,15 @@ async fn report_records_what_enforce_rejects() {
     assert_eq!(number(&mut database, recorded).await, 2);
     let stale = attempt(&mut database, "call fence.claim('alice', 34, 'a')").await;
     assert_eq!(stale.unwrap_err(), STALE);
+    // A token that an earlier transaction presented raises nothing.
+    for statement in
+        ["begin", "call fence.present(40, 'c')", "rollback", UPDATE, "begin", UPDATE, "commit"]
+    {
+        attempt(&mut database, statement).await.expect(statement);
+    }
+    let highest = "select token from fence.resources where resource = 'alice' and holder = 'b'";
+    assert_eq!(number(&mut database, highest).await, 35);
+    assert_eq!(number(&mut database, recorded).await, 4);
     // However many are rejected, a session records ten in a minute.
     attempt(&mut database, "insert into accounts select seq, 1 from seq_1_to_100").await.unwrap();
     let all = number(&mut database, "select count(*) from fence.reports").await;
@@ -176,8 +255,6 @@ async fn report_records_what_enforce_rejects() {
         let rejected = attempt_all(&mut database, &[before, UPDATE]).await;
         assert_eq!(rejected.unwrap_err(), expected);
     }
-    attempt(&mut database, "call fence.unprotect('test.accounts')").await.unwrap();
-    assert_eq!(number(&mut database, PROTECTED).await, 0);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{accounts, attempt, session};
 const UNLOCKED: &str = "
     create procedure fence.unlocked(in claimed varchar(512), in offered bigint, in who varchar(128))
     begin
-        insert into fence.resources values (claimed, offered, who, '')
+        insert into fence.resources values (claimed, offered, who, 0, 0)
         on duplicate key update token = token;
         select token, holder into @seen_token, @seen_holder
         from fence.resources where resource = claimed for update;

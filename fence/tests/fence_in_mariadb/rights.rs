@@ -1,20 +1,13 @@
 //! Users who may only use the fence can't change it.
 
-use fence::mariadb;
 use sqlx::{Connection, MySqlConnection};
 use testbed::MariaDb;
 
 use super::{
-    HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all, old_accounts, session,
+    HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all, number, session,
 };
 
 const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
-
-/// Takes the place of the old table in the sessions' own procedures.
-const SHADOW: &str = "
-    create temporary table fence (
-        resource varchar(512) primary key, token bigint, holder varchar(128), claimed_by varchar(80)
-    )";
 
 /// A user with all rights in the application's database, TRIGGER excepted.
 async fn writer(server: &MariaDb, procedures: [&str; 2]) -> MySqlConnection {
@@ -33,6 +26,10 @@ async fn writer(server: &MariaDb, procedures: [&str; 2]) -> MySqlConnection {
         let grant = format!("grant execute on procedure {procedure} to writer@localhost");
         attempt(&mut root, &grant).await.unwrap();
     }
+    session_of_writer(server).await
+}
+
+async fn session_of_writer(server: &MariaDb) -> MySqlConnection {
     MySqlConnection::connect(&server.url().replace("root@", "writer@")).await.unwrap()
 }
 
@@ -55,16 +52,20 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "select token from fence.resources for update",
         "update fence.resources set token = 1",
         "delete from fence.resources",
-        "insert into fence.resources values ('x', 1, '', '')",
-        "replace into fence.resources values ('alice', 1, '', '')",
+        "insert into fence.resources values ('x', 1, '', 0, 0)",
+        "replace into fence.resources values ('alice', 1, '', 0, 0)",
+        "delete from fence.proofs",
+        "insert into fence.proofs () values ()",
+        "insert into fence.anchors values (1)",
+        "insert into fence.numbers (id) values (1)",
         "truncate fence.resources",
         "drop table fence.resources",
         "create or replace table fence.resources (id int)",
         "create temporary table fence.resources (id int)",
         "create trigger fence.t before update on fence.resources for each row set new.token = 1",
         "lock tables fence.resources write",
-        "drop procedure fence.require",
-        "create or replace procedure fence.require(r text) select 1",
+        "drop procedure fence.prove",
+        "create or replace procedure fence.prove(r text, out p boolean) set p = true",
         "create or replace procedure fence.check(t text, r text) select 1",
         "create procedure fence.mine() select 1",
         "select * from fence.fences",
@@ -74,7 +75,11 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         "call fence.report('test.accounts')",
         "call fence.unprotect('test.accounts')",
         "call fence.forget('alice')",
-        "call fence.require('alice')",
+        "call fence.check('test.accounts', 'alice')",
+        "call fence.prove('alice', @proven)",
+        "call fence.transaction(@number)",
+        "call fence.claim_in(1, 'alice', 35, 'a')",
+        "do fence.session()",
         "create or replace trigger accounts_fence_update after update on accounts
          for each row set @x = 1",
         "drop trigger accounts_fence_update",
@@ -86,31 +91,35 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
     assert_eq!(attempt_all(&mut writer, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
 }
 
-/// The negative control of both is the old file alone, in which the fence lay in the application's
-/// database.
+/// Nor does a temporary table of the same name.
 #[tokio::test]
 async fn rights_on_the_applications_database_do_not_lower_the_fence() {
-    const STALE_CLAIM: &str = "call fence_claim('alice', 1, 'a')";
-    let (server, mut root) = old_accounts(&[]).await;
-    let mut writer = writer(&server, ["test.fence_claim", "test.fence_present"]).await;
-    for lowers in ["update fence set token = 1", SHADOW] {
-        attempt(&mut writer, lowers).await.expect(lowers);
-        attempt(&mut writer, STALE_CLAIM).await.expect("the negative control is accepted");
-        let _ = attempt(&mut writer, "drop temporary table if exists fence").await;
-        attempt(&mut root, "update fence set token = 34").await.unwrap();
-    }
-
-    mariadb::install(&mut root).await.unwrap();
+    const STALE_CLAIM: &str = "call fence.claim('alice', 1, 'a')";
+    let (server, mut root) = accounts().await;
+    let mut writer = writer(&server, ["fence.claim", "fence.present"]).await;
     for lowers in [
-        "insert into fence values ('bob', 1, 'a', '')",
-        "update fence set token = 1",
-        "delete from fence",
-        SHADOW,
+        "create temporary table fence (resource varchar(40), token bigint)",
         "create temporary table resources (resource varchar(40), token bigint)",
+        "create temporary table proofs (resource varchar(40), claimed_on bigint)",
+        "create table protected (protected varchar(40), mode varchar(40))",
+        "use test",
     ] {
         attempt(&mut writer, lowers).await.expect(lowers);
         assert_eq!(attempt(&mut writer, STALE_CLAIM).await.unwrap_err(), STALE, "{lowers}");
-        let rejected = attempt(&mut root, "call fence.claim('alice', 33, 'a')").await;
-        assert_eq!(rejected.unwrap_err(), STALE, "{lowers}");
+        assert_eq!(
+            attempt_all(&mut writer, &[UPDATE]).await.unwrap_err(),
+            TOKEN_REQUIRED,
+            "{lowers}"
+        );
     }
+    // The negative control: with rights on the database `fence`, and so with rights on everything.
+    for (lowers, database) in
+        [("update fence.resources set token = 1", "fence.*"), ("select 1", "*.*")]
+    {
+        attempt(&mut root, &format!("grant all on {database} to writer@localhost")).await.unwrap();
+        let mut writer = session_of_writer(&server).await;
+        attempt(&mut writer, lowers).await.expect(lowers);
+        attempt(&mut writer, STALE_CLAIM).await.expect("the negative control is accepted");
+    }
+    assert_eq!(number(&mut root, "select token from fence.resources").await, 1);
 }

@@ -18,7 +18,8 @@ async fn no_variable_replaces_a_claim() {
         // A claim in autocommit has no transaction.
         ("set timestamp = 1000.5; set @fence_statement = @@timestamp, @fence_name = ''", &[CLAIM]),
         ("set @fence_presented_in = '', @fence_token = 34, @fence_holder = 'a'", &[CLAIM]),
-        ("set @fence_session = '', @fence_named = 0", &[CLAIM]),
+        ("set foreign_key_checks = 0, unique_checks = 0", &["begin", CLAIM, UPDATE, "commit"]),
+        ("set foreign_key_checks = 0, unique_checks = 0", &[]),
     ] {
         let mut database = session(&server).await;
         for statement in forged.split("; ").chain(offers.iter().copied()) {
@@ -32,21 +33,32 @@ async fn no_variable_replaces_a_claim() {
     }
 }
 
-/// Nor does the name that another session had.
+/// Nor does the number of a transaction that is over, of this session or of another.
 #[tokio::test]
-async fn name_of_another_session_does_not_count() {
+async fn number_of_another_transaction_does_not_count() {
     let (server, mut first) = accounts().await;
-    for statement in ["begin", CLAIM, UPDATE, "commit"] {
+    for statement in ["begin", CLAIM, "call fence.present(34, 'a')", UPDATE, "commit"] {
         attempt(&mut first, statement).await.unwrap();
     }
-    let name: String =
-        sqlx::query_scalar("select @fence_session").fetch_one(&mut first).await.unwrap();
+    let number: u64 = sqlx::query_scalar("select claimed_by from fence.resources")
+        .fetch_one(&mut first)
+        .await
+        .unwrap();
     let mut second = session(&server).await;
-    let forged = format!("set @fence_session = '{name}', @fence_named = 0");
-    attempt(&mut second, &forged).await.unwrap();
-    // Until it has begun and ended as many transactions as the other.
-    for _ in 0..20 {
-        attempt(&mut second, "begin").await.unwrap();
-        assert_eq!(attempt(&mut second, UPDATE).await, Err(TOKEN_REQUIRED.to_owned()));
+    for earlier in number - 5..=number {
+        for database in [&mut first, &mut second] {
+            let forged = format!(
+                "set @fence_presented_in = {earlier}, @fence_token = 34, @fence_holder = 'a'"
+            );
+            for statement in [&forged, "begin"] {
+                attempt(database, statement).await.unwrap();
+            }
+            assert_eq!(
+                attempt(database, UPDATE).await,
+                Err(TOKEN_REQUIRED.to_owned()),
+                "{earlier}"
+            );
+            attempt(database, "rollback").await.unwrap();
+        }
     }
 }

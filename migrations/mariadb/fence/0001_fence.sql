@@ -1,177 +1,277 @@
--- The fence inside MariaDB, 10.5 or newer. It may be applied again.
+-- The fence inside MariaDB, 10.5 or newer, in a database of its own: `fence`. All applications of a server share it.
+-- Apply all files of this folder, in the order of their names. They may be applied again, also while clients write:
 --
---     mariadb --delimiter=// mydatabase < 0001_fence.sql
+--     mariadb --execute 'create database if not exists fence'
+--     mariadb --delimiter=// fence < 0001_fence.sql
 --
--- Without the delimiter, the client would split the procedures at their semicolons.
---
--- A transaction claims its resources, then reads, then writes. It claims each resource with the
--- token of the lock that guards it:
+-- Without the delimiter, the client would split the procedures at their semicolons. A transaction claims its
+-- resources, then reads, then writes. It claims each resource with the token of the lock that guards it:
 --
 --     begin;
---     call fence_claim('alice', 34, 'me');
+--     call fence.claim('alice', 34, 'me');
 --     select balance from accounts where account_id = 'alice';
 --     update accounts set balance = 70 where account_id = 'alice';
 --     commit;
 --
--- A refusal is an error with a SQLSTATE of its own. Its message ends with a JSON object. Roll back
--- after it: the statement has changed nothing, but the transaction still holds the fence.
+-- A rejection is an error with a SQLSTATE of its own. Its message ends with a JSON object. Roll back after it: the
+-- statement has changed nothing, but the transaction still holds the fence.
 --
 --     ZF001  stale            {"token", "highest_token"}
 --     ZF002  holder conflict  {"token", "highest_token"}
 --     ZF003  malformed; or MariaDB's own 22001, for a value that is too long for a parameter
 --     ZF004  token required
+--     ZF006  a needed setting is missing: a write to a protected table with binlog_format=STATEMENT
+--     40001  the transaction reads older state than the claim: retry the whole transaction
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- A procedure keeps the mode in which it was created. This mode refuses values that don't fit,
--- instead of truncating or rounding them.
+-- Rejects the fence of another build, before anything is changed.
+begin not atomic
+    declare place varchar(64);
+    declare problem varchar(512);
+    set @fence_version = 6;
+    select routine_schema into place
+    from information_schema.routines where routine_name = 'fence_claim' order by 1 limit 1;
+    if exists (
+        select 1 from information_schema.routines where routine_schema = 'fence' and routine_name = 'version'
+    ) then
+        execute immediate 'select fence.version() into @fence_version';
+    elseif exists (
+        select 1 from information_schema.tables where table_schema = 'fence' and table_name = 'resources'
+    ) then
+        set @fence_version = 0;
+    end if;
+    if place is not null then
+        set problem = concat('the database `', place, '` has the fence of an earlier build, with `fence_claim`');
+    elseif @fence_version <> 6 then
+        set problem = concat(
+            'the database `fence` is of another build: its version is ', @fence_version, ' instead of 6');
+    end if;
+    if problem is not null then
+        set problem = concat(problem, '. Nothing was changed. To carry its fences over: stop all clients, rename its ',
+            'table of fences into another database, drop the rest, apply the files, insert resource, token and holder ',
+            'of each fence into fence.resources, and protect the tables again (migrations/README.md, MariaDB)');
+        signal sqlstate '45000' set message_text = problem;
+    end if;
+end;
+
+-- A procedure keeps the mode in which it was created. This mode rejects values that don't fit, instead of truncating
+-- or rounding them.
 set @fence_sql_mode = @@session.sql_mode;
 set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
 
--- The fences. A row is never deleted, and its token never falls. The collations compare bytes,
--- trailing spaces included.
-create table if not exists fence (
+create database if not exists fence character set utf8mb4;
+
+create or replace function fence.version() returns int
+deterministic no sql sql security definer
+return 6;
+
+-- The fences. A row's token never falls. The collations compare bytes, trailing spaces included.
+create table if not exists fence.resources (
     resource varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin not null primary key,
     token bigint not null,
     holder varchar(128) character set ascii collate ascii_nopad_bin not null,
-    -- The last transaction that claimed the resource.
-    claimed_by varchar(80) character set ascii collate ascii_nopad_bin not null,
+    -- The last claim: the number of its transaction, and its server and connection. In autocommit, a random number
+    -- and 0. Every claim changes them.
+    claimed_by bigint unsigned not null default 0,
+    claimed_on bigint unsigned not null default 0,
+    key claims (resource, claimed_by, claimed_on),
     constraint fence_resource_has_1_to_512_bytes check (octet_length(resource) between 1 and 512),
     constraint fence_token_in_range check (token between 1 and 999999999999999),
     constraint fence_holder_is_visible_ascii check (holder not regexp '[^!-~]')
 ) engine = InnoDB;
 
--- An id of the session's current transaction; null in autocommit. It is the session's random name
--- with the number of transactions that the session has begun and ended. The name differs from other
--- sessions', also from those before a restart of the server.
-create or replace function fence_transaction()
-returns varchar(80) character set ascii collate ascii_nopad_bin
-not deterministic reads sql data sql security definer
+-- InnoDB numbers its transactions, and never gives a number twice. SQL sees the number in one place only: in the
+-- column `row start` of a table with this versioning. No row of these three tables is ever committed, but for one of
+-- `proofs`. So mysql.transaction_registry, where MariaDB keeps the commits of such tables, doesn't grow.
+create table if not exists fence.numbers (
+    id bigint unsigned not null primary key,
+    number bigint unsigned generated always as row start,
+    until bigint unsigned generated always as row end,
+    period for system_time (number, until)
+) engine = InnoDB with system versioning;
+
+-- A transaction has no lasting number before its first change. This table is there to be changed.
+create table if not exists fence.anchors (id bigint unsigned not null primary key) engine = InnoDB;
+
+-- Proves that the present transaction has claimed a resource. InnoDB itself writes the number of the transaction into
+-- a new row, and then compares the row with the foreign key. A row that matches no claim fails with 1452. A row that
+-- matches fails too, with 1062, because the next index has its only value already. So each insert fails, InnoDB takes
+-- the row back at once, and the error is the answer. A savepoint would do the same, but in a trigger it would
+-- keep what the rejected statement has written.
+create table if not exists fence.proofs (
+    resource varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin,
+    claimed_on bigint unsigned,
+    taken bit default 1,
+    number bigint unsigned generated always as row start,
+    until bigint unsigned generated always as row end,
+    period for system_time (number, until),
+    -- The order matters. InnoDB checks the foreign key at the first index.
+    unique key claims (resource, number, claimed_on),
+    unique key always_taken (taken),
+    constraint fence_claims foreign key (resource, number, claimed_on)
+        references fence.resources (resource, claimed_by, claimed_on)
+) engine = InnoDB with system versioning;
+insert ignore into fence.proofs () values ();
+
+-- Returns the number of the present transaction; null in autocommit.
+create or replace procedure fence.transaction(out number bigint unsigned)
+modifies sql data sql security definer
 begin
-    declare transactions bigint;
-    if @@autocommit and not @@in_transaction then
-        return null;
+    declare row_id bigint unsigned default uuid_short();
+    if not @@autocommit or @@in_transaction then
+        insert into fence.anchors values (row_id);
+        delete from fence.anchors where id = row_id;
+        savepoint fence_transaction;
+        insert into fence.numbers (id) values (row_id);
+        -- A read that locks needs no snapshot: the first snapshot of a transaction must be newer than its claim.
+        select numbers.number into number from fence.numbers where id = row_id for update;
+        rollback to savepoint fence_transaction;
+        release savepoint fence_transaction;
     end if;
-    if @fence_session is null then
-        set @fence_session = uuid();
+    -- Never executed. With a COMMIT in it, MariaDB lets no trigger or function call this procedure. The savepoint would
+    -- keep MariaDB from undoing the statement that called them.
+    if false then
+        commit;
     end if;
-    select sum(variable_value) into transactions
-    from information_schema.session_status
-    where variable_name in ('COM_BEGIN', 'COM_COMMIT', 'COM_ROLLBACK', 'COM_XA_START');
-    return concat(@fence_session, ' ', transactions);
 end;
 
--- Claims a resource: advances its fence inside the caller's transaction and holds it until the
--- transaction ends, or signals a refusal. The token is a text, so that no fraction is rounded away.
-create or replace procedure fence_claim(
+-- The server and connection. A standby that is promoted numbers its transactions anew, and has another server_id.
+create or replace function fence.session() returns bigint unsigned
+not deterministic no sql sql security definer
+return @@server_id * 4294967296 + connection_id();
+
+-- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, or
+-- signals a rejection. The token is a text, so that no fraction is rounded away.
+create or replace procedure fence.claim(
     in claimed varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
     in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
     in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin
-    declare seen_token bigint;
+    declare this_transaction bigint unsigned;
+    call fence.transaction(this_transaction);
+    call fence.claim_in(this_transaction, claimed, offered_token, offered_holder);
+end;
+
+-- Claims a resource in the transaction of this number; in autocommit, if it is null.
+create or replace procedure fence.claim_in(
+    in this_transaction bigint unsigned,
+    in claimed varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+modifies sql data sql security definer
+begin
+    declare offered, seen_token, unchanged bigint;
     declare seen_holder varchar(128) character set ascii collate ascii_nopad_bin;
-    declare refusal varchar(128);
+    declare seen_by, seen_on bigint unsigned;
+    declare this_session bigint unsigned default if(this_transaction is null, 0, fence.session());
+    declare claimer bigint unsigned default coalesce(this_transaction, uuid_short());
+    declare rejection varchar(128);
     -- 1. Check the arguments.
     if not coalesce(octet_length(claimed) between 1 and 512, false) then
         signal sqlstate 'ZF003' set message_text = 'the resource is malformed';
     end if;
-    -- The second pattern refuses a newline at the end, which `$` ignores.
-    if not coalesce(
-        offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]', false)
-    then
+    -- The second pattern rejects a newline at the end, which `$` ignores.
+    if not coalesce(offered_token regexp '^[1-9][0-9]{0,14}$' and offered_token not regexp '[^0-9]', false) then
         signal sqlstate 'ZF003' set message_text = 'the token is malformed';
     end if;
-    if not coalesce(
-        octet_length(offered_holder) <= 128 and offered_holder not regexp '[^!-~]', false)
-    then
+    if not coalesce(octet_length(offered_holder) <= 128 and offered_holder not regexp '[^!-~]', false) then
         signal sqlstate 'ZF003' set message_text = 'the holder is malformed';
     end if;
+    set offered = offered_token;
 
-    -- 2. Insert the first fence, or apply the rule. MariaDB assigns from left to right: the token
-    -- comes last, because the other two depend on its old value.
-    insert into fence
-    values (claimed, offered_token, offered_holder, coalesce(fence_transaction(), ''))
+    -- 2. Insert the first fence, or lock the row. A locking read of a row that doesn't exist would lock the gap
+    -- instead, and two first claims would deadlock. In autocommit the lock ends with this statement, so it applies the
+    -- rule, too. MariaDB assigns from left to right: the token comes last, because the others depend on its old value.
+    -- No row of `proofs` refers to a fence. To look for one would lock all proofs out.
+    set statement foreign_key_checks = 0, unique_checks = 1 for
+    insert into fence.resources
+    values (claimed, offered, offered_holder, claimer, this_session)
     on duplicate key update
         claimed_by = if(
-            value(token) > token or value(token) = token and value(holder) = holder,
-            value(claimed_by), claimed_by),
-        holder = if(value(token) > token, value(holder), holder),
-        token = greatest(value(token), token);
+            this_transaction is null
+                and (offered > token or offered = token and offered_holder = holder),
+            claimer, claimed_by),
+        holder = if(this_transaction is null and offered > token, offered_holder, holder),
+        token = if(this_transaction is null, greatest(offered, token), token);
+    select token, holder, claimed_by, claimed_on into seen_token, seen_holder, seen_by, seen_on
+    from fence.resources where resource = claimed for update;
 
-    -- 3. Read the row that the upsert has locked. A plain read may return an older version of it.
-    select token, holder into seen_token, seen_holder
-    from fence where resource = claimed for update;
-    if seen_token > offered_token then
-        set refusal = concat(
-            'the token is stale {"token":', offered_token, ',"highest_token":', seen_token, '}');
-        signal sqlstate 'ZF001' set message_text = refusal;
-    elseif seen_holder <> offered_holder then
-        set refusal = concat(
-            'the token belongs to another holder {"token":', offered_token,
-            ',"highest_token":', seen_token, '}');
-        signal sqlstate 'ZF002' set message_text = refusal;
+    -- 3. A plain read shows the row as all plain reads of this transaction show the data. If it has changed since, the
+    -- data may have, too. This read comes after the lock, because the first plain read of a transaction determines what
+    -- all later ones see. It is a statement of its own: a subquery in an expression would lock the row, and read its
+    -- latest version.
+    if this_transaction is not null then
+        select count(*) into unchanged
+        from fence.resources
+        where resource = claimed and token = seen_token and holder = seen_holder
+            and claimed_by = seen_by and claimed_on = seen_on;
+        if not unchanged then
+            signal sqlstate '40001' set mysql_errno = 1020, message_text =
+            'the resource was claimed after this transaction began to read: retry the transaction';
+        end if;
+    end if;
+
+    -- 4. Apply the rule.
+    if seen_token > offered then
+        set rejection = concat(
+            'the token is stale {"token":', offered, ',"highest_token":', seen_token, '}');
+        signal sqlstate 'ZF001' set message_text = rejection;
+    elseif seen_token = offered and seen_holder <> offered_holder then
+        set rejection = concat(
+            'the token belongs to another holder',
+            if(offered_holder = '' or seen_holder = '', '; was the holder left out?', ''),
+            ' {"token":', offered, ',"highest_token":', seen_token, '}');
+        signal sqlstate 'ZF002' set message_text = rejection;
+    end if;
+    if this_transaction is not null
+        and (seen_token < offered or seen_by <> claimer or seen_on <> this_session)
+    then
+        set statement foreign_key_checks = 0 for
+        update fence.resources
+        set token = offered, holder = offered_holder, claimed_by = claimer, claimed_on = this_session
+        where resource = claimed;
     end if;
 end;
 
--- Presents a token and holder for this transaction's blind writes to protected tables. A written
--- row claims its resource with them, unless the transaction has already claimed the resource.
-create or replace procedure fence_present(
+-- Presents a token and holder for this transaction's blind writes to protected tables. A written row claims its
+-- resource with them, unless the transaction has already claimed the resource.
+create or replace procedure fence.present(
     in offered_token varchar(64) character set utf8mb4 collate utf8mb4_nopad_bin,
     in offered_holder varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
-reads sql data sql security definer
-begin
-    set @fence_presented_in = fence_transaction();
-    set @fence_token = offered_token;
-    set @fence_holder = offered_holder;
-end;
-
--- Signals an error unless this transaction has claimed the resource, or can claim it with the token
--- that it presents. The triggers that protect a table call it for each row:
---
---     create trigger accounts_fence_insert after insert on accounts
---     for each row call fence_require(new.account_id);
---
---     create trigger accounts_fence_update after update on accounts
---     for each row call fence_require_both(old.account_id, new.account_id);
---
---     create trigger accounts_fence_delete after delete on accounts
---     for each row call fence_require(old.account_id);
-create or replace procedure fence_require(
-    in required varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
-)
 modifies sql data sql security definer
 begin
-    declare this_transaction varchar(80) character set ascii collate ascii_nopad_bin
-        default fence_transaction();
-    -- The lock keeps other transactions from claiming before this one ends.
-    if not exists (
-        select 1 from fence
-        where resource = required and claimed_by = this_transaction for update
-    ) then
-        if @fence_presented_in = this_transaction then
-            call fence_claim(required, @fence_token, @fence_holder);
-        else
-            signal sqlstate 'ZF004'
-            set message_text =
-                'a token is required, as the table is protected: call fence_claim or fence_present';
-        end if;
-    end if;
+    declare this_transaction bigint unsigned;
+    call fence.transaction(this_transaction);
+    select this_transaction, offered_token, offered_holder
+    into @fence_presented_in, @fence_token, @fence_holder;
 end;
 
--- Calls `fence_require` for both resources of a row that may have moved from one to another.
-create or replace procedure fence_require_both(
-    in required_before varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_after varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
-)
+-- The fences. Knowing a holder proves ownership, so the view shows only the beginning of it, and nothing of a short
+-- one.
+create or replace sql security definer view fence.fences as
+select resource, token,
+    case
+        when holder = '' then ''
+        when char_length(holder) < 16 then '...'
+        else concat(left(holder, 8), '...')
+    end as holder
+from fence.resources;
+
+-- Deletes the fences of all resources whose names begin with a prefix. Tokens of any height are accepted for them
+-- again: call it only when no lock on these names will ever be granted again.
+create or replace procedure fence.forget(in prefix varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin)
 modifies sql data sql security definer
 begin
-    call fence_require(required_before);
-    if not required_before <=> required_after then
-        call fence_require(required_after);
+    if coalesce(prefix, '') = '' then
+        signal sqlstate 'ZF003' set message_text = 'the prefix is empty';
     end if;
+    set statement foreign_key_checks = 0 for
+    delete from fence.resources where left(resource, char_length(prefix)) = prefix;
 end;
 
 set session sql_mode = @fence_sql_mode;

@@ -1,11 +1,11 @@
--- The fence inside MariaDB: which tables should be protected, which are, and the triggers to
--- create. Apply 0003_protect.sql first. This file may be applied again.
+-- The fence inside MariaDB: which tables should be protected, which are, and the triggers to create. Apply
+-- 0002_protect.sql first, in the same way.
 --
 --     call fence.protect_sql('mydatabase.accounts', 'account_id');   prints what protects a table
---     call fence.report('mydatabase.accounts');                      records, and refuses nothing
---     call fence.enforce('mydatabase.accounts');                     refuses
+--     call fence.report('mydatabase.accounts');                      records, and rejects nothing
+--     call fence.enforce('mydatabase.accounts');                     rejects
 --     call fence.unprotect('mydatabase.accounts');                   expects no triggers any more
---     select * from fence.status;
+--     select * from fence.status where problem is not null;
 
 set @fence_sql_mode = @@session.sql_mode;
 set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION';
@@ -86,14 +86,14 @@ begin
         ')');
 end;
 
--- Whether a table has the trigger that it should have, from a strict mode. Quotes and backslashes
--- are left out, which MariaDB may show otherwise than they were written.
-create or replace function fence.has_trigger(
+-- Whether a table has the trigger that it should have, from a strict mode: null, or what is wrong. Quotes and
+-- backslashes are left out, which MariaDB may show otherwise than they were written.
+create or replace function fence.trigger_problem(
     protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
     expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin,
     event varchar(6)
 )
-returns boolean
+returns varchar(20) character set utf8mb4
 not deterministic reads sql data sql security definer
 begin
     declare in_database varchar(64) character set utf8mb4 default
@@ -102,38 +102,66 @@ begin
         substr(protected_table, char_length(in_database) + 2);
     declare body text character set utf8mb4 collate utf8mb4_nopad_bin default
         regexp_replace(fence.body_of(protected_table, expression, event), '[\'"\\\\]', '');
-    return exists (
-        select 1 from information_schema.triggers
-        where event_object_schema = in_database and event_object_table = in_table
-            and event_manipulation = event and action_timing = 'AFTER'
-            and regexp_replace(action_statement, '[\'"\\\\]', '') = body
-            and sql_mode like '%STRICT_ALL_TABLES%'
-    );
+    declare checks, is_right boolean;
+    select max(true), max(
+        regexp_replace(action_statement, '[\'"\\\\]', '') = body and sql_mode like '%STRICT_ALL_TABLES%')
+    into checks, is_right
+    from information_schema.triggers
+    where event_object_schema = in_database and event_object_table = in_table
+        and event_manipulation = event and action_timing = 'AFTER'
+        and action_statement regexp '\\bfence`?[.]`?check';
+    return case when is_right then null when checks then concat(event, ' different') else concat(event, ' missing') end;
 end;
 
--- The tables that should be protected, and whether their triggers are those that `protect_sql`
--- prints. Then the tables whose triggers were written by hand: what they should be is not known.
+-- What keeps a table from being protected; null if nothing does. Only InnoDB can undo a rejected statement.
+create or replace function fence.problem_of(
+    protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
+    expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin
+)
+returns varchar(200) character set utf8mb4
+not deterministic reads sql data sql security definer
+begin
+    declare in_database varchar(64) character set utf8mb4 default
+        substring_index(protected_table, '.', 1);
+    declare in_table varchar(64) character set utf8mb4 default
+        substr(protected_table, char_length(in_database) + 2);
+    -- InnoDB's own name of the table, in which a character may be `@0060`. Those of partitions begin with it and `#P#`.
+    declare file varchar(700) character set utf8mb4 default
+        concat(convert(in_database using filename), '/', convert(in_table using filename));
+    declare its_engine varchar(64) character set utf8mb4;
+    select coalesce(engine, 'none') into its_engine
+    from information_schema.tables where table_schema = in_database and table_name = in_table;
+    if its_engine is null then
+        return 'no table';
+    elseif its_engine <> 'InnoDB' then
+        return concat('engine ', its_engine);
+    elseif exists (
+        select 1 from information_schema.innodb_sys_tables
+        where (name = file or left(name, char_length(file) + 3) = concat(file, '#P#'))
+            and space not in (select space from information_schema.innodb_sys_tablespaces)
+    ) then
+        return 'tablespace discarded';
+    end if;
+    return nullif(concat_ws(
+        ', ', fence.trigger_problem(protected_table, expression, 'insert'),
+        fence.trigger_problem(protected_table, expression, 'update'),
+        fence.trigger_problem(protected_table, expression, 'delete')), '');
+end;
+
+-- The tables that should be protected, and what is wrong with them; null if nothing is. Then the tables that have such
+-- triggers and are not noted here: after a restore of a part, for example, their fences are missing, too.
 create or replace sql security definer view fence.status as
-select
-    protected, resource, mode,
-    fence.has_trigger(protected, resource, 'insert') as checks_inserts,
-    fence.has_trigger(protected, resource, 'update') as checks_updates,
-    fence.has_trigger(protected, resource, 'delete') as checks_deletes
+select protected, resource, mode, fence.problem_of(protected, resource) as problem
 from fence.protected
 union all
-select
-    concat(event_object_schema, '.', event_object_table), null, 'by hand',
-    max(event_manipulation = 'INSERT'), max(event_manipulation = 'UPDATE'),
-    max(event_manipulation = 'DELETE')
+select distinct concat(event_object_schema, '.', event_object_table), null, null, 'not noted'
 from information_schema.triggers
-where action_statement regexp '\\bfence`?[_.]`?require'
+where action_statement regexp '\\bfence`?[.]`?check'
     and convert(concat(event_object_schema, '.', event_object_table) using utf8mb4)
-        collate utf8mb4_nopad_bin not in (select protected from fence.protected)
-group by event_object_schema, event_object_table;
+        collate utf8mb4_nopad_bin not in (select protected from fence.protected);
 
--- Prints the statements that protect a table, each in one line, without a delimiter. The resource
--- is a column, or an expression over the row. They may be executed again, also with another
--- expression.
+-- Prints the statements that protect a table, each in one line, without a delimiter. The resource is a column, or an
+-- expression over the row. They may be executed again, also with another expression.
 create or replace procedure fence.protect_sql(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
     in expression varchar(2048) character set utf8mb4 collate utf8mb4_nopad_bin
@@ -145,10 +173,21 @@ begin
     declare in_table varchar(80) character set utf8mb4 default replace(
         substr(protected_table, char_length(substring_index(protected_table, '.', 1)) + 2),
         '`', '``');
+    declare its_engine varchar(64) character set utf8mb4;
+    declare problem varchar(400) character set utf8mb4;
     -- A mistake in the expression must fail here, not in a later write.
     execute immediate concat(
         'select (', expression, ') into @fence_tried from (select * from `', in_database, '`.`',
         in_table, '` limit 0) as `', in_table, '` limit 0');
+    select engine into its_engine
+    from information_schema.tables
+    where table_schema = replace(in_database, '``', '`') and table_name = replace(in_table, '``', '`');
+    if not its_engine <=> 'InnoDB' then
+        set problem = concat(
+            protected_table, ' can''t be protected: its engine is ', coalesce(its_engine, 'none'),
+            ', and only InnoDB can undo a rejected statement');
+        signal sqlstate '0A000' set message_text = problem;
+    end if;
 
     select 'set @fence_sql_mode = @@session.sql_mode' as `sql`
     union all
@@ -179,8 +218,8 @@ begin
     on duplicate key update resource = expression;
 end;
 
--- Lets writes to a table pass that would be refused, and records them in fence.reports. Call it
--- before the triggers are created on a live system. A claim that is refused still fails.
+-- Lets writes to a table pass that would be rejected, and records them in fence.reports. Call it
+-- before the triggers are created on a live system. A claim that is rejected still fails.
 create or replace procedure fence.report(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin
 )
@@ -190,7 +229,7 @@ begin
     on duplicate key update mode = 'report';
 end;
 
--- Refuses writes to a table without a valid token.
+-- Rejects writes to a table without a valid token.
 create or replace procedure fence.enforce(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin
 )
