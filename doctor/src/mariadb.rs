@@ -33,6 +33,11 @@ const TABLES: &str = "
     from information_schema.tables
     where (table_schema = 'fence' and table_name = 'resources')
         or (table_schema = database() and table_name = 'fenced_lock')";
+const STATUS: &str = "
+    select count(*) from information_schema.tables where table_schema = 'fence' and table_name = 'status'";
+/// The protected tables, and what is wrong with them.
+const PROTECTED: &str = "
+    select cast(protected as char), cast(problem as char) from fence.status";
 const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";
@@ -60,6 +65,11 @@ pub async fn examine(options: &MySqlConnectOptions) -> Result<Report, sqlx::Erro
     checks.extend(durability(&settings));
     for row in session.rows(TABLES).await? {
         checks.push(table(row.try_get(0)?, row.try_get(1)?));
+    }
+    if session.row(STATUS).await?.try_get::<i64, _>(0)? == 1 {
+        let tables = session.rows(PROTECTED).await?;
+        let tables = tables.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        checks.extend(protected(tables.collect::<Result<_, sqlx::Error>>()?));
     }
     checks.extend(replication(&settings));
     Ok(report)
@@ -99,6 +109,27 @@ fn table(name: &str, engine: &str) -> Check {
         "only InnoDB keeps what it has committed, and commits the fence and the data in one step",
         Cure::new("convert the table", [format!("alter table {name} engine = InnoDB")]),
     )
+}
+
+/// One check for each table with a problem, or one for all.
+fn protected(tables: Vec<(String, Option<String>)>) -> Vec<Check> {
+    const NAME: &str = "protected_tables";
+    let count = tables.len();
+    let problems = tables.into_iter().filter_map(|(table, problem)| Some((table, problem?)));
+    let mut checks: Vec<Check> = problems
+        .map(|(table, problem)| {
+            Check::ok(NAME, format!("{table}: {problem}")).unless(
+                false,
+                Verdict::UnfitForFence,
+                "a write without a valid token is not rejected, or is not undone",
+                "make it a table of InnoDB, and execute again what fence.protect_sql prints",
+            )
+        })
+        .collect();
+    if checks.is_empty() {
+        checks.push(Check::ok(NAME, format!("{count}, without a problem")));
+    }
+    checks
 }
 
 fn durability(settings: &Settings) -> [Check; 4] {

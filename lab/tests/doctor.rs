@@ -111,6 +111,20 @@ async fn mariadb_that_does_not_wait_for_its_disk_is_unsafe() {
     let mut database = MySqlConnection::connect(&server.url()).await.unwrap();
     mariadb::install(&mut database).await.unwrap();
     assert_eq!(wrong_with(&server.url()).await, [""; 0]);
+    // A table that has lost the engine that undoes a rejected write.
+    let table = "create table accounts (account_id varchar(40))";
+    sqlx::query(table).execute(&mut database).await.unwrap();
+    let protect = "call fence.protect_sql('test.accounts', 'account_id')";
+    let printed: Vec<String> = sqlx::query_scalar(protect).fetch_all(&mut database).await.unwrap();
+    for statement in printed {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut database).await.unwrap();
+    }
+    assert_eq!(wrong_with(&server.url()).await, [""; 0]);
+    for (engine, expected) in [("MyISAM", &["protected_tables"][..]), ("InnoDB", &[])] {
+        let convert = format!("alter table accounts engine = {engine}");
+        sqlx::raw_sql(AssertSqlSafe(convert)).execute(&mut database).await.unwrap();
+        assert_eq!(wrong_with(&server.url()).await, expected);
+    }
     let careless = "set global innodb_flush_log_at_trx_commit = 2";
     sqlx::query(careless).execute(&mut database).await.unwrap();
     assert_eq!(wrong_with(&server.url()).await, ["innodb_flush_log_at_trx_commit"]);

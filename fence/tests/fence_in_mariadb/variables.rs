@@ -1,6 +1,6 @@
 //! A session may set its user variables, also those of the fence.
 
-use super::{TOKEN_REQUIRED, accounts, attempt, session};
+use super::{FILES, TOKEN_REQUIRED, accounts, attempt, attempt_all, run, session};
 
 const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
 const CLAIM: &str = "call fence.claim('alice', 34, 'a')";
@@ -18,8 +18,7 @@ async fn no_variable_replaces_a_claim() {
         // A claim in autocommit has no transaction.
         ("set timestamp = 1000.5; set @fence_statement = @@timestamp, @fence_name = ''", &[CLAIM]),
         ("set @fence_presented_in = '', @fence_token = 34, @fence_holder = 'a'", &[CLAIM]),
-        ("set foreign_key_checks = 0, unique_checks = 0", &["begin", CLAIM, UPDATE, "commit"]),
-        ("set foreign_key_checks = 0, unique_checks = 0", &[]),
+        ("set @fence_claimed = 'alice'", &["begin", CLAIM, UPDATE, "commit"]),
     ] {
         let mut database = session(&server).await;
         for statement in forged.split("; ").chain(offers.iter().copied()) {
@@ -61,4 +60,41 @@ async fn number_of_another_transaction_does_not_count() {
             attempt(database, "rollback").await.unwrap();
         }
     }
+}
+
+/// A session that switches the checks of foreign keys off, as a restore does, would prove everything.
+#[tokio::test]
+async fn session_without_foreign_key_checks_writes_nothing() {
+    let (server, mut database) = accounts().await;
+    for checks in ["foreign_key_checks = 0", "foreign_key_checks = 0, unique_checks = 0"] {
+        attempt(&mut database, &format!("set {checks}")).await.unwrap();
+        // The session's last transaction has claimed the resource.
+        for statement in ["begin", CLAIM, "commit"] {
+            attempt(&mut database, statement).await.unwrap();
+        }
+        for offer in ["select 1", CLAIM, "call fence.present(34, 'a')"] {
+            let rejected = attempt_all(&mut database, &[offer, UPDATE]).await;
+            assert_eq!(rejected, Err("ZF006".to_owned()), "{checks}, {offer}");
+        }
+    }
+    // It may still lack unique_checks, also while a table is empty, where InnoDB then inserts without a look at rows.
+    for statement in [
+        "set foreign_key_checks = 1",
+        "begin",
+        CLAIM,
+        "delete from accounts where account_id = 'alice'",
+    ] {
+        attempt(&mut database, statement).await.expect(statement);
+    }
+    let insert = "insert into accounts values ('alice', 1)";
+    attempt(&mut database, insert).await.unwrap();
+    attempt(&mut database, "commit").await.unwrap();
+
+    // The negative control: without this condition, a write without a claim passes.
+    let condition = "if not @@foreign_key_checks then";
+    assert!(FILES[1].contains(condition));
+    // The file itself would notice a check that proves everything, but only in such a session.
+    run(&server, "test", &FILES[1].replace(condition, "if false then")).unwrap();
+    attempt(&mut database, "set foreign_key_checks = 0, @fence_claimed = 'alice'").await.unwrap();
+    attempt_all(&mut database, &[UPDATE]).await.unwrap();
 }

@@ -20,7 +20,8 @@
 --     ZF002  holder conflict  {"token", "highest_token"}
 --     ZF003  malformed; or MariaDB's own 22001, for a value that is too long for a parameter
 --     ZF004  token required
---     ZF006  a needed setting is missing: a write to a protected table with binlog_format=STATEMENT
+--     ZF006  a needed setting is missing: a write to a protected table with binlog_format=STATEMENT or
+--            foreign_key_checks=0
 --     40001  the transaction reads older state than the claim: retry the whole transaction
 --
 -- migrations/README.md says what is guaranteed, and what is not.
@@ -235,6 +236,9 @@ begin
         set token = offered, holder = offered_holder, claimed_by = claimer, claimed_on = this_session
         where resource = claimed;
     end if;
+    if this_transaction is not null then
+        set @fence_claimed = claimed;
+    end if;
 end;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables. A written row claims its
@@ -247,8 +251,8 @@ modifies sql data sql security definer
 begin
     declare this_transaction bigint unsigned;
     call fence.transaction(this_transaction);
-    select this_transaction, offered_token, offered_holder
-    into @fence_presented_in, @fence_token, @fence_holder;
+    set @fence_presented_in = this_transaction, @fence_token = offered_token, @fence_holder = offered_holder,
+        @fence_claimed = null;
 end;
 
 -- The fences. Knowing a holder proves ownership, so the view shows only the beginning of it, and nothing of a short
