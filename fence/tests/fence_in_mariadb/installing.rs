@@ -1,9 +1,12 @@
 //! Installing the fence, again, and over the fence of another build.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use fence::mariadb;
-use sqlx::MySqlConnection;
+use sqlx::{MySqlConnection, migrate::Migrator};
 use testbed::MariaDb;
 
 use super::{
@@ -136,6 +139,25 @@ async fn applying_the_files_while_clients_write_loses_no_write_and_accepts_no_wr
     );
     assert!(claimed > 0 && presented > 0 && stale > 0 && without > 0);
     assert_eq!(number(&mut database, super::BALANCE).await, 100 + claimed + presented);
+}
+
+/// As `sqlx migrate run --source migrations/mariadb/fence` does.
+#[tokio::test]
+async fn migration_tool_applies_the_files_to_a_bare_server() {
+    let server = MariaDb::start().await.unwrap();
+    let mut database = session(&server).await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/mariadb/fence");
+    let migrator = Migrator::new(folder).await.unwrap();
+    for _ in 0..2 {
+        migrator.run(&mut database).await.unwrap();
+    }
+    for statement in ACCOUNTS {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    protect(&mut database, "test.accounts", "account_id").await;
+    assert_eq!(attempt_all(&mut database, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
+    let claim = "call fence.claim('alice', 34, 'a')";
+    attempt_all(&mut database, &[claim, UPDATE]).await.unwrap();
 }
 
 /// The earliest fence lay in the application's database, and later ones answered a lower version, or none.

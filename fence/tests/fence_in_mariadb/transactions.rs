@@ -172,3 +172,70 @@ async fn claim_that_waited_reads_what_was_written_meanwhile() {
         attempt(&mut second, "rollback").await.unwrap();
     }
 }
+
+/// A claim goes back to a savepoint. In a function or a trigger, that would keep MariaDB from undoing the statement that
+/// called it. So MariaDB rejects the call there; a procedure may claim.
+#[tokio::test]
+async fn function_and_trigger_can_not_claim() {
+    const CLAIM: &str = "call fence.claim('alice', 34, 'a')";
+    let (_server, mut database) = accounts().await;
+    for statement in [
+        &format!("create procedure claims() {CLAIM}"),
+        &format!("create function claiming() returns int begin {CLAIM}; return 1; end"),
+        "create function presenting() returns int begin call fence.present(34, 'a'); return 1; end",
+        "create table orders (id int)",
+        &format!("create trigger claiming after insert on orders for each row {CLAIM}"),
+        "begin",
+        "call claims()",
+        "update accounts set balance = balance + 1 where account_id = 'alice'",
+        "rollback",
+    ] {
+        attempt(&mut database, statement).await.expect(statement);
+    }
+    for begin in ["begin", "select 1"] {
+        attempt(&mut database, begin).await.unwrap();
+        for statement in
+            ["select claiming()", "select presenting()", "insert into orders values (1)"]
+        {
+            let rejected = attempt(&mut database, statement).await;
+            // Explicit or implicit commit is not allowed in stored function or trigger.
+            assert_eq!(rejected, Err("HY000".to_owned()), "{begin}; {statement}");
+        }
+    }
+}
+
+/// MariaDB keeps a row for each transaction that commits a change of a table with this versioning.
+#[tokio::test]
+async fn claims_and_checks_leave_no_rows_behind() {
+    const UPDATE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
+    const ROWS: &str = "
+        select (select count(*) from mysql.transaction_registry)
+            + (select count(*) from fence.numbers for system_time all)
+            + (select count(*) from fence.proofs for system_time all)
+            + (select count(*) from fence.anchors)";
+    let (_server, mut database) = accounts().await;
+    let before = number(&mut database, ROWS).await;
+    for begin in ["begin", "set autocommit = 0", "set system_versioning_asof = '2020-01-01'; begin"]
+    {
+        for offer in
+            ["call fence.claim('alice', 34, 'a')", "call fence.present(34, 'a')", "select 1"]
+        {
+            for statement in begin.split("; ").chain([offer]) {
+                attempt(&mut database, statement).await.expect(statement);
+            }
+            let written = attempt(&mut database, UPDATE).await.map(|_| ());
+            assert_eq!(written.is_ok(), offer != "select 1", "{begin}; {offer}: {written:?}");
+            for statement in
+                ["commit", "set autocommit = 1", "set system_versioning_asof = default"]
+            {
+                attempt(&mut database, statement).await.unwrap();
+            }
+        }
+    }
+    assert_eq!(number(&mut database, ROWS).await, before);
+    // The control: a proof that nothing takes back.
+    for statement in ["begin", "insert into fence.numbers (id) values (1)", "commit"] {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    assert_eq!(number(&mut database, ROWS).await, before + 2);
+}
