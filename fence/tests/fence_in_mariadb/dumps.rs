@@ -83,7 +83,7 @@ async fn dump_of_a_part_is_seen_in_the_status() {
     fence::mariadb::install(&mut database).await.unwrap();
     attempt_all(&mut database, &[PRESENT, UPDATE]).await.unwrap();
     let problems: String = sqlx::query_scalar(PROBLEMS).fetch_one(&mut database).await.unwrap();
-    assert_eq!(problems, "test.accounts: not noted");
+    assert_eq!(problems, "test.accounts: unregistered");
     protect(&mut database, "test.accounts", "account_id").await;
     assert_eq!(
         number(&mut database, "select count(*) from fence.status where problem is null").await,

@@ -154,7 +154,7 @@ create or replace sql security definer view fence.status as
 select protected, resource, mode, fence.problem_of(protected, resource) as problem
 from fence.protected
 union all
-select distinct concat(event_object_schema, '.', event_object_table), null, null, 'not noted'
+select distinct concat(event_object_schema, '.', event_object_table), null, null, 'unregistered'
 from information_schema.triggers
 where action_statement regexp '\\bfence`?[.]`?check'
     and convert(concat(event_object_schema, '.', event_object_table) using utf8mb4)

@@ -37,7 +37,7 @@ const SELECT_CONSTANTS: &str = "select ?, 34, 'me'";
 const UPDATE_SECOND_ROW: &str = "update second set value = value + 1 where resource = ?";
 
 const BULK_BARE_ROWS: u32 = 100_000;
-/// Each row is checked anew, so many would take minutes.
+/// Each check takes 30 µs.
 const BULK_PROTECTED_ROWS: u32 = 10_000;
 const BULK_TABLE: &str = "
     create table bulk (
