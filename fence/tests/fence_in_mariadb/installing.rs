@@ -6,7 +6,7 @@ use std::{
 };
 
 use fence::mariadb;
-use sqlx::{MySqlConnection, migrate::Migrator};
+use sqlx::{Connection, MySqlConnection, migrate::Migrator};
 use testbed::MariaDb;
 
 use super::{
@@ -139,6 +139,36 @@ async fn applying_the_files_while_clients_write_loses_no_write_and_accepts_no_wr
     );
     assert!(claimed > 0 && presented > 0 && stale > 0 && without > 0);
     assert_eq!(number(&mut database, super::BALANCE).await, 100 + claimed + presented);
+}
+
+#[tokio::test]
+async fn installer_needs_no_global_rights() {
+    let server = MariaDb::start().await.unwrap();
+    let mut root = session(&server).await;
+    for statement in [
+        "delete from mysql.db",
+        "flush privileges",
+        "create user installer@localhost",
+        "grant all on fence.* to installer@localhost",
+        "grant all on test.* to installer@localhost",
+    ] {
+        attempt(&mut root, statement).await.unwrap();
+    }
+    let url = server.url().replace("root@", "installer@");
+    let mut installer = MySqlConnection::connect(&url).await.unwrap();
+    mariadb::install(&mut installer).await.unwrap();
+    for statement in ACCOUNTS {
+        attempt(&mut installer, statement).await.unwrap();
+    }
+    protect(&mut installer, "test.accounts", "account_id").await;
+    assert_eq!(attempt_all(&mut root, &[UPDATE]).await.unwrap_err(), TOKEN_REQUIRED);
+    let claim = "call fence.claim('alice', 34, 'a')";
+    attempt_all(&mut root, &[claim, UPDATE]).await.unwrap();
+    // Without PROCESS, it sees all but a tablespace that was discarded.
+    let problems = "select count(*) from fence.status where problem is not null";
+    assert_eq!(number(&mut installer, problems).await, 0);
+    attempt(&mut root, "drop trigger accounts_fence_insert").await.unwrap();
+    assert_eq!(number(&mut installer, problems).await, 1);
 }
 
 /// As `sqlx migrate run --source migrations/mariadb/fence` does.

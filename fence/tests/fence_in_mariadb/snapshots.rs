@@ -66,8 +66,8 @@ async fn claim_that_does_not_look_reads_an_outdated_snapshot() {
     assert_eq!(number(&mut late, BALANCE).await, 100);
 }
 
-/// Without autocommit, each read begins a transaction. What the fence itself reads in a check opens no snapshot; what a
-/// client reads does, also from the views of the fence.
+/// Without autocommit, each read begins a transaction. What the fence itself reads in a check opens no snapshot before it has
+/// locked the fence; what a client reads does, also from the views of the fence.
 #[tokio::test]
 async fn checks_open_no_snapshot_without_autocommit() {
     const WRITE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
@@ -86,6 +86,11 @@ async fn checks_open_no_snapshot_without_autocommit() {
         ("update accounts set balance = balance + 1 where account_id = 'bob'", Ok(0)),
         ("update reported set balance = balance + 1 where account_id = 'bob'", Ok(0)),
         ("insert into reported values ('carol', 1)", Ok(0)),
+        // A claim looks at the snapshot, and so opens one.
+        (
+            "call fence.present(1, ''); update accounts set balance = 1 where account_id = 'bob'",
+            Err(RETRY.to_owned()),
+        ),
         ("select * from fence.fences", Err(RETRY.to_owned())),
         ("select * from fence.status", Err(RETRY.to_owned())),
         ("select * from accounts", Err(RETRY.to_owned())),
@@ -106,6 +111,26 @@ async fn checks_open_no_snapshot_without_autocommit() {
             let now = number(&mut other, BALANCE).await;
             assert_eq!(number(&mut late, BALANCE).await, now, "{first}");
         }
+        attempt(&mut late, "rollback").await.unwrap();
+    }
+}
+
+/// A presented token claims when the row is written, and what is read afterwards must be as new as the claim.
+#[tokio::test]
+async fn presented_token_of_an_outdated_snapshot_is_to_be_retried() {
+    const WRITE: &str = "update accounts set balance = balance + 1 where account_id = 'alice'";
+    let (server, mut other) = accounts().await;
+    for (reads_first, expected) in [(false, Ok(1)), (true, Err(RETRY.to_owned()))] {
+        let mut late = session(&server).await;
+        attempt(&mut late, "begin").await.unwrap();
+        if reads_first {
+            number(&mut late, BALANCE).await;
+        }
+        for statement in ["begin", CLAIM, WRITE, "commit"] {
+            attempt(&mut other, statement).await.unwrap();
+        }
+        attempt(&mut late, "call fence.present(34, 'a')").await.unwrap();
+        assert_eq!(attempt(&mut late, WRITE).await, expected);
         attempt(&mut late, "rollback").await.unwrap();
     }
 }

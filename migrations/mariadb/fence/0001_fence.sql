@@ -156,6 +156,26 @@ begin
     call fence.claim_in(this_transaction, claimed, offered_token, offered_holder);
 end;
 
+-- Signals an error if this transaction reads older state than the last claim of a resource, whose row it has locked. A
+-- plain read shows the row as all plain reads of this transaction show the data. If it has changed since, the data may
+-- have, too. This read comes after the lock, because the first plain read of a transaction determines what all later
+-- ones see. It comes before this transaction changes the row, because its own changes are always seen. It is a
+-- statement of its own: a subquery in an expression would lock the row, and read its latest version.
+create or replace procedure fence.check_snapshot(
+    in claimed varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in seen_by bigint unsigned, in seen_on bigint unsigned
+)
+reads sql data sql security definer
+begin
+    declare unchanged bigint;
+    select count(*) into unchanged
+    from fence.resources where resource = claimed and claimed_by = seen_by and claimed_on = seen_on;
+    if not unchanged then
+        signal sqlstate '40001' set mysql_errno = 1020, message_text =
+        'the resource was claimed after this transaction began to read: retry the transaction';
+    end if;
+end;
+
 -- Claims a resource in the transaction of this number; in autocommit, if it is null.
 create or replace procedure fence.claim_in(
     in this_transaction bigint unsigned,
@@ -165,7 +185,7 @@ create or replace procedure fence.claim_in(
 )
 modifies sql data sql security definer
 begin
-    declare offered, seen_token, unchanged bigint;
+    declare offered, seen_token bigint;
     declare seen_holder varchar(128) character set ascii collate ascii_nopad_bin;
     declare seen_by, seen_on bigint unsigned;
     declare this_session bigint unsigned default if(this_transaction is null, 0, fence.session());
@@ -201,19 +221,9 @@ begin
     select token, holder, claimed_by, claimed_on into seen_token, seen_holder, seen_by, seen_on
     from fence.resources where resource = claimed for update;
 
-    -- 3. A plain read shows the row as all plain reads of this transaction show the data. If it has changed since, the
-    -- data may have, too. This read comes after the lock, because the first plain read of a transaction determines what
-    -- all later ones see. It is a statement of its own: a subquery in an expression would lock the row, and read its
-    -- latest version.
+    -- 3. Look at the snapshot.
     if this_transaction is not null then
-        select count(*) into unchanged
-        from fence.resources
-        where resource = claimed and token = seen_token and holder = seen_holder
-            and claimed_by = seen_by and claimed_on = seen_on;
-        if not unchanged then
-            signal sqlstate '40001' set mysql_errno = 1020, message_text =
-            'the resource was claimed after this transaction began to read: retry the transaction';
-        end if;
+        call fence.check_snapshot(claimed, seen_by, seen_on);
     end if;
 
     -- 4. Apply the rule.

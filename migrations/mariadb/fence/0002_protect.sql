@@ -112,6 +112,9 @@ begin
     -- number of the transaction that presented it, for a moment. A fence that doesn't exist yet does so, too.
     if not proven and @fence_presented_in is not null and (not @@autocommit or @@in_transaction) then
         set presented_in = cast(@fence_presented_in as unsigned);
+        if seen_by is not null then
+            call fence.check_snapshot(required, seen_by, seen_on);
+        end if;
         set statement foreign_key_checks = 0, unique_checks = 1 for
         insert into fence.resources values (required, 1, '', presented_in, fence.session())
         on duplicate key update claimed_by = presented_in, claimed_on = fence.session();
@@ -120,6 +123,7 @@ begin
         update fence.resources set claimed_by = coalesce(seen_by, 0), claimed_on = coalesce(seen_on, 0)
         where resource = required;
         if seen_by is null then
+            set statement foreign_key_checks = 0 for
             delete from fence.resources where resource = required;
         end if;
         if proven then

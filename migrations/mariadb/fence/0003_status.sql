@@ -129,17 +129,21 @@ begin
     declare file varchar(700) character set utf8mb4 default
         concat(convert(in_database using filename), '/', convert(in_table using filename));
     declare its_engine varchar(64) character set utf8mb4;
+    declare discarded boolean default false;
+    -- Only an installer with the right PROCESS can see that.
+    declare continue handler for 1227 begin end;
     select coalesce(engine, 'none') into its_engine
     from information_schema.tables where table_schema = in_database and table_name = in_table;
     if its_engine is null then
         return 'no table';
     elseif its_engine <> 'InnoDB' then
         return concat('engine ', its_engine);
-    elseif exists (
-        select 1 from information_schema.innodb_sys_tables
-        where (name = file or left(name, char_length(file) + 3) = concat(file, '#P#'))
-            and space not in (select space from information_schema.innodb_sys_tablespaces)
-    ) then
+    end if;
+    select count(*) > 0 into discarded
+    from information_schema.innodb_sys_tables
+    where (name = file or left(name, char_length(file) + 3) = concat(file, '#P#'))
+        and space not in (select space from information_schema.innodb_sys_tablespaces);
+    if discarded then
         return 'tablespace discarded';
     end if;
     return nullif(concat_ws(
