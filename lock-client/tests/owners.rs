@@ -191,8 +191,8 @@ async fn foreign_rows_hide_no_lock() {
     const COLUMNS: &str = "(name, token, granted, holder, expires_at_ms, since_ms)";
     let values = "33, 33, 'somebody', 99999999999999, 1700000000000";
     let (folder, locks) = crate::sqlite::locked().await;
-    // Such rows are older than this check.
-    let drop_check = "drop trigger fenced_lock_names";
+    // Such rows are inserted without this check.
+    let drop_check = "drop trigger fenced_lock_is_valid";
     crate::sqlite::connect(&folder).await.execute(drop_check).await.unwrap();
     let insert = async |lock: &str| {
         let insert = format!("insert into fenced_lock {COLUMNS} values ('{lock}', {values})");

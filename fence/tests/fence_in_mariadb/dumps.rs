@@ -77,6 +77,10 @@ async fn dump_of_a_part_is_seen_in_the_status() {
             "{offer}"
         );
     }
+    // The files repair it, and keep its fences.
+    fence::mariadb::install(&mut database).await.unwrap();
+    assert_eq!(attempt_all(&mut database, &[PRESENT, UPDATE]).await.unwrap_err(), STALE);
+    attempt_all(&mut database, &[CLAIM, UPDATE]).await.unwrap();
     // 2. Without the fences: 33 is accepted after 34.
     let (_no_fences, mut database) = restored(&dump(&server, &["--databases", "test"])).await;
     assert_eq!(attempt_all(&mut database, &[CLAIM, UPDATE]).await.unwrap_err(), "42000");

@@ -56,7 +56,9 @@ async fn status_names_the_problem() {
     let odd = "create table `odd ``-é` (account_id varchar(40)) partition by key(account_id) partitions 2";
     attempt(&mut database, odd).await.unwrap();
     protect(&mut database, "test.odd `-é", "account_id").await;
+    attempt(&mut database, "create table nothing (id int)").await.unwrap();
     attempt(&mut database, "call fence.report('test.nothing')").await.unwrap();
+    attempt(&mut database, "drop table nothing").await.unwrap();
     for (statements, table, expected) in [
         ("select 1", "test.accounts", None),
         ("select 1", "test.odd `-é", None),
@@ -249,6 +251,12 @@ async fn report_records_what_enforce_rejects() {
     let all = number(&mut database, "select count(*) from fence.reports").await;
     assert!((10..=20).contains(&all), "{all}");
 
+    for typo in ["accounts", "test.acounts", "tset.accounts", ""] {
+        for procedure in ["report", "enforce"] {
+            let call = format!("call fence.{procedure}('{typo}')");
+            assert_eq!(attempt(&mut database, &call).await.unwrap_err(), "42S02", "{call}");
+        }
+    }
     attempt(&mut database, "call fence.enforce('test.accounts')").await.unwrap();
     for (before, expected) in [("select 1", TOKEN_REQUIRED), ("call fence.present(33, 'a')", STALE)]
     {

@@ -39,6 +39,10 @@ begin not atomic
         execute immediate 'select fence.version() into @fence_version';
     elseif exists (
         select 1 from information_schema.tables where table_schema = 'fence' and table_name = 'resources'
+    ) and not exists (
+        -- A dump without routines was restored.
+        select 1 from information_schema.columns
+        where table_schema = 'fence' and table_name = 'resources' and column_name = 'claimed_on'
     ) then
         set @fence_version = 0;
     end if;

@@ -229,6 +229,13 @@ create or replace procedure fence.report(
 )
 modifies sql data sql security definer
 begin
+    if not exists (
+        select 1 from information_schema.tables
+        where table_schema = substring_index(protected_table, '.', 1)
+            and table_name = substr(protected_table, char_length(table_schema) + 2)
+    ) then
+        signal sqlstate '42S02' set message_text = 'there is no such table: name it as mydatabase.accounts';
+    end if;
     insert into fence.protected values (protected_table, null, 'report')
     on duplicate key update mode = 'report';
 end;
@@ -239,6 +246,9 @@ create or replace procedure fence.enforce(
 )
 modifies sql data sql security definer
 begin
+    if not exists (select 1 from fence.protected where protected = protected_table) then
+        signal sqlstate '42S02' set message_text = 'this table is not protected: name it as mydatabase.accounts';
+    end if;
     update fence.protected set mode = 'enforce' where protected = protected_table;
 end;
 
