@@ -90,6 +90,35 @@ async fn session_without_foreign_key_checks_writes_nothing() {
     attempt(&mut database, insert).await.unwrap();
     attempt(&mut database, "commit").await.unwrap();
 
+    // A report, or a function that goes on, leaves no claim behind that it did not prove.
+    let caught = "
+        create table reported (account_id varchar(40));
+        create function sneak(id varchar(40)) returns int modifies sql data
+        begin
+            declare continue handler for sqlexception begin end;
+            insert into accounts values (id, 1);
+            return 0;
+        end";
+    run(&server, "test", caught).unwrap();
+    attempt(&mut database, "call fence.report('test.reported')").await.unwrap();
+    super::protect(&mut database, "test.reported", "account_id").await;
+    for write in ["insert into reported values ('alice'), ('brandnew')", "select sneak('alice')"] {
+        for statement in [
+            "begin",
+            "call fence.present(1, 'h')",
+            "set foreign_key_checks = 0",
+            write,
+            "set foreign_key_checks = 1",
+        ] {
+            attempt(&mut database, statement).await.expect(statement);
+        }
+        let rejected = attempt(&mut database, UPDATE).await;
+        assert_eq!(rejected, Err("ZF001".to_owned()), "{write}");
+        attempt(&mut database, "rollback").await.unwrap();
+    }
+    let forged = "select count(*) from fence.resources where resource = 'brandnew'";
+    assert_eq!(super::number(&mut database, forged).await, 0);
+
     // The negative control: without this condition, a write without a claim passes.
     let condition = "if not @@foreign_key_checks then";
     assert!(FILES[1].contains(condition));

@@ -162,7 +162,12 @@ async fn another_build_is_recognised_before_anything_changes() {
             create schema fence;
             create table fence.fence (
                 resource text primary key, token bigint, holder text, claimed_by xid8);
-            insert into fence.fence values ('alice', 34, 'a', '3')";
+            insert into fence.fence values ('alice', 34, 'a', '3');
+            create table accounts (account_id text);
+            create function fence.refuse_truncate() returns trigger language plpgsql
+                as 'begin raise exception using errcode = ''ZF005''; end';
+            create trigger fence_truncate before truncate on accounts
+                for each statement execute function fence.refuse_truncate()";
         attempt(&mut owner, &format!("{table}; {build}")).await.unwrap();
         let by_psql = psql(&server.url(), &files()).unwrap_err();
         let by_install = postgres::install(&mut owner).await.unwrap_err().to_string();
@@ -170,7 +175,7 @@ async fn another_build_is_recognised_before_anything_changes() {
             assert!(rejected.contains("another build") && rejected.contains(found), "{rejected}");
         }
         let functions = "select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
-        assert_eq!(number(&mut owner, functions).await, 1);
+        assert_eq!(number(&mut owner, functions).await, 2);
 
         // As the hint says.
         attempt(&mut owner, "alter schema fence rename to fence_before").await.unwrap();
@@ -178,8 +183,11 @@ async fn another_build_is_recognised_before_anything_changes() {
         let carry = "
             insert into fence.fence
             select resource, token, holder, claimed_by from fence_before.fence;
-            drop schema fence_before cascade";
+            drop schema fence_before cascade;
+            select fence.protect('accounts', 'account_id')";
         attempt(&mut owner, carry).await.unwrap();
+        let rejected = attempt(&mut owner, "insert into accounts values ('alice')").await;
+        assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
         assert_it_works(&server).await;
     }
 }

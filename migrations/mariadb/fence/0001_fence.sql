@@ -134,8 +134,8 @@ begin
         rollback to savepoint fence_transaction;
         release savepoint fence_transaction;
     end if;
-    -- Never executed. With a COMMIT in it, MariaDB lets no trigger or function call this procedure. The savepoint would
-    -- keep MariaDB from undoing the statement that called them.
+    -- Never executed. MariaDB rejects this procedure in triggers and functions because it contains COMMIT. That is
+    -- wanted: there, its savepoint would keep what a rejected statement wrote.
     if false then
         commit;
     end if;
@@ -211,7 +211,7 @@ begin
     -- 2. Insert the first fence, or lock the row. A locking read of a row that doesn't exist would lock the gap
     -- instead, and two first claims would deadlock. In autocommit the lock ends with this statement, so it applies the
     -- rule, too. MariaDB assigns from left to right: the token comes last, because the others depend on its old value.
-    -- No row of `proofs` refers to a fence. To look for one would lock all proofs out.
+    -- The foreign key is not checked here: no proof is ever stored, and the check would make all proofs wait.
     set statement foreign_key_checks = 0, unique_checks = 1 for
     insert into fence.resources
     values (claimed, offered, offered_holder, claimer, this_session)

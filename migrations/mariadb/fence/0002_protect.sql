@@ -35,10 +35,6 @@ begin
     declare continue handler for 1452 begin end;
     declare continue handler for 1062 set proven = true;
     set proven = false;
-    -- Otherwise InnoDB wouldn't look at the foreign key, and every resource would be proven.
-    if not @@foreign_key_checks then
-        signal sqlstate 'ZF006' set message_text = 'a protected table needs foreign_key_checks = 1';
-    end if;
     insert into fence.proofs (resource, claimed_on) values (required, fence.session());
 end;
 
@@ -50,6 +46,22 @@ begin not atomic
     if proven then
         signal sqlstate '45000' set message_text =
             'the fence can''t work on this version of MariaDB: it accepts a proof without comparing the foreign key';
+    end if;
+end;
+
+-- Gives a fence the claim again that it had, or removes it, if it had none.
+create or replace procedure fence.take_back(
+    in taken varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in seen_by bigint unsigned, in seen_on bigint unsigned
+)
+modifies sql data sql security definer
+begin
+    set statement foreign_key_checks = 0 for
+    update fence.resources set claimed_by = coalesce(seen_by, 0), claimed_on = coalesce(seen_on, 0)
+    where resource = taken;
+    if seen_by is null then
+        set statement foreign_key_checks = 0 for
+        delete from fence.resources where resource = taken;
     end if;
 end;
 
@@ -91,6 +103,10 @@ begin
         signal sqlstate 'ZF006' set message_text =
             'a protected table needs binlog_format=ROW or MIXED: STATEMENT would stop replication';
     end if;
+    -- Otherwise InnoDB wouldn't look at the foreign key, and every resource would be proven.
+    if not @@foreign_key_checks then
+        signal sqlstate 'ZF006' set message_text = 'a protected table needs foreign_key_checks = 1';
+    end if;
     if not coalesce(octet_length(required) between 1 and 512, false) then
         signal sqlstate 'ZF003' set message_text = 'the resource of a row is malformed';
     end if;
@@ -115,17 +131,19 @@ begin
         if seen_by is not null then
             call fence.check_snapshot(required, seen_by, seen_on);
         end if;
-        set statement foreign_key_checks = 0, unique_checks = 1 for
-        insert into fence.resources values (required, 1, '', presented_in, fence.session())
-        on duplicate key update claimed_by = presented_in, claimed_on = fence.session();
-        call fence.prove(required, proven);
-        set statement foreign_key_checks = 0 for
-        update fence.resources set claimed_by = coalesce(seen_by, 0), claimed_on = coalesce(seen_on, 0)
-        where resource = required;
-        if seen_by is null then
-            set statement foreign_key_checks = 0 for
-            delete from fence.resources where resource = required;
-        end if;
+        begin
+            -- A caller may catch the error and go on: it must not find the resource claimed.
+            declare exit handler for sqlexception
+            begin
+                call fence.take_back(required, seen_by, seen_on);
+                resignal;
+            end;
+            set statement foreign_key_checks = 0, unique_checks = 1 for
+            insert into fence.resources values (required, 1, '', presented_in, fence.session())
+            on duplicate key update claimed_by = presented_in, claimed_on = fence.session();
+            call fence.prove(required, proven);
+        end;
+        call fence.take_back(required, seen_by, seen_on);
         if proven then
             call fence.claim_in(presented_in, required, @fence_token, @fence_holder);
         end if;

@@ -26,13 +26,17 @@
 --     ZF004  token required      {"resource"}
 --     ZF005  TRUNCATE of a protected table
 --     ZF006  removal of fences   without the setting fence.remove
---
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- While this file is applied, names resolve in the catalog alone, whatever search_path the installer has. Its end
--- restores the path. Both settings last no longer than the transaction.
+-- While this file is applied, names resolve in the catalog alone. Its end restores the path. The other files need the
+-- catalog in front. Both settings last no longer than the transaction.
 do $$
 begin
+    if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
+        operator(pg_catalog.!~) '^(pg_temp_[0-9]+,)?pg_catalog(,|$)'
+    then
+        raise exception using errcode = 'invalid_schema_name', message = 'pg_catalog must be first in the search_path';
+    end if;
     perform pg_catalog.set_config('fence.search_path', pg_catalog.current_setting('search_path'), true);
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     -- One application at a time.
@@ -81,7 +85,7 @@ begin
             message = format('the schema fence is of another build: its version is %s, not 6', found_version),
             hint = 'To carry it over, in one transaction: alter schema fence rename to fence_before; apply the files; '
                 'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
-                'call fence.protect for each protected table; drop schema fence_before cascade.';
+                'drop schema fence_before cascade; select fence.protect(…) for each protected table.';
     end if;
 end
 $$;
@@ -133,7 +137,8 @@ $$;
 create or replace function fence.owns(table_name text)
 returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
-        select from pg_class where fence.name_of(oid) = table_name and pg_has_role(relowner, 'usage'))
+        select from pg_class where oid = to_regclass(table_name) and pg_has_role(relowner, 'usage')
+            and fence.name_of(oid) = table_name)
 $$;
 
 -- A role reads and writes the rows of fence.protected and fence.reports that are of its own tables. Where nothing is

@@ -16,7 +16,6 @@ $$;
 
 -- Whether the current transaction wrote a row of fence.fence: the only proof of a claim. Another transaction finds
 -- another id in the row, a rollback to a savepoint takes the row back, and no session can write the row by itself.
---
 -- A row that was restored from another server may have this transaction's id by chance. But it was written earlier: its
 -- xmin is older than this transaction. The xmin of a row written here is the transaction's own or a later savepoint's.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)

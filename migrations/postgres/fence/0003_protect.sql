@@ -18,7 +18,7 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The row has the name of its table, which the expression may use. The newline ends a comment in the expression.
+    -- The row has the name of its table. The newline ends a comment in the expression.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -81,8 +81,8 @@ end
 $$;
 
 -- Records what a check would have rejected: of the same table, code, role and application one a minute, and of a table
--- at most sixty a minute. It runs with the rights of the table's owner: the policy of fence.reports lets nobody else
--- record anything. It reads, but locks nothing, so no writer waits for another.
+-- at most sixty a minute, except at SERIALIZABLE. It runs with the rights of the table's owner: the policy of
+-- fence.reports lets nobody else record anything. It reads, but locks nothing, so no writer waits for another.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = on as $$
 #variable_conflict use_variable
@@ -131,21 +131,18 @@ $$;
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
 -- fence.reports says what would have failed. Without the mode, a further call ends that.
---
 -- The resource is an expression over the row, and over nothing else: a column, or for instance 'order/' || id. Dates,
 -- times and bytes become text in one form under all settings of the session: ISO, in UTC, in hex. For that, the
 -- trigger's function has the settings of this function, unless the resource is a plain column.
 --
--- The caller must have the rights of the table's owner, who must have the right to create functions in its schema. Call
--- it again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
+-- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
+-- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
 returns text language plpgsql
 set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
 set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
-set standard_conforming_strings = on set transform_null_equals = off set array_nulls = on
-set quote_all_identifiers = off set xmlbinary = base64 set xmloption = content
-set default_text_search_config = 'pg_catalog.simple'
-as $$
+set standard_conforming_strings = on set transform_null_equals = off set array_nulls = on set xmlbinary = base64
+set xmloption = content set quote_all_identifiers = off set default_text_search_config = 'pg_catalog.simple' as $$
 declare
     -- The settings of this function, for another one.
     settings constant text = (

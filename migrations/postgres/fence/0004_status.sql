@@ -68,8 +68,7 @@ select
         when not exists (
             select from pg_trigger t
             where t.tgrelid = c.oid and t.tgname = 'fence_truncate' and t.tgenabled = 'A'
-                -- Before truncate, for each statement.
-                and t.tgtype = 34 and t.tgqual is null and t.tgfoid = r.tgfoid
+                and t.tgtype = 34 /* before truncate, for each statement */ and t.tgqual is null and t.tgfoid = r.tgfoid
         ) then 'truncate'
         when not p.is_registered then 'unregistered'
     end as problem,

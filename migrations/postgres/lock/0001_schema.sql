@@ -11,10 +11,15 @@
 -- Times are by the database's clock, `clock_timestamp()`. `now()` would be the start of the transaction, and a
 -- transaction may wait for another one first.
 
--- While this file is applied, names resolve in the catalog alone, whatever search_path the installer has. Its end
--- restores the path. Both settings last no longer than the transaction.
+-- While this file is applied, names resolve in the catalog alone. Its end restores the path. The other files need the
+-- catalog in front. Both settings last no longer than the transaction.
 do $$
 begin
+    if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
+        operator(pg_catalog.!~) '^(pg_temp_[0-9]+,)?pg_catalog(,|$)'
+    then
+        raise exception using errcode = 'invalid_schema_name', message = 'pg_catalog must be first in the search_path';
+    end if;
     perform pg_catalog.set_config('fenced_lock.search_path', pg_catalog.current_setting('search_path'), true);
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     -- One application at a time.
@@ -27,6 +32,7 @@ $$;
 do $$
 declare
     other record;
+    found_version integer;
 begin
     if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
         raise exception using
@@ -51,11 +57,16 @@ begin
             hint = 'Install the locks as the owner of the schema, or remove what is not its own.';
     end if;
 
-    -- Every build since has `version`.
-    if to_regclass('fenced_lock.lock') is not null and to_regprocedure('fenced_lock.version()') is null then
+    -- Earlier builds had no version.
+    if to_regprocedure('fenced_lock.version()') is not null then
+        execute 'select fenced_lock.version()' into found_version;
+    elsif to_regclass('fenced_lock.lock') is not null then
+        found_version = 0;
+    end if;
+    if found_version <> 6 then
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
-            message = 'the schema fenced_lock is of an earlier build',
+            message = format('the schema fenced_lock is of another build: its version is %s, not 6', found_version),
             hint = 'To carry it over, in one transaction: alter schema fenced_lock rename to lock_before; apply the '
                 'files; insert into fenced_lock.lock select * from lock_before.lock; drop schema lock_before cascade.';
     end if;
