@@ -230,7 +230,7 @@ async fn servers_share_the_answers(database: Database) {
     assert_eq!(control.map(|answer| written(&answer).1), [21, 22], "the control, without a number");
 }
 
-/// Whoever changes the fence by hand leaves the answers in the row.
+/// A change of the fence by hand leaves the answers in the row.
 async fn another_fence_voids_the_answers(database: Database) {
     database.run(&["migrate"]).await.printed();
     let first =

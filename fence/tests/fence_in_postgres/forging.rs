@@ -127,8 +127,8 @@ async fn administrator_runs_no_expression_of_a_tables_owner() {
     assert_eq!(number(&mut admin, RAN).await, 0);
 }
 
-/// In the mode `report`, the function behind the trigger has rights of its own: the owner's, whoever
-/// protected the table.
+/// In the mode `report`, the function behind the trigger has the rights of the table's owner, also if
+/// another role protected the table.
 #[tokio::test]
 async fn reporting_table_runs_its_expression_as_its_owner() {
     let (server, mut admin) = accounts().await;

@@ -113,7 +113,7 @@ async fn rebuilt_table_is_missing_until_its_owner_protects_it() {
     attempt(&mut owner, rebuild).await.unwrap();
     assert_eq!(problem(&mut owner, "accounts").await.as_deref(), Some("missing"));
     attempt(&mut owner, UPDATE).await.unwrap();
-    // Whoever applies the files may not run the owner's expression.
+    // An installer of the files may not run the owner's expression.
     psql(&server.url(), &files()).unwrap();
     postgres::install(&mut owner).await.unwrap();
     assert_eq!(problem(&mut owner, "accounts").await.as_deref(), Some("missing"));

@@ -17,7 +17,7 @@ from fence.fence;
 -- included. `problem` is null if all is well:
 --
 --     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
---     different       the check is disabled, or not the one that `protect` creates: call it again
+--     different       the check is disabled, or not as `protect` creates it: call it again
 --     truncate        TRUNCATE is not rejected: the trigger is missing, disabled or replaced
 --     unregistered    the check is there, but this fence doesn't know it: the table was renamed, or restored
 --                     without the fences, and then accepts old tokens
