@@ -96,6 +96,7 @@ pub use clock::Moment;
 pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};
 pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
+pub use service::Unanswered;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
 

@@ -63,6 +63,15 @@ impl Server {
         }))
     }
 
+    /// The URL of a single node, without a user and a password; otherwise what it displays as.
+    pub(super) fn url(&self) -> String {
+        match &self.0 {
+            Kind::Node(node) => node.url(),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            _ => self.to_string(),
+        }
+    }
+
     /// Returns the single node at another address, with the same user, password, database and
     /// certificates. `None` if the address is invalid.
     #[cfg(feature = "redlock")]

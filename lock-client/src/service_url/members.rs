@@ -144,7 +144,7 @@ mod tests {
             ("x://:1", "a host is missing"),
             ("x://n1:port", "`n1:port` is no HOST"),
             ("x://n1:", "`n1:` is no HOST"),
-            ("x://::1", "`::1` is no HOST"),
+            ("x://n::1", "`n::1` is no HOST"),
             ("x://a[::1]", "`a[::1]` is no HOST"),
             ("x://user@n1", "without a password"),
             ("x://u:%ff@n1", "not UTF-8"),

@@ -95,3 +95,84 @@ impl Files {
         }
     }
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use std::{fs, io, path::Path};
+
+    use testbed::{Authority, Certificate};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Log {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn files_are_read_again_and_the_last_good_ones_are_kept() {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new().unwrap();
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let settings = Settings {
+            authority: Some(file("ca.pem")),
+            certificate: Some(file("c.pem")),
+            key: Some(file("c.key")),
+        };
+        let copy = |from: &Path, name: &str| fs::copy(from, file(name)).unwrap();
+        let [one, other] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
+        copy(&authority.ca_file(), "ca.pem");
+        copy(&one.certificate, "c.pem");
+        copy(&one.key, "c.key");
+        let certificates = Certificates::open(settings).unwrap();
+        let has = |files: &Files, expected: &Certificate| {
+            let [_, certificate, _] = &files.pem;
+            certificate.as_ref().unwrap().bytes() == fs::read(&expected.certificate).unwrap()
+        };
+        let first = certificates.read();
+        assert!(has(&first, &one) && Arc::ptr_eq(&first, &certificates.read()));
+        assert_eq!(log.take(), "");
+
+        // A certificate without its key, and a file that is gone, as in the middle of a renewal.
+        copy(&other.certificate, "c.pem");
+        assert!(Arc::ptr_eq(&first, &certificates.read()));
+        let kept = log.take();
+        assert!(kept.contains("the last good ones") && kept.contains("not the key"), "{kept}");
+        fs::remove_file(file("ca.pem")).unwrap();
+        assert!(Arc::ptr_eq(&first, &certificates.read()));
+        assert!(log.take().contains("can't read"));
+
+        copy(&authority.ca_file(), "ca.pem");
+        copy(&other.key, "c.key");
+        let second = certificates.read();
+        assert!(!Arc::ptr_eq(&first, &second) && has(&second, &other));
+        assert!(log.take().contains("new certificates are used from now on"));
+    }
+}

@@ -5,9 +5,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-#[cfg(feature = "redlock")]
-use redis::ConnectionAddr;
-use redis::{Client, ConnectionInfo, ErrorKind, RedisResult, aio::MultiplexedConnection};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult, aio::MultiplexedConnection,
+};
 
 use super::{
     super::settings::{TimeLimits, tcp_settings},
@@ -47,6 +47,16 @@ impl Node {
             }
         };
         Some(Self::new(self.info.clone().set_addr(address), self.certificates.clone()))
+    }
+
+    /// Its URL, without a user and a password.
+    pub(super) fn url(&self) -> String {
+        let scheme = match self.info.addr() {
+            ConnectionAddr::Unix(_) => "redis+unix",
+            ConnectionAddr::TcpTls { .. } => "rediss",
+            _ => "redis",
+        };
+        format!("{scheme}://{self}")
     }
 
     /// Makes a client for a new connection.
