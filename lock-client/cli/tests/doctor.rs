@@ -4,6 +4,7 @@ mod answers;
 mod databases;
 mod etcd;
 mod permissions;
+mod slots;
 mod zookeeper;
 
 use std::{
