@@ -27,25 +27,32 @@ type Listener<'a> = Box<dyn FnOnce(&Status) + 'a>;
 impl Waiting<'_> {
     /// Reports until it is dropped.
     pub(crate) async fn report(&mut self, locks: &Locks, name: &ResourceName) -> Infallible {
-        let (mut ahead, mut is_unanswered) = (u64::MAX, false);
+        let (mut ahead, mut was_said) = (u64::MAX, false);
         loop {
             sleep(INTERVAL).await;
-            if let Some(unanswered) = locks.unanswered() {
-                let line = retrying(&unanswered);
+            let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
+            let mut status = None;
+            if unanswered.is_none() {
+                if !self.messages.shows_progress() && self.listener.is_none() {
+                    continue;
+                }
+                match timeout(INTERVAL, locks.status(name)).await {
+                    Ok(answer) => status = answer.ok(),
+                    Err(_) => unanswered = Some(format!("no answer from {} yet", locks.address())),
+                }
+            }
+            if let Some(line) = unanswered {
                 // Where no progress is shown, it is said once.
-                if !is_unanswered && !self.messages.shows_progress() {
+                if !was_said && !self.messages.shows_progress() {
                     self.messages.print(line);
                 } else {
                     self.messages.progress(line);
                 }
-                is_unanswered = true;
+                was_said = true;
                 continue;
             }
-            is_unanswered = false;
-            if !self.messages.shows_progress() && self.listener.is_none() {
-                continue;
-            }
-            let Ok(Ok(status)) = timeout(INTERVAL, locks.status(name)).await else { continue };
+            was_said = false;
+            let Some(status) = status else { continue };
             if let Some(listener) = self.listener.take() {
                 listener(&status);
             }

@@ -116,6 +116,8 @@ async fn service_that_is_down_is_named_while_it_is_asked_again() {
         assert_eq!((stderr.lines().count(), failed.status.code()), (2, Some(69)), "{stderr}");
         assert!(last.contains("lock `r`: the lock service is unavailable"), "{stderr}");
     }
+    let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
+    assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod certificates;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod identity;
 mod node;
 mod protocol;
 #[cfg(feature = "sentinel")]
@@ -20,8 +21,11 @@ use self::cluster::Cluster;
 use self::node::Node;
 #[cfg(feature = "sentinel")]
 use self::sentinel::Sentinels;
-pub use self::url::{InvalidRedisUrl, has_password, identity};
 use self::url::{RedisUrl, UrlKind};
+pub use self::{
+    identity::{has_password, identity},
+    url::InvalidRedisUrl,
+};
 use super::{
     settings::{TimeLimits, within},
     transport::Transport,
