@@ -155,6 +155,8 @@ async fn database_of_the_url_is_used() {
     let keyspace: String = redis.command(&["INFO", "keyspace"]).await.unwrap();
     assert!(keyspace.contains("db3:keys=2"), "{keyspace}");
 
+    // Only there.
+    let _held = three.acquire(&name("s"), tried(60_000)).await.unwrap();
     let settings = ["db=3", "d%62=3", "db=5&db=3", "protocol=resp3&db=3"];
     let [upper, socket] = [
         redis.url().replace("redis://", "REDIS://"),
@@ -163,7 +165,7 @@ async fn database_of_the_url_is_used() {
     for url in [redis.url(), upper, socket] {
         for setting in settings {
             let url = format!("{url}?{setting}");
-            let held = locks(&url).acquire(&name("r"), tried(60_000)).await;
+            let held = locks(&url).acquire(&name("s"), tried(60_000)).await;
             assert!(matches!(held, Err(AcquireError::Contended { .. })), "{url}: {held:?}");
         }
     }
