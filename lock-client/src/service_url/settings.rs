@@ -23,20 +23,34 @@ impl UrlSettings {
         let mut names = self.0.iter().map(|(name, _)| name.as_str());
         match names.find(|name| !known.contains(name)) {
             None => Ok(()),
-            Some(unknown) if known.is_empty() => {
-                Err(InvalidUrl::new(format!("`{unknown}` is no setting here; there are none")))
-            }
             Some(unknown) => Err(InvalidUrl::new(format!(
-                "`{unknown}` is no setting here; known are {}",
-                known.join(", ")
+                "`{unknown}` is no setting here; the settings are {}",
+                listed(known)
             ))),
         }
+    }
+
+    /// A setting that is given twice.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    pub(crate) fn repeated(&self) -> Option<&str> {
+        let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
     }
 
     /// The value of a setting.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.0.iter().rev();
         settings.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Lists names, as in `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => (*one).to_owned(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
     }
 }
 
@@ -58,7 +72,7 @@ mod tests {
     fn unknown_setting_is_rejected_with_the_known_ones() {
         let settings = UrlSettings::parse("db=1&DB=secret");
         let error = settings.check_known(&["db", "tls-ca"]).unwrap_err();
-        assert_eq!(error.to_string(), "`DB` is no setting here; known are db, tls-ca");
+        assert_eq!(error.to_string(), "`DB` is no setting here; the settings are db and tls-ca");
         assert!(settings.check_known(&["db", "DB"]).is_ok());
         assert!(UrlSettings::parse("x").check_known(&[]).is_err());
     }

@@ -35,14 +35,14 @@ impl Certificates {
     ///
     /// # Errors
     /// [`InvalidSettings`] if one can't be used.
-    pub(crate) fn open(settings: Settings) -> Result<Self, InvalidSettings> {
+    pub(crate) fn read(settings: Settings) -> Result<Self, InvalidSettings> {
         let files = Files::read(&settings)?;
         Ok(Self { settings, last: Arc::new(Mutex::new(Arc::new(files))) })
     }
 
     /// Reads the files again. If that fails, the last good ones are kept: a file may be replaced at
     /// this moment.
-    pub(crate) fn read(&self) -> Arc<Files> {
+    pub(crate) fn current(&self) -> Arc<Files> {
         let read = Files::read(&self.settings);
         let mut last = self.last.lock().expect("nothing panics while it holds this");
         match read {
@@ -151,27 +151,27 @@ mod tests {
         copy(&authority.ca_file(), "ca.pem");
         copy(&one.certificate, "c.pem");
         copy(&one.key, "c.key");
-        let certificates = Certificates::open(settings).unwrap();
+        let certificates = Certificates::read(settings).unwrap();
         let has = |files: &Files, expected: &Certificate| {
             let [_, certificate, _] = &files.pem;
             certificate.as_ref().unwrap().bytes() == fs::read(&expected.certificate).unwrap()
         };
-        let first = certificates.read();
-        assert!(has(&first, &one) && Arc::ptr_eq(&first, &certificates.read()));
+        let first = certificates.current();
+        assert!(has(&first, &one) && Arc::ptr_eq(&first, &certificates.current()));
         assert_eq!(log.take(), "");
 
         // A certificate without its key, and a file that is gone, as in the middle of a renewal.
         copy(&other.certificate, "c.pem");
-        assert!(Arc::ptr_eq(&first, &certificates.read()));
+        assert!(Arc::ptr_eq(&first, &certificates.current()));
         let kept = log.take();
         assert!(kept.contains("the last good ones") && kept.contains("not the key"), "{kept}");
         fs::remove_file(file("ca.pem")).unwrap();
-        assert!(Arc::ptr_eq(&first, &certificates.read()));
+        assert!(Arc::ptr_eq(&first, &certificates.current()));
         assert!(log.take().contains("can't read"));
 
         copy(&authority.ca_file(), "ca.pem");
         copy(&other.key, "c.key");
-        let second = certificates.read();
+        let second = certificates.current();
         assert!(!Arc::ptr_eq(&first, &second) && has(&second, &other));
         assert!(log.take().contains("new certificates are used from now on"));
     }

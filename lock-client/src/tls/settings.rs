@@ -41,13 +41,16 @@ impl Settings {
     pub(crate) fn parse(query: &str) -> Result<Self, InvalidSettings> {
         let settings = UrlSettings::parse(query);
         settings.check_known(&Self::NAMES)?;
+        if let Some(name) = settings.repeated() {
+            return Err(InvalidSettings(format!("`{name}` is given twice")));
+        }
         Ok(Self::from_url(&settings))
     }
 
     /// Reads the files.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn read(&self) -> Result<ClientConfig, InvalidSettings> {
-        Ok(super::Certificates::open(self.clone())?.read().config())
+        Ok(super::Certificates::read(self.clone())?.current().config())
     }
 }
 

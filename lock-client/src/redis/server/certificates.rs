@@ -41,7 +41,7 @@ impl Certificates {
             return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
         }
         #[cfg(feature = "tls")]
-        let open = || tls::Certificates::open(tls::Settings::from_url(&url.settings));
+        let open = || tls::Certificates::read(tls::Settings::from_url(&url.settings));
         Ok(Self {
             #[cfg(feature = "tls")]
             named: is_named.then(open).transpose()?,
@@ -60,7 +60,7 @@ impl Certificates {
     /// Reads the certificates for a new connection. `None` if the URL names none.
     #[cfg(feature = "tls")]
     pub(super) fn read(&self) -> Option<TlsCertificates> {
-        self.named.as_ref().map(|named| pem(&named.read()))
+        self.named.as_ref().map(|named| pem(&named.current()))
     }
 
     /// Reads the certificates for a new connection that connects again by itself.
@@ -68,7 +68,7 @@ impl Certificates {
     pub(super) fn for_lasting_connection(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
-            named: self.named.as_ref().map(|named| (named.clone(), named.read())),
+            named: self.named.as_ref().map(|named| (named.clone(), named.current())),
         }
     }
 }
@@ -84,7 +84,7 @@ impl UsedCertificates {
     pub(crate) fn were_renewed(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some((named, used)) = &self.named {
-            return !Arc::ptr_eq(used, &named.read());
+            return !Arc::ptr_eq(used, &named.current());
         }
         false
     }

@@ -299,16 +299,16 @@ mod tests {
             #[cfg(feature = "tls")]
             ("rediss://localhost?tls-key=/dev/null", "tls-cert and tls-key belong together"),
             #[cfg(feature = "sentinel")]
-            (
-                "redis+sentinel://s1/locks?sentinel-pass=x",
-                "known are db, sentinel-user, sentinel-pass",
-            ),
+            ("redis+sentinel://s1/locks?sentinel-pass=x", "the settings are db, sentinel-user, "),
             #[cfg(feature = "cluster")]
             ("redis+cluster://n1?sentinel-password=x", "`sentinel-password` is no setting here"),
-            ("redis://localhost?sslmod=x", "known are db, protocol, tls-ca, tls-cert, tls-key"),
+            (
+                "redis://localhost?sslmod=x",
+                "the settings are db, protocol, tls-ca, tls-cert and tls-key",
+            ),
             ("redis://localhost?DB=3", "`DB` is no setting here"),
             ("redis://localhost?user=u", "`user` is no setting here"),
-            ("redis+unix:///redis.sock?database=3", "known are db, user, pass, protocol"),
+            ("redis+unix:///redis.sock?database=3", "the settings are db, user, pass, protocol, "),
             ("redis://localhost/2?db=3", "it names the databases 2 and 3"),
             ("redis://localhost?db=x", "its database is no number"),
             ("redis://localhost?protocol=4", "Invalid protocol version"),
