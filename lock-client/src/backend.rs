@@ -291,7 +291,7 @@ impl BackendError {
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unavailable(_) => "no answer from the lock service",
+            Self::Unavailable(_) => "the lock service is unavailable",
             Self::Rejected(_) => "the lock service rejected the request",
             Self::Invalid(_) => "the request is invalid",
         })

@@ -56,6 +56,8 @@ struct Share {
     /// Whether the lock was released, or left held for another process. Then a drop releases
     /// nothing.
     given_up: bool,
+    /// The deadline before the lease was released. `None` if it was not.
+    deadline: Option<Moment>,
 }
 
 impl Lease {
@@ -70,7 +72,7 @@ impl Lease {
                 Some(runtime.spawn(renewing.instrument(held.span.clone())).abort_handle())
             }
         };
-        Self { share: Arc::new(Share { held, renewal, runtime, given_up: false }) }
+        Self { share: Arc::new(Share { held, renewal, runtime, given_up: false, deadline: None }) }
     }
 
     /// The lock's name.
@@ -153,8 +155,8 @@ impl Lease {
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer. The release is then repeated in the
-    /// background, for 4 more answer time-outs. If it does not answer then either, the lock is free
-    /// after its ttl.
+    /// background, until the deadline that the lease had, and for 4 more answer time-outs at least.
+    /// If it does not answer then either, the lock is free after its ttl.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock is released in the background.
@@ -204,6 +206,7 @@ impl Share {
         let (least, most) = RELEASE_PATIENCE.into_inner();
         let (least, most) = (held.service.patience(least), held.service.patience(most));
         let deadline = Moment::now() + held.remaining().clamp(least, most);
+        self.deadline = Some(Moment::now() + held.remaining());
         // From here on, another client may hold the lock.
         held.end();
         let owned = held.release(deadline).await?;
@@ -225,10 +228,12 @@ impl Drop for Share {
             return;
         }
         let held = self.held.clone();
+        let patience = Moment::now() + held.service.patience(*RELEASE_PATIENCE.end());
+        // A failover, or a Cluster that moves the lock's slot, may take longer than the patience.
+        let until = self.deadline.unwrap_or(Moment::now() + held.remaining()).max(patience);
         held.end();
         let release = async move {
-            let patience = held.service.patience(*RELEASE_PATIENCE.end());
-            if let Err(error) = held.release(Moment::now() + patience).await {
+            if let Err(error) = held.release(until).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(parent: &held.span, error, "a lock was not released");
             }

@@ -23,10 +23,12 @@ use tokio::time::timeout;
 
 pub use self::held::{HeldLocks, InvalidUrls};
 pub(crate) use self::service::Service;
-use crate::{environment::is_under_run, failure::Failure};
+use crate::{environment::is_under_run, failure::Failure, stderr::Messages, waiting::retrying};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
+/// How long it waits at most for a release that the lock service doesn't carry out.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long one answer of the lock service may take, if nothing else is given.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -64,6 +66,7 @@ pub(crate) struct LockService {
     /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:
     /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: for Redis, etcd and ZooKeeper, the
     ///   authority to trust instead, and the client's certificate and key
+    /// - db=DATABASE: for Redis, the database
     /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
     ///
     /// Set a password in the environment rather than in an argument, which ps shows.
@@ -243,7 +246,7 @@ impl LockService {
     }
 
     /// Works with the locks, and then waits a moment for the library's work in the background,
-    /// which ends with this process.
+    /// which ends with this process. It waits longer for a release that is repeated.
     pub(crate) async fn with_locks<T>(
         &self,
         work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
@@ -251,7 +254,14 @@ impl LockService {
         let locks = self.locks()?;
         let result = work(&locks).await;
         // A lock service that is slower than this does not hold up the end.
-        let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
+        if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
+            // Then there is no lock that must be released, only a try to undo.
+            && !matches!(result, Err(Failure::Unavailable(_)))
+            && let Some(unanswered) = locks.unanswered()
+        {
+            Messages::new().print(retrying(&unanswered));
+            let _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()).await;
+        }
         result
     }
 }

@@ -4,10 +4,10 @@ use std::{convert::Infallible, time::Duration};
 
 use fence::ResourceName;
 use lock_client::{
-    Locks, Order,
+    Locks, Order, Unanswered,
     backend::{HeldLock, Status},
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::stderr::Messages;
 
@@ -27,16 +27,32 @@ type Listener<'a> = Box<dyn FnOnce(&Status) + 'a>;
 impl Waiting<'_> {
     /// Reports until it is dropped.
     pub(crate) async fn report(&mut self, locks: &Locks, name: &ResourceName) -> Infallible {
-        let mut ahead = u64::MAX;
+        let (mut ahead, mut was_said) = (u64::MAX, false);
         loop {
             sleep(INTERVAL).await;
-            if !self.messages.shows_progress() && self.listener.is_none() {
+            let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
+            let mut status = None;
+            if unanswered.is_none() {
+                if !self.messages.shows_progress() && self.listener.is_none() {
+                    continue;
+                }
+                match timeout(INTERVAL, locks.status(name)).await {
+                    Ok(answer) => status = answer.ok(),
+                    Err(_) => unanswered = Some(format!("no answer from {} yet", locks.address())),
+                }
+            }
+            if let Some(line) = unanswered {
+                // Where no progress is shown, it is said once.
+                if !was_said && !self.messages.shows_progress() {
+                    self.messages.print(line);
+                } else {
+                    self.messages.progress(line);
+                }
+                was_said = true;
                 continue;
             }
-            let Ok(status) = locks.status(name).await else {
-                self.messages.progress(format!("waiting for {name}: no answer"));
-                continue;
-            };
+            was_said = false;
+            let Some(status) = status else { continue };
             if let Some(listener) = self.listener.take() {
                 listener(&status);
             }
@@ -48,6 +64,12 @@ impl Waiting<'_> {
             self.messages.progress(line(name, &status, ahead));
         }
     }
+}
+
+/// Says why the lock service is asked again, and for how long.
+pub(crate) fn retrying(unanswered: &Unanswered) -> String {
+    let left = unanswered.until.remaining().as_secs_f64().ceil();
+    format!("{}; retrying for {left:.0} s", unanswered.reason)
 }
 
 fn line(name: &ResourceName, status: &Status, ahead: u64) -> String {

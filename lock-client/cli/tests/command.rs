@@ -20,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The message if another client holds the lock.
 pub(crate) const BUSY: &str = "is held by another client";
 /// The message if Redis doesn't answer.
-pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
+pub(crate) const NO_ANSWER: &str = "the lock service is unavailable";
 /// The message if the lease of the lock `r` is lost.
 pub(crate) const LOST: &str = "the lease of lock `r` is lost";
 

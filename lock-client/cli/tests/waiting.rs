@@ -100,6 +100,27 @@ async fn wait_without_a_terminal_is_an_event_and_nothing_on_stderr() {
 }
 
 #[tokio::test]
+async fn service_that_is_down_is_named_while_it_is_asked_again() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let url = redis.url();
+    for arguments in [&["run", "r", "--wait", "3s"][..], &["acquire", "r", "--wait", "3s"]] {
+        let command = if arguments[0] == "run" { &["--", "true"][..] } else { &[] };
+        let failed = lock_client(&[arguments, &["--locks", &url], command].concat()).await;
+        let stderr = String::from_utf8_lossy(&failed.stderr);
+        let begin = format!("lock-client: no answer from {url}: ");
+        let line = stderr.lines().next().unwrap_or_default();
+        assert!(line.starts_with(&begin), "{stderr}");
+        assert!(line.ends_with("; retrying for 2 s"), "{stderr}");
+        let last = stderr.lines().last().unwrap_or_default();
+        assert_eq!((stderr.lines().count(), failed.status.code()), (2, Some(69)), "{stderr}");
+        assert!(last.contains("lock `r`: the lock service is unavailable"), "{stderr}");
+    }
+    let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
+    assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
+}
+
+#[tokio::test]
 async fn failure_names_the_holder_and_the_queue() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();

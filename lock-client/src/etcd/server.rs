@@ -184,7 +184,11 @@ mod tests {
             ("etcds://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("etcds://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("etcds://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("etcds://n1?tls=x", "`tls` is no setting here"),
+            (
+                "etcds://n1?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("etcds://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
             ("etcd://u:secret?x@n1", "write %3F for the ?"),
             ("etcd://u:secret?@n1", "write %3F for the ?"),
         ] {

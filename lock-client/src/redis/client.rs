@@ -22,6 +22,7 @@ use crate::{
         Wakeups,
     },
     clock::{Moment, unix_millis},
+    label::printable,
     terms::Order,
     ttl::Ttl,
 };
@@ -53,7 +54,7 @@ impl Redis {
     ///
     /// | Redis | URL | feature |
     /// |---|---|---|
-    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]` | |
+    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `?db=DATABASE` | |
     /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
     /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | `sentinel` |
     /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
@@ -66,15 +67,21 @@ impl Redis {
     /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
     /// because waiters subscribe at a named one.
     ///
-    /// Settings follow a `?`, with `&` between them. All parts of a URL are percent-encoded.
+    /// Settings follow a `?`, with `&` between them. Others are rejected. All parts of a URL are
+    /// percent-encoded; in a setting, a `+` is a space, and `%2B` a plus. A setting that is given
+    /// twice has its last value.
     ///
     /// | setting | meaning |
     /// |---|---|
+    /// | `db=DATABASE` | the database, for all but a Cluster |
+    /// | `protocol=resp3` | the version of the protocol, as in the crate `redis` |
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     /// | `sentinel-user=USER&sentinel-password=PASSWORD` | the user at the Sentinels |
     ///
-    /// The files are PEM. They are read once, here.
+    /// The files are PEM. They are read here, and again for each new connection, because
+    /// certificates are renewed on disk. If that fails, the last good ones are used, and a warning
+    /// is logged.
     ///
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, needs a feature that was not compiled, or names
@@ -132,8 +139,7 @@ impl Redis {
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        let printable = |character: char| if character.is_control() { ' ' } else { character };
-        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+        Self { label: printable(label), ..self }
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {

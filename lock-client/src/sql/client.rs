@@ -14,6 +14,7 @@ use super::{
 use crate::{
     backend::{Attempt, BackendError, DEFAULT_ANSWER_TIMEOUT, Status},
     clock::Moment,
+    label::printable,
 };
 
 /// A client of a database with locks.
@@ -58,8 +59,7 @@ where
 
     /// Sets a label without control characters, of 200 characters at most.
     pub(crate) fn labelled(self, label: &str) -> Self {
-        let printable = |character: char| if character.is_control() { ' ' } else { character };
-        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+        Self { label: printable(label), ..self }
     }
 
     pub(crate) fn connections(&self) -> &SqlConnections<D> {

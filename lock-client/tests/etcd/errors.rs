@@ -104,7 +104,7 @@ async fn etcd_that_is_down_is_unavailable() {
     etcd.process(0).kill().unwrap();
     let address = etcd.address(0);
     let text = with_causes(&error(&etcd.url()).await);
-    let expected = "no answer from the lock service";
+    let expected = "the lock service is unavailable";
     assert!(text.starts_with(&format!("{expected}: {address}: ")), "{text}");
     assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
     assert!(etcd::Etcd::open("http://n1").is_err());

@@ -121,7 +121,7 @@ async fn zookeeper_that_is_down_is_unavailable() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();
     zookeeper.process(0).kill().unwrap();
     let text = with_causes(&error(&zookeeper.url()).await);
-    let expected = format!("no answer from the lock service: {}: ", zookeeper.address(0));
+    let expected = format!("the lock service is unavailable: {}: ", zookeeper.address(0));
     assert!(text.starts_with(&expected) && text.contains("refused"), "{text}");
     assert!(zookeeper::ZooKeeper::open("http://n1").is_err());
 }

@@ -6,8 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo};
-use lock_client::{Locks, redis::has_password};
+use lock_client::{
+    Locks,
+    redis::{self, has_password},
+};
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
 };
@@ -125,30 +127,8 @@ fn mariadb_server(url: &str) -> String {
     }
 }
 
-/// The server or servers that a URL names, without the user and the password. Encrypted connections
-/// make no difference.
 fn redis_server(url: &str) -> String {
-    match url.into_connection_info() {
-        Ok(info) => {
-            let database = info.redis_settings().db();
-            match info.addr() {
-                ConnectionAddr::Unix(socket) => {
-                    format!("redis+unix://{}?db={database}", encoded(socket))
-                }
-                address => format!("redis://{address}/{database}"),
-            }
-        }
-        // Sentinels, or the nodes of a Cluster.
-        Err(_) => {
-            let (scheme, rest) = url.split_once("://").unwrap_or_default();
-            let scheme = scheme.replace("rediss", "redis");
-            // The settings may have a password.
-            let rest = rest.split('?').next().unwrap_or_default();
-            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let hosts = hosts.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{}/{path}", sorted(hosts.split(',').collect()).join(","))
-        }
-    }
+    redis::identity(url).expect("the locks were opened by it")
 }
 
 fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
@@ -176,9 +156,14 @@ mod tests {
             ("redis://user:secret@host/3", "redis://host:6379/3"),
             ("rediss://:secret@host", "redis://host:6379/0"),
             ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "redis+unix:///tmp/redis.sock?db=1"),
-            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "redis+sentinel://s1:7,s2/locks/3"),
-            ("redis+cluster://:secret@n1:7000,n2", "redis+cluster://n1:7000,n2/"),
-            ("redis+sentinel://s1/locks?sentinel-password=secret", "redis+sentinel://s1/locks"),
+            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "redis+sentinel://s1:7,s2:26379/locks/3"),
+            ("redis+cluster://:secret@n1:7000,n2", "redis+cluster://n1:7000,n2:6379"),
+            (
+                "redis+sentinel://s1/l%6fcks?sentinel-password=secret&db=2",
+                "redis+sentinel://s1:26379/locks/2",
+            ),
+            ("REDIS://host?db=3", "redis://host:6379/3"),
+            ("valkey+unix:///tmp/a%20b?db=1&db=2", "redis+unix:///tmp/a%20b?db=2"),
             (
                 "redis://n2 redis://:secret@n1 redis://n3",
                 "redis://n1:6379/0 redis://n2:6379/0 redis://n3:6379/0",

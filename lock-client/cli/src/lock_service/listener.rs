@@ -25,6 +25,10 @@ const QUESTIONS: [&[u8]; 3] = [
     // PostgreSQL's SSLRequest.
     &[0, 0, 0, 8, 4, 210, 22, 47],
 ];
+/// The shortest start of an encrypted connection. The server answers it with an alert.
+const TLS: &[u8] = &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0];
+/// The types of the records in which it answers: alert and handshake.
+const TLS_ANSWERS: [u8; 2] = [0x15, 0x16];
 /// Answers are shorter.
 const LONGEST_ANSWER: u64 = 1 << 16;
 
@@ -80,10 +84,25 @@ async fn find(address: &str, limit: Duration) -> Option<Listener> {
             Ok(Some(name)) => return Some(Listener::Known(name)),
             // It has closed the connection.
             Ok(None) => {}
-            Err(_) => return answer.is_empty().then_some(Listener::Silent),
+            // A server that takes encrypted connections waits for the rest of the question.
+            Err(_) if answer.is_empty() && !speaks_tls(address, limit).await => {
+                return Some(Listener::Silent);
+            }
+            Err(_) => return None,
         }
     }
     None
+}
+
+/// Whether a server answers the start of an encrypted connection. Then it is not silent, and the cause
+/// of the failure is in the error.
+async fn speaks_tls(address: &str, limit: Duration) -> bool {
+    let answer = async {
+        let mut connection = TcpStream::connect(address).await?;
+        connection.write_all(TLS).await?;
+        connection.read_u8().await
+    };
+    matches!(timeout(limit, answer).await, Ok(Ok(first)) if TLS_ANSWERS.contains(&first))
 }
 
 /// Asks a question, and returns the name of the server once its answer shows it. `None` if the

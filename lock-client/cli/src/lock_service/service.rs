@@ -83,7 +83,10 @@ impl<'a> Service<'a> {
     }
 
     fn named_by(url: &'a str) -> Result<Self, Failure> {
-        let known = Self::SCHEMES.iter().find(|(scheme, _)| url.starts_with(scheme));
+        let is_scheme = |scheme: &str| {
+            url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        };
+        let known = Self::SCHEMES.iter().find(|(scheme, _)| is_scheme(scheme));
         let (_, service) = known.ok_or_else(|| unknown_scheme(url))?;
         Ok(service(url))
     }
@@ -162,7 +165,10 @@ fn unknown_scheme(url: &str) -> Failure {
 
 /// Whether a URL of one node is several URLs, or names several hosts. A password may have a comma.
 fn has_commas(url: &str) -> bool {
-    let Some(("redis" | "rediss", rest)) = url.split_once("://") else { return false };
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    if !["redis", "rediss"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return false;
+    }
     let hosts = rest.rsplit('@').next().unwrap_or_default();
     let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
     hosts.contains(',') || rest.contains(",redis://") || rest.contains(",rediss://")
