@@ -87,7 +87,7 @@ pub mod storage;
 pub mod zookeeper;
 
 pub use clock::Moment;
-pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};
+pub use error::{AcquireError, DetachError, LockServiceError, Lost, RenewError, WithError};
 pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
 pub use terms::{Order, Terms};

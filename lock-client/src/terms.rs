@@ -24,6 +24,7 @@ pub struct Terms {
     pub(crate) wait: Wait,
     pub(crate) order: Order,
     pub(crate) renewal: Renewal,
+    pub(crate) detachable: bool,
 }
 
 /// How long an acquire waits while another client holds the lock.
@@ -61,6 +62,7 @@ impl Terms {
             wait: Wait::Forever,
             order: Order::Unordered,
             renewal: Renewal::Automatic { max_hold: Duration::MAX },
+            detachable: false,
         }
     }
 
@@ -95,6 +97,16 @@ impl Terms {
     /// [`Lease::renew`]: crate::Lease::renew
     pub fn without_renewal(self) -> Self {
         Self { renewal: Renewal::None, ..self }
+    }
+
+    /// Acquires a lock that another process may take over ([`Lease::detach`], [`Locks::adopt`]). In
+    /// etcd and ZooKeeper, such a lock has a session of its own, because two processes can't share
+    /// one.
+    ///
+    /// [`Lease::detach`]: crate::Lease::detach
+    /// [`Locks::adopt`]: crate::Locks::adopt
+    pub fn detachable(self) -> Self {
+        Self { detachable: true, ..self }
     }
 
     /// The ttl of the first request. It is no longer than the lock may be held.

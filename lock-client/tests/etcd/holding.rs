@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fence::Holder;
 use lock_client::{
-    Locks, Order, Released, RenewError, Ttl,
+    Locks, Order, Released, RenewError, Terms, Ttl,
     backend::{Backend, BackendError},
 };
 use testbed::{Etcd, Proxy, wait::until_async};
@@ -96,7 +96,7 @@ async fn renewal_takes_two_requests_whether_the_owner_has_waited_or_not() {
 async fn adoption_for_a_ttl_that_etcd_does_not_have_is_invalid() {
     let etcd = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
     let (locks, address) = (Locks::new(client(&etcd.url())), etcd.address(0));
-    let lease = locks.acquire(&name("r"), secs(20)).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(secs(20)).detachable()).await.unwrap();
     let token = lease.token().unwrap();
     let mut detached = lease.detach().unwrap();
     let not_whole =
