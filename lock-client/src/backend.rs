@@ -301,6 +301,16 @@ impl BackendError {
             error => error,
         }
     }
+
+    /// Reports the same failure to another caller that waited for it.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn repeated(&self) -> Self {
+        match self {
+            Self::Unavailable(source) => Self::Unavailable(source.to_string().into()),
+            Self::Rejected(source) => Self::Rejected(source.to_string().into()),
+            Self::Invalid(source) => Self::Invalid(source.to_string().into()),
+        }
+    }
 }
 
 impl fmt::Display for BackendError {

@@ -72,17 +72,17 @@ mod attempt;
 mod client;
 mod connection;
 mod failure;
-mod gate;
 mod health;
 mod keys;
 mod leases;
 mod messages;
 mod names;
+mod own;
 mod ownership;
+mod rounds;
 mod server;
-mod shared;
+mod session;
 mod view;
-mod waiters;
 mod wakeups;
 
 pub use self::{

@@ -6,5 +6,5 @@ mod holding;
 mod lost_replies;
 mod reissue;
 pub(crate) mod service;
-mod shared_leases;
+mod sessions;
 mod turns;

@@ -6,16 +6,17 @@ use fence::{Holder, ResourceName, Token};
 use tokio::time::timeout;
 
 use super::{
+    attempt::Sharing,
     connection::Connection,
     failure::Failure,
     keys::{self, Keys},
     leases::whole_seconds,
     messages::{KeyValue, Txn, TxnReply},
     names,
+    own::OwnHolders,
     server::{InvalidEtcdUrl, Server},
-    shared::SharedLeases,
+    session::Sessions,
     view::{Part, View, foreign, token},
-    waiters::Waiters,
     wakeups,
 };
 use crate::{
@@ -34,8 +35,8 @@ const LONGEST_METHOD: u32 = 4;
 #[derive(Clone)]
 pub struct Etcd {
     pub(super) connection: Connection,
-    pub(super) shared: SharedLeases,
-    pub(super) waiters: Waiters,
+    pub(super) sessions: Sessions,
+    pub(super) own: OwnHolders,
 }
 
 impl fmt::Debug for Etcd {
@@ -71,7 +72,7 @@ impl Etcd {
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let server = Server::parse(url)?;
         let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { connection, shared: SharedLeases::default(), waiters: Waiters::default() })
+        Ok(Self { connection, sessions: Sessions::default(), own: OwnHolders::default() })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
@@ -125,7 +126,17 @@ impl Backend for Etcd {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Session)))
+    }
+
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Nothing)))
     }
 
     fn renew<'a>(

@@ -8,6 +8,7 @@ const BEGINNING: &str = "fenced/";
 pub(super) const END: &str = "fenced0";
 
 /// The keys of one lock.
+#[derive(Clone)]
 pub(super) struct Keys {
     prefix: String,
 }
@@ -50,11 +51,6 @@ impl Keys {
     pub(super) fn lease(&self, holder: &Holder) -> i64 {
         lease_id(&self.place(holder))
     }
-
-    /// The id of the lease of an owner that has renewed for this time. A lease's duration never changes.
-    pub(super) fn lease_of(&self, holder: &Holder, seconds: i64) -> i64 {
-        lease_id(&format!("{} {seconds}", self.place(holder)))
-    }
 }
 
 /// The beginning of the keys of all locks whose names have this prefix.
@@ -69,20 +65,25 @@ pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
     name.replace("%2F", "/").replace("%25", "%").parse().ok()
 }
 
-/// Makes the id of a lease that several locks share.
+/// Makes the id of a session's lease.
 pub(super) fn shared_lease() -> i64 {
-    // A holder is random enough.
-    lease_id(Holder::random().as_str()) ^ 1
+    own_lease() ^ 1
 }
 
-/// Whether several locks may share this lease. The ids of all others are odd.
+/// Makes the id of a lease that belongs to one lock.
+pub(super) fn own_lease() -> i64 {
+    // A holder is random enough.
+    lease_id(Holder::random().as_str())
+}
+
+/// Whether this is the lease of a session. The ids of all others are odd.
 pub(super) fn is_shared(lease: i64) -> bool {
     lease % 2 == 0
 }
 
-/// The key that closes a shared lease. No name is empty.
-pub(super) fn closing_key(lease: i64) -> String {
-    format!("{BEGINNING}/closed/{lease}")
+/// The key whose changes begin the epochs of a session. No name is empty.
+pub(super) fn session_key(lease: i64) -> String {
+    format!("{BEGINNING}/session/{lease}")
 }
 
 fn encoded(name: &str) -> String {
@@ -95,7 +96,7 @@ fn lease_id(text: &str) -> i64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    // Ids are positive. To etcd, 0 means that it chooses. Even ids are those of shared leases.
+    // Ids are positive. To etcd, 0 means that it chooses. Even ids are those of sessions.
     ((hash >> 1) | 1).cast_signed()
 }
 
@@ -133,22 +134,16 @@ mod tests {
             assert!(place.starts_with(&prefix_of_names(name.as_str())));
             assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
             assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
-            assert_eq!(name_in_queue(&closing_key(2)), None);
+            assert_eq!(name_in_queue(&session_key(2)), None);
             assert!(*place < *END);
         }
     }
 
     #[test]
-    fn leases_of_holders_names_and_durations_differ() {
+    fn leases_of_holders_and_names_differ() {
         let keys = |name: &str| Keys::new(&name.parse().unwrap());
         let (a, b): (Holder, Holder) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let ids = [
-            keys("n").lease(&a),
-            keys("n").lease(&b),
-            keys("m").lease(&a),
-            keys("n").lease_of(&a, 5),
-            keys("n").lease_of(&a, 6),
-        ];
+        let ids = [keys("n").lease(&a), keys("n").lease(&b), keys("m").lease(&a), own_lease()];
         assert!(ids.iter().all(|&id| id > 0 && !is_shared(id)));
         assert!(is_shared(shared_lease()) && shared_lease() > 0);
         let different: std::collections::BTreeSet<_> = ids.into_iter().collect();

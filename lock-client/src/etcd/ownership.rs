@@ -4,61 +4,88 @@ use fence::{Holder, Token};
 use tokio::time::timeout;
 
 use super::{
-    attempt::MAY_HAVE_QUEUED,
     client::Etcd,
     keys::{self, Keys},
     leases::Alive,
     messages::{Compare, Delete, KeyValue, Operation, Put, Text, Txn},
+    rounds::Renewed,
     view::{Part, View, token},
 };
 use crate::{
     backend::{Backend, BackendError, Ownership},
+    clock::Moment,
     ttl::Ttl,
 };
 
 impl Etcd {
-    /// Renews an ownership: keeps its lease alive, and only then checks whose the lock is.
+    /// Renews an ownership: keeps its session alive, and only then checks whose the lock is.
     pub(super) async fn renew_ownership(
         &self,
         keys: &Keys,
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
+        let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
-        // The lease of an earlier renewal. The lock may still be on a shared one, or on one of another
-        // duration.
-        let (place, mut lease) = (keys.place(holder), keys.lease_of(holder, seconds));
-        let mut alive = self.connection.keep_alive(lease).await?;
-        // From here on, the lock may last longer, whatever follows.
-        let renewal = async {
-            loop {
-                let view = self.view(keys, Part::Owner).await?;
-                let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
-                if owner.lease == lease {
-                    // The lock's last moment: its lease has ended, and the key is about to go.
-                    let ended = || self.unavailable("the lease has ended");
-                    let kept = alive.ok_or_else(ended)?;
-                    kept.confirm(view.header, &self.address())?;
-                    // It may live for longer than asked.
-                    if kept.seconds >= seconds {
-                        return view.token(owner).map(Some);
-                    }
-                }
-                lease = if owner.lease == lease || keys::is_shared(owner.lease) {
-                    // The lease's duration can't be changed.
-                    let id = keys.lease_of(holder, seconds);
-                    let longer =
-                        self.connection.open_lease(id, seconds..=i64::MAX, seconds).await?;
-                    self.move_key(owner, longer).await?;
-                    id
-                } else {
-                    owner.lease
-                };
-                alive = self.connection.keep_alive(lease).await?;
-            }
+        let Some(mut session) = self.own.session(&place) else {
+            let renewal = self.renew_alone(keys, ownership, seconds);
+            return renewal.await.map_err(BackendError::after_a_change);
         };
-        renewal.await.map_err(BackendError::after_a_change)
+        loop {
+            if !session.serves(seconds) {
+                let seconds = seconds.max(session.seconds());
+                session = self.joinable_session(seconds, asked).await?.0;
+                self.own.set_session(&place, &session);
+            }
+            match self.renew_by(&session, keys, ownership).await? {
+                Renewed::Full(token) => {
+                    self.own.set_until(&place, asked + ttl.as_duration());
+                    return Ok(Some(token));
+                }
+                Renewed::NotOurs => return Ok(None),
+                // Its session was given up, or is shorter than this ttl.
+                Renewed::Elsewhere(owner) => {
+                    let lease = Alive::granted(session.lease(), session.seconds());
+                    self.move_key(&owner, lease).await.map_err(BackendError::after_a_change)?;
+                }
+            }
+        }
+    }
+
+    /// Renews a lock with a lease of its own, which another process may have acquired. A lock on another
+    /// process's session gets one.
+    async fn renew_alone(
+        &self,
+        keys: &Keys,
+        ownership: &Ownership,
+        seconds: i64,
+    ) -> Result<Option<Token>, BackendError> {
+        let (place, created) = (keys.place(&ownership.holder), ownership.grant.as_i64());
+        let view = async || self.view(keys, Part::Owner).await;
+        let mut before = view().await?;
+        loop {
+            let Some(owner) = before.owner_if(&place, created) else { return Ok(None) };
+            let alive = match keys::is_shared(owner.lease) {
+                false => self.connection.keep_alive(owner.lease).await?,
+                true => None,
+            };
+            if let Some(alive) = alive.filter(|alive| alive.seconds >= seconds) {
+                let after = view().await?;
+                alive.confirm(after.header, &self.address())?;
+                match after.owner_if(&place, created) {
+                    Some(owner) if owner.lease == alive.id => {
+                        return after.token(owner).map(Some);
+                    }
+                    _ => before = after,
+                }
+                continue;
+            }
+            // A lease's duration can't be changed.
+            let id = keys::own_lease();
+            let longer = self.connection.open_lease(id, seconds..=i64::MAX, seconds).await?;
+            self.move_key(owner, longer).await?;
+            before = view().await?;
+        }
     }
 
     /// Moves the owner's key to another lease. Returns whether it did.
@@ -112,47 +139,31 @@ impl Etcd {
         keys: &Keys,
         holder: &Holder,
     ) -> Result<bool, BackendError> {
-        // 1. No attempt of the holder on a shared lease may succeed later. etcd may have no space for
-        // that, or others may be waiting to do the same.
         let place = keys.place(holder);
-        let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
-        let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
-        // 2. Delete what there is, in any case.
-        let deleted = self.delete_place(keys, holder).await?;
-        // 3. An attempt whose key was deleted does not arrive later.
-        if let Some(lease) = deleted {
-            self.shared.forget_unanswered(lease, &place);
-        }
-        if !self.shared.unanswered(&place).is_empty() {
-            closed.map_err(BackendError::after_a_change)?;
-        }
-        Ok(deleted.is_some())
-    }
-
-    /// Deletes a holder's key and its own leases. Returns the key's lease if it was the owner's.
-    async fn delete_place(
-        &self,
-        keys: &Keys,
-        holder: &Holder,
-    ) -> Result<Option<i64>, BackendError> {
-        let (place, lease) = (keys.place(holder), keys.lease(holder));
-        let may_queue_later = self.waiters.forget(&place);
-        // 1. Delete the own key. No other holder ever has it, whatever its revision.
+        let mut releasing = self.own.release(&place);
+        // 1. No attempt of the holder may succeed later. etcd may have no space for that, or others may
+        // be waiting to do the same.
+        let late = self.own.late(&place);
+        let cutting = timeout(self.answer_timeout(), self.cut_off(&late));
+        let cut = cutting.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
+        // 2. Delete the own key, in any case. No other holder ever has it, whatever its revision.
         let delete = Operation::Delete(Delete { key: Text(place.clone()) });
         let success = vec![View::read_of_queue(keys, Part::Owner), delete];
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
-        let owned = view.owner().filter(|owner| owner.key.0 == place);
-        // 2. Revoke the waiter's lease. A request to queue that arrives later has no lease, and fails. If
-        // there is none under way, the lease ends soon by itself.
-        if may_queue_later && owned.is_none_or(|owner| owner.value.0 == MAY_HAVE_QUEUED) {
-            self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
+        let owned = view.owner().filter(|owner| owner.key.0 == place).map(|owner| owner.lease);
+        // 3. An attempt whose key was deleted does not arrive later.
+        if !late.iter().all(|late| owned == Some(late.lease())) {
+            cut.map_err(BackendError::after_a_change)?;
         }
-        // 3. Revoke the lease of an owner that has renewed.
-        let owned = owned.map(|owner| owner.lease);
-        if let Some(own) = owned.filter(|&own| !keys::is_shared(own) && own != lease) {
+        // 4. Revoke the lease of a lock that has one of its own. That of a waiter ends soon by itself.
+        if let Some(own) = owned
+            && !keys::is_shared(own)
+            && own != keys.lease(holder)
+        {
             self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;
         }
-        Ok(owned)
+        releasing.is_answered = true;
+        Ok(owned.is_some())
     }
 }

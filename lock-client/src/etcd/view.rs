@@ -1,5 +1,7 @@
 //! What etcd shows of a lock at one moment.
 
+use std::iter;
+
 use fence::Token;
 
 use super::{
@@ -51,10 +53,17 @@ impl View {
 
     /// Parses the reply of a transaction.
     pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
+        Self::parse_all(reply).next().expect("it repeats")
+    }
+
+    /// Parses the reply of a transaction that read several locks, in their order.
+    pub(super) fn parse_all(reply: TxnReply) -> impl Iterator<Item = Result<Self, BackendError>> {
         let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
-        let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
-        let (queue, offset) = (next(), next());
-        Self::new(reply.header, queue, offset)
+        iter::repeat_with(move || {
+            let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
+            let (queue, offset) = (next(), next());
+            Self::new(reply.header, queue, offset)
+        })
     }
 
     /// Parses the reply of a transaction that put the owner's key, and then read the offset.

@@ -9,8 +9,8 @@ use super::{
     client::Etcd,
     keys::Keys,
     messages::{Streamed, Text, WatchCreate, WatchReply, WatchRequest},
+    own::OwnKey,
     view::{Part, View},
-    waiters::OwnKey,
 };
 use crate::{
     backend::{BackendError, Wakeups},
@@ -126,7 +126,7 @@ impl Waiter {
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
             if !result.events.is_empty() {
                 if let (Some(place), Awaited::Turn(_, own)) = (&self.place, awaited) {
-                    self.etcd.waiters.set_turn(place, *own);
+                    self.etcd.own.set_turn(place, *own);
                 }
                 self.freed.notify_one();
                 was_deleted = true;

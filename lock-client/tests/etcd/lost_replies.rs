@@ -91,13 +91,22 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(unheard > lock.token);
     let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
     assert!(reissued > Some(unheard));
-    for lost in [TRANSACTION, REVOKE] {
-        proxy.lose_reply_to(lost);
-        unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
-    }
+    proxy.lose_reply_to(TRANSACTION);
+    unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
     assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
     until_free(&direct).await;
     assert!(proxy.has_struck());
+    // A lock with a lease of its own.
+    let (own_name, holder) = (name("r"), Holder::random());
+    let tried = locks.try_acquire_detachable(&own_name, &holder, secs(60), Order::Unordered);
+    let token = held(tried.await).token;
+    assert_eq!(own_leases(&etcd).await, 1);
+    proxy.lose_reply_to(REVOKE);
+    unavailable(locks.release(&name("r"), &holder, Some(token)).await);
+    assert!(!locks.release(&name("r"), &holder, Some(token)).await.unwrap());
+    until_free(&direct).await;
+    assert!(proxy.has_struck());
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 /// Who releases the lock of an attempt that is under way.
@@ -200,7 +209,7 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
     assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
 }
 
-/// The lease is closed only when it matters to its holder. A holder that waited for that would have no
+/// An epoch begins only when it matters to its holder. A holder that waited for that would have no
 /// answer if etcd has no space.
 #[tokio::test]
 async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
@@ -209,34 +218,34 @@ async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     for order in [Order::Unordered, Order::Fair] {
         proxy.lose_request(PUT);
         unavailable(locks.try_acquire(&x, &holder, secs(60), Order::Unordered).await);
-        let closes = proxy.requests("/v3/kv/put");
+        let epochs = proxy.requests("/v3/kv/put");
         let other = held(attempt(&locks, &Holder::random(), order).await);
         assert!(release(&locks, &other).await);
         // Another lock of the same holder.
         let own = held(attempt(&locks, &holder, order).await);
         assert!(release(&locks, &own).await);
-        assert_eq!(proxy.requests("/v3/kv/put"), closes);
+        assert_eq!(proxy.requests("/v3/kv/put"), epochs);
         assert!(!locks.release(&x, &holder, None).await.unwrap());
-        assert_eq!(proxy.requests("/v3/kv/put"), closes + 1, "the control");
+        assert_eq!(proxy.requests("/v3/kv/put"), epochs + 1, "the control");
     }
 }
 
-/// Its lease is closed, because another attempt of its client had no answer.
+/// A new epoch of its session has begun, because another attempt of its client had no answer.
 #[tokio::test]
-async fn attempt_on_a_closed_lease_is_repeated_on_another() {
+async fn attempt_of_an_earlier_epoch_is_repeated() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
     let holder = Holder::random();
     // Both attempts find this one.
     acquired(&locks, &name("first"), secs(60)).await;
     let hold = proxy.hold(PUT);
-    let closes = async {
+    let begins_an_epoch = async {
         let attempt = hold.caught().await.unwrap();
         proxy.lose_reply_to(PUT);
         unavailable(locks.try_acquire(&name("x"), &holder, secs(60), Order::Unordered).await);
         assert!(locks.release(&name("x"), &holder, None).await.unwrap());
         attempt.deliver();
     };
-    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), closes);
+    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), begins_an_epoch);
     held(tried);
 }
 
