@@ -64,8 +64,9 @@ impl Etcd {
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read once, here. etcd's gateway does not take a user from a
-    /// client's certificate.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
+    /// last good ones are, and the log says so. etcd's gateway does not take a user from a client's
+    /// certificate. Other settings are rejected.
     ///
     /// # Errors
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
@@ -126,7 +127,7 @@ impl Backend for Etcd {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Session)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Client)))
     }
 
     fn try_acquire_detachable<'a>(

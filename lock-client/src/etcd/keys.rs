@@ -45,12 +45,6 @@ impl Keys {
     pub(super) fn holder(&self, place: &str) -> Option<Holder> {
         place.strip_prefix(&self.queue())?.parse().ok()
     }
-
-    /// The id of a waiter's lease. A repeated attempt has the same, so that it leaves no second lease
-    /// behind.
-    pub(super) fn lease(&self, holder: &Holder) -> i64 {
-        lease_id(&self.place(holder))
-    }
 }
 
 /// The beginning of the keys of all locks whose names have this prefix.
@@ -65,18 +59,18 @@ pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
     name.replace("%2F", "/").replace("%25", "%").parse().ok()
 }
 
-/// Makes the id of a session's lease.
+/// Makes the id of the lease of a session that locks share. It is even.
 pub(super) fn shared_lease() -> i64 {
     own_lease() ^ 1
 }
 
-/// Makes the id of a lease that belongs to one lock.
+/// Makes the id of a lease for one lock, or none. It is odd.
 pub(super) fn own_lease() -> i64 {
-    // A holder is random enough.
-    lease_id(Holder::random().as_str())
+    // Ids are positive. To etcd, 0 means that it chooses.
+    fastrand::i64(1..=i64::MAX) | 1
 }
 
-/// Whether this is the lease of a session. The ids of all others are odd.
+/// Whether locks share this lease.
 pub(super) fn is_shared(lease: i64) -> bool {
     lease % 2 == 0
 }
@@ -88,16 +82,6 @@ pub(super) fn session_key(lease: i64) -> String {
 
 fn encoded(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
-}
-
-/// Hashes a text (FNV-1a), because a client of another build must find the same id. The ids differ
-/// because holders are random.
-fn lease_id(text: &str) -> i64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    // Ids are positive. To etcd, 0 means that it chooses. Even ids are those of sessions.
-    ((hash >> 1) | 1).cast_signed()
 }
 
 #[cfg(test)]
@@ -137,17 +121,5 @@ mod tests {
             assert_eq!(name_in_queue(&session_key(2)), None);
             assert!(*place < *END);
         }
-    }
-
-    #[test]
-    fn leases_of_holders_and_names_differ() {
-        let keys = |name: &str| Keys::new(&name.parse().unwrap());
-        let (a, b): (Holder, Holder) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let ids = [keys("n").lease(&a), keys("n").lease(&b), keys("m").lease(&a), own_lease()];
-        assert!(ids.iter().all(|&id| id > 0 && !is_shared(id)));
-        assert!(is_shared(shared_lease()) && shared_lease() > 0);
-        let different: std::collections::BTreeSet<_> = ids.into_iter().collect();
-        assert_eq!(different.len(), ids.len());
-        assert_eq!(keys("n").lease(&a), ids[0], "a repeated attempt has the same");
     }
 }

@@ -1,4 +1,4 @@
-//! What a client knows of its own holders, and the task that deletes the locks whose leases have ended.
+//! What a client knows of its own holders. Each has a task that deletes its key when its time is up.
 //!
 //! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, or whose
 //! release had no answer, is deleted at the end of its ttl, again and again until that is answered. If
@@ -7,23 +7,22 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
+    mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::sleep};
+use fence::Holder;
+use tokio::sync::Notify;
 
-use super::{
-    client::Etcd,
-    messages::{Delete, KeyValue, Operation, Text, Txn},
-    session::Session,
+use super::{client::Etcd, keys::Keys, messages::KeyValue, session::Session};
+use crate::{
+    backend::{Backend, BackendError},
+    background::AbortOnDrop,
+    clock::Moment,
+    retry::retry_until,
 };
-use crate::{backend::BackendError, clock::Moment, retry::pauses};
-
-/// How many keys one transaction deletes. `--max-txn-ops` is 128 by default.
-const KEYS_IN_A_TRANSACTION: usize = 100;
-/// The longest pause before a lock is deleted again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The key of a waiter, as a client has last seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,74 +37,62 @@ impl From<&KeyValue> for OwnKey {
     }
 }
 
-/// A request to put a holder's key that may arrive later.
+/// A request to put a holder's key on a session, in an epoch, that may arrive later.
 #[derive(Clone)]
-pub(super) enum Late {
-    /// On a session, in this epoch.
-    Session(Session, i64),
-    /// On a lease of the holder's own.
-    Lease(i64),
-}
-
-impl Late {
-    pub(super) fn lease(&self) -> i64 {
-        match self {
-            Self::Session(session, _) => session.lease(),
-            Self::Lease(lease) => *lease,
-        }
-    }
+pub(super) struct Late {
+    pub(super) session: Session,
+    pub(super) epoch: i64,
 }
 
 /// The holders of a client, by their keys. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct OwnHolders(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    table: Mutex<Table>,
-    /// A holder ends before the task looks again.
-    is_sooner: Notify,
-}
-
-#[derive(Default)]
-struct Table {
-    holders: HashMap<String, OwnHolder>,
-    /// When the task looks again; `None` if there is no task.
-    next_look: Option<Moment>,
-}
+pub(super) struct OwnHolders(Arc<Mutex<HashMap<String, OwnHolder>>>);
 
 struct OwnHolder {
     /// The own key, since a watch has shown that the owner's is gone.
     turn: Option<OwnKey>,
-    /// The session by which the key lives.
+    /// The session for the owner's key.
     session: Option<Session>,
     late: Vec<Late>,
-    /// When the key is deleted, unless the lock is renewed before.
+    /// When the key is deleted, unless the holder tries again or renews before.
     until: Moment,
     ttl: Duration,
     is_ending: bool,
+    /// The time has become shorter.
+    is_sooner: Arc<Notify>,
+    _task: Option<AbortOnDrop>,
 }
 
 impl OwnHolders {
     /// Remembers a holder that tries. If a watch has shown that it is the holder's turn, this returns
-    /// the holder's key, once. It is an error while the key is being deleted.
-    pub(super) fn begin_try(
+    /// the holder's key, once.
+    fn begin_try(
         &self,
-        place: &str,
+        etcd: &Etcd,
+        keys: &Keys,
+        holder: &Holder,
         ttl: Duration,
-        until: Moment,
-    ) -> Result<Option<OwnKey>, ()> {
-        let mut table = self.table();
-        let new =
-            || OwnHolder { turn: None, session: None, late: vec![], until, ttl, is_ending: false };
-        let holder = table.holders.entry(place.to_owned()).or_insert_with(new);
-        if holder.is_ending {
-            return Err(());
-        }
-        (holder.until, holder.ttl) = (until, ttl);
-        let turn = holder.turn.take();
-        self.look_by(&table, until);
-        Ok(turn)
+        asked: Moment,
+    ) -> Option<Option<OwnKey>> {
+        let mut holders = self.holders();
+        let until = asked + ttl;
+        let own = holders.entry(keys.place(holder)).or_insert_with(|| {
+            let is_sooner = Arc::<Notify>::default();
+            let task = etcd.clone().end_in_time(keys.clone(), holder.clone(), is_sooner.clone());
+            let _task = Some(tokio::spawn(task).into());
+            OwnHolder {
+                turn: None,
+                session: None,
+                late: vec![],
+                until,
+                ttl,
+                is_ending: false,
+                is_sooner,
+                _task,
+            }
+        });
+        (own.until, own.ttl) = (until, ttl);
+        (!own.is_ending).then(|| own.turn.take())
     }
 
     /// Remembers that it seems to be the turn of a holder.
@@ -118,196 +105,142 @@ impl OwnHolders {
         self.change(place, |holder| holder.late.push(late));
     }
 
-    /// Forgets one request to put the key on this lease, because it was answered.
-    pub(super) fn answered(&self, place: &str, lease: i64) {
-        self.change(place, |holder| {
-            let answered = holder.late.iter().position(|late| late.lease() == lease);
-            answered.map(|answered| holder.late.remove(answered));
-        });
+    /// Forgets the last request to put the key, because it was answered.
+    pub(super) fn answered(&self, place: &str) {
+        self.change(place, |holder| drop(holder.late.pop()));
+    }
+
+    /// Forgets the requests to put the key, because none of them arrives later.
+    pub(super) fn clear_late(&self, place: &str) {
+        self.change(place, |holder| holder.late.clear());
     }
 
     /// Returns the requests to put the key that may arrive later.
     pub(super) fn late(&self, place: &str) -> Vec<Late> {
-        self.table().holders.get(place).map(|holder| holder.late.clone()).unwrap_or_default()
+        self.holders().get(place).map(|holder| holder.late.clone()).unwrap_or_default()
     }
 
-    /// Returns the session by which a lock of this client lives.
+    /// Returns the session of a lock of this client.
     pub(super) fn session(&self, place: &str) -> Option<Session> {
-        self.table().holders.get(place)?.session.clone()
+        self.holders().get(place)?.session.clone()
     }
 
-    /// Remembers the session by which the key lives.
     pub(super) fn set_session(&self, place: &str, session: &Session) {
         self.change(place, |holder| holder.session = Some(session.clone()));
     }
 
     /// Remembers that a lock was renewed.
     pub(super) fn set_until(&self, place: &str, until: Moment) {
-        self.change(place, |holder| holder.until = until);
-        self.look_by(&self.table(), until);
-    }
-
-    /// Begins a release.
-    pub(super) fn release<'a>(&'a self, place: &'a str) -> Releasing<'a> {
-        Releasing { own: self, place, is_answered: false }
-    }
-
-    /// Lets the task delete the key.
-    fn end_now(&self, place: &str) {
-        let now = Moment::now();
-        self.change(place, |holder| holder.until = holder.until.min(now));
-        self.look_by(&self.table(), now);
+        self.change(place, |holder| {
+            if until < mem::replace(&mut holder.until, until) {
+                holder.is_sooner.notify_one();
+            }
+        });
     }
 
     pub(super) fn forget(&self, place: &str) {
-        self.table().holders.remove(place);
+        // The task may be this one, and ends after the lock is unlocked.
+        let forgotten = self.holders().remove(place);
+        drop(forgotten);
+    }
+
+    /// Returns when the key is deleted; `None` if the holder was forgotten.
+    fn until(&self, place: &str) -> Option<Moment> {
+        Some(self.holders().get(place)?.until)
+    }
+
+    /// Rejects further tries, if the holder's time is up. Returns until when the deletion is repeated.
+    fn end(&self, place: &str) -> Option<Moment> {
+        let mut holders = self.holders();
+        let holder = holders.get_mut(place).filter(|holder| holder.until.has_passed())?;
+        holder.is_ending = true;
+        Some(holder.until + holder.ttl)
+    }
+
+    /// Gives up the sessions of a key that can't be deleted.
+    fn give_up_sessions(&self, place: &str) {
+        self.change(place, |holder| {
+            let late = holder.late.iter().map(|late| &late.session);
+            holder.session.iter().chain(late).for_each(Session::give_up);
+        });
     }
 
     fn change(&self, place: &str, change: impl FnOnce(&mut OwnHolder)) {
-        if let Some(holder) = self.table().holders.get_mut(place) {
+        if let Some(holder) = self.holders().get_mut(place) {
             change(holder);
         }
     }
 
-    /// Wakes the task if it looks again only later.
-    fn look_by(&self, table: &Table, until: Moment) {
-        if table.next_look.is_some_and(|next| until < next) {
-            self.0.is_sooner.notify_one();
-        }
-    }
-
-    /// Decides when the task looks again. Returns `None` if there is nothing left to do.
-    fn plan(&self) -> Option<Moment> {
-        let mut table = self.table();
-        table.next_look = table.holders.values().map(|holder| holder.until).min();
-        table.next_look
-    }
-
-    /// Returns the keys to delete, with their requests that may arrive later. Nobody renews them any more.
-    fn take_ended(&self) -> Vec<(String, Vec<Late>)> {
-        let mut table = self.table();
-        let ended = table.holders.iter_mut().filter(|(_, holder)| holder.until.has_passed());
-        let ended = ended.map(|(place, holder)| {
-            holder.is_ending = true;
-            (place.clone(), holder.late.clone())
-        });
-        ended.collect()
-    }
-
-    /// Gives up the sessions of keys that could not be deleted for a ttl.
-    fn give_up_overdue(&self, places: &[(String, Vec<Late>)]) {
-        let mut table = self.table();
-        for (place, late) in places {
-            let overdue = table
-                .holders
-                .get(place)
-                .filter(|holder| (holder.until + holder.ttl).has_passed())
-                .map(|holder| holder.session.clone());
-            let Some(session) = overdue else { continue };
-            let on_sessions = late.iter().filter_map(|late| match late {
-                Late::Session(session, _) => Some(session.clone()),
-                Late::Lease(_) => None,
-            });
-            session.into_iter().chain(on_sessions).for_each(|session| session.give_up());
-            table.holders.remove(place);
-        }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().expect("nothing panics while it holds this")
+    fn holders(&self) -> MutexGuard<'_, HashMap<String, OwnHolder>> {
+        self.0.lock().expect("nothing panics while it holds this")
     }
 }
 
-/// The task that deletes. If its runtime ends, the next try starts another.
-struct Running(Option<OwnHolders>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(own) = &self.0 {
-            own.table().next_look = None;
-        }
-    }
-}
-
-/// A release. If it is dropped without an answer, the task deletes the key.
-pub(super) struct Releasing<'a> {
+/// A release. If it is dropped without an answer, the holder's task deletes the key.
+struct Releasing<'a> {
     own: &'a OwnHolders,
     place: &'a str,
-    pub(super) is_answered: bool,
+    is_answered: bool,
 }
 
 impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         match self.is_answered {
             true => self.own.forget(self.place),
-            false => self.own.end_now(self.place),
+            false => self.own.set_until(self.place, Moment::now()),
         }
     }
 }
 
 impl Etcd {
-    /// Starts the task that deletes the keys of holders whose time is up, unless it runs.
-    pub(super) fn delete_ended(&self) {
-        let mut table = self.own.table();
-        if table.next_look.is_none() {
-            table.next_look = Some(Moment::now());
-            let running = Running(Some(self.own.clone()));
-            drop(table);
-            tokio::spawn(self.clone().follow_own_holders(running));
-        }
+    /// Remembers a holder that tries, and returns its key if it seems to be its turn.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] while the key is being deleted.
+    pub(super) fn begin_try(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+        ttl: Duration,
+        asked: Moment,
+    ) -> Result<Option<OwnKey>, BackendError> {
+        let turn = self.own.begin_try(self, keys, holder, ttl, asked);
+        turn.ok_or_else(|| self.unavailable("the lease has ended, and its lock is being deleted"))
     }
 
-    async fn follow_own_holders(self, mut running: Running) {
-        let mut pauses = pauses(LONGEST_PAUSE);
-        while let Some(next) = self.own.plan() {
+    /// Releases the lock, or leaves the queue.
+    pub(super) async fn release_holder(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
+        let place = keys.place(holder);
+        let mut releasing = Releasing { own: &self.own, place: &place, is_answered: false };
+        let released = self.delete_place(keys, &place).await?;
+        releasing.is_answered = true;
+        Ok(released)
+    }
+
+    /// Deletes a holder's key when its time is up.
+    async fn end_in_time(self, keys: Keys, holder: Holder, is_sooner: Arc<Notify>) {
+        let place = keys.place(&holder);
+        let give_up_at = loop {
+            let Some(until) = self.own.until(&place) else { return };
             tokio::select! {
-                () = next.passed() => {}
-                () = self.own.0.is_sooner.notified() => continue,
+                () = until.passed() => {}
+                () = is_sooner.notified() => {}
             }
-            let ended = self.own.take_ended();
-            let mut failed = false;
-            for places in ended.chunks(KEYS_IN_A_TRANSACTION) {
-                match self.delete(places).await {
-                    Ok(()) => places.iter().for_each(|(place, _)| self.own.forget(place)),
-                    Err(error) => {
-                        tracing::warn!(
-                            error = &error as &dyn std::error::Error,
-                            locks = places.len(),
-                            "locks whose leases have ended could not be deleted"
-                        );
-                        self.own.give_up_overdue(places);
-                        failed = true;
-                    }
-                }
+            if let Some(give_up_at) = self.own.end(&place) {
+                break give_up_at;
             }
-            if failed {
-                sleep(pauses.next().expect("the pauses never end")).await;
-            } else {
-                pauses = self::pauses(LONGEST_PAUSE);
-            }
+        };
+        // In a box, because few tasks come so far.
+        let delete = || Box::pin(self.delete_place(&keys, &place));
+        if let Err(error) = retry_until(give_up_at, || self.address(), delete).await {
+            let error = &error as &dyn Error;
+            tracing::warn!(error, "a lock whose lease has ended could not be deleted");
+            self.own.give_up_sessions(&place);
         }
-        // Another task may have been started since the last look.
-        running.0 = None;
-    }
-
-    /// Deletes keys, and lets no request arrive later that puts them.
-    async fn delete(&self, places: &[(String, Vec<Late>)]) -> Result<(), BackendError> {
-        for (_, late) in places {
-            self.cut_off(late).await?;
-        }
-        let delete = |place: &String| Operation::Delete(Delete { key: Text(place.clone()) });
-        let success = places.iter().map(|(place, _)| delete(place)).collect();
-        self.transact(&Txn { success, ..Txn::default() }).await.map(drop)
-    }
-
-    /// Lets none of these requests succeed later.
-    pub(super) async fn cut_off(&self, late: &[Late]) -> Result<(), BackendError> {
-        for late in late {
-            match late {
-                Late::Session(session, epoch) => self.begin_epoch_after(session, *epoch).await?,
-                Late::Lease(lease) => self.connection.revoke(*lease).await?,
-            }
-        }
-        Ok(())
+        self.own.forget(&place);
     }
 }

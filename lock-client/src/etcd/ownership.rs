@@ -1,14 +1,14 @@
 //! What an owner does: it renews, reissues and releases.
 
-use fence::{Holder, Token};
+use fence::Token;
 use tokio::time::timeout;
 
 use super::{
     client::Etcd,
     keys::{self, Keys},
-    leases::Alive,
     messages::{Compare, Delete, KeyValue, Operation, Put, Text, Txn},
     rounds::Renewed,
+    session::Joined,
     view::{Part, View, token},
 };
 use crate::{
@@ -34,7 +34,7 @@ impl Etcd {
         loop {
             if !session.serves(seconds) {
                 let seconds = seconds.max(session.seconds());
-                session = self.joinable_session(seconds, asked).await?.0;
+                session = self.join(seconds, seconds..=seconds, seconds, asked).await?.session;
                 self.own.set_session(&place, &session);
             }
             match self.renew_by(&session, keys, ownership).await? {
@@ -45,8 +45,10 @@ impl Etcd {
                 Renewed::NotOurs => return Ok(None),
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
-                    let lease = Alive::granted(session.lease(), session.seconds());
-                    self.move_key(&owner, lease).await.map_err(BackendError::after_a_change)?;
+                    if let Some(joined) = self.keep(&session, asked).await? {
+                        let moved = self.move_key(&owner, &joined).await;
+                        moved.map_err(BackendError::after_a_change)?;
+                    }
                 }
             }
         }
@@ -81,28 +83,30 @@ impl Etcd {
                 continue;
             }
             // A lease's duration can't be changed.
-            let id = keys::own_lease();
-            let longer = self.connection.open_lease(id, seconds..=i64::MAX, seconds).await?;
-            self.move_key(owner, longer).await?;
+            let longer = self.begin_session(keys::own_lease(), seconds..=i64::MAX, seconds).await?;
+            self.move_key(owner, &longer).await?;
             before = view().await?;
         }
     }
 
-    /// Moves the owner's key to another lease. Returns whether it did.
+    /// Moves the owner's key to another session. Returns whether it did.
     pub(super) async fn move_key(
         &self,
         owner: &KeyValue,
-        lease: Alive,
+        joined: &Joined,
     ) -> Result<bool, BackendError> {
-        let put = Put { key: owner.key.clone(), value: owner.value.clone(), lease: lease.id };
+        let lease = joined.session.lease();
+        let put = Put { key: owner.key.clone(), value: Text::default(), lease };
         let transaction = Txn {
             // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
             compare: vec![Compare::changed(owner.key.0.clone(), owner.mod_revision)],
             success: vec![Operation::Put(put)],
             failure: Vec::new(),
         };
-        let reply = self.transact(&transaction).await?;
-        lease.confirm(reply.header, &self.address())?;
+        let reply = self.transact(&transaction).await;
+        // The lease may not exist, such as after a restore.
+        let reply = reply.inspect_err(|_| joined.session.give_up())?;
+        joined.confirm(reply.header, self)?;
         Ok(reply.succeeded)
     }
 
@@ -133,37 +137,32 @@ impl Etcd {
         }
     }
 
-    /// Releases the lock, or leaves the queue.
-    pub(super) async fn release_holder(
+    /// Deletes a holder's key, and lets no request succeed later that puts it. Returns whether it was
+    /// the owner's.
+    pub(super) async fn delete_place(
         &self,
         keys: &Keys,
-        holder: &Holder,
+        place: &str,
     ) -> Result<bool, BackendError> {
-        let place = keys.place(holder);
-        let mut releasing = self.own.release(&place);
         // 1. No attempt of the holder may succeed later. etcd may have no space for that, or others may
         // be waiting to do the same.
-        let late = self.own.late(&place);
+        let late = self.own.late(place);
         let cutting = timeout(self.answer_timeout(), self.cut_off(&late));
         let cut = cutting.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
         // 2. Delete the own key, in any case. No other holder ever has it, whatever its revision.
-        let delete = Operation::Delete(Delete { key: Text(place.clone()) });
+        let delete = Operation::Delete(Delete { key: Text(place.to_owned()) });
         let success = vec![View::read_of_queue(keys, Part::Owner), delete];
         let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place).map(|owner| owner.lease);
         // 3. An attempt whose key was deleted does not arrive later.
-        if !late.iter().all(|late| owned == Some(late.lease())) {
+        if !late.iter().all(|late| owned == Some(late.session.lease())) {
             cut.map_err(BackendError::after_a_change)?;
         }
-        // 4. Revoke the lease of a lock that has one of its own. That of a waiter ends soon by itself.
-        if let Some(own) = owned
-            && !keys::is_shared(own)
-            && own != keys.lease(holder)
-        {
+        // 4. A lease that no other lock shares ends with its lock.
+        if let Some(own) = owned.filter(|&own| !keys::is_shared(own)) {
             self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;
         }
-        releasing.is_answered = true;
         Ok(owned.is_some())
     }
 }

@@ -13,7 +13,7 @@ use super::{
     client::Etcd,
     keys::Keys,
     messages::{KeyValue, Txn},
-    session::{Kept, Session},
+    session::{Joined, Session},
     view::{Part, View},
 };
 use crate::{
@@ -141,7 +141,8 @@ impl Etcd {
                 }
             };
             for (renewal, view) in these.into_iter().zip(View::parse_all(reply)) {
-                let renewed = view.and_then(|view| self.renewed(&renewal, &view, session, kept));
+                let renewed =
+                    view.and_then(|view| self.renewed(&renewal, &view, session, kept.as_ref()));
                 let renewed = renewed.map_err(BackendError::after_a_change);
                 // The renewal may have been dropped.
                 let _ = renewal.answer.send(renewed);
@@ -154,7 +155,7 @@ impl Etcd {
         renewal: &Renewal,
         view: &View,
         session: &Session,
-        kept: Option<Kept>,
+        kept: Option<&Joined>,
     ) -> Result<Renewed, BackendError> {
         let Ownership { holder, grant } = &renewal.ownership;
         let place = renewal.keys.place(holder);
@@ -166,8 +167,7 @@ impl Etcd {
         }
         // The lock's last moment: its lease has ended, and the key is about to go.
         let kept = kept.ok_or_else(|| self.unavailable("the lease has ended"))?;
-        let confirmed = kept.alive.confirm(view.header, &self.address());
-        confirmed.inspect_err(|_| session.doubt())?;
+        kept.confirm(view.header, self)?;
         view.token(owner).map(Renewed::Full)
     }
 }

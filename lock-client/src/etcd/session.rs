@@ -12,6 +12,7 @@
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -21,15 +22,24 @@ use super::{
     failure::Failure,
     keys,
     leases::Alive,
-    messages::{Put, PutReply, Text},
+    messages::{Header, Put, PutReply, Text},
+    own::Late,
     rounds::Rounds,
 };
-use crate::{backend::BackendError, clock::Moment};
+use crate::{
+    backend::{Backend, BackendError},
+    clock::Moment,
+};
 
 /// A lock joins a session without a keep-alive of its own within this part of the ttl after the last one.
 const JOINABLE_PART: u32 = 30;
 /// The same, at most. The lock's deadline counts from that keep-alive.
 const LONGEST_JOINABLE: Duration = Duration::from_millis(500);
+
+/// A lock for a ttl may join a session without a keep-alive that was kept alive since this moment.
+pub(super) fn just_before(asked: Moment, ttl: Duration) -> Moment {
+    asked.checked_sub((ttl / JOINABLE_PART).min(LONGEST_JOINABLE)).unwrap_or(asked)
+}
 
 /// The sessions of a client. Clones share them.
 #[derive(Clone, Default)]
@@ -41,14 +51,14 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn find(&self, seconds: i64) -> Option<Session> {
+    fn find(&self, seconds: i64) -> Option<Session> {
         let newest = self.newest.lock().expect("nothing panics while it holds this");
         newest.get(&seconds).filter(|session| !session.is_given_up()).cloned()
     }
 
-    fn insert(&self, session: &Session) {
+    fn insert(&self, seconds: i64, session: &Session) {
         let mut newest = self.newest.lock().expect("nothing panics while it holds this");
-        newest.insert(session.seconds(), session.clone());
+        newest.insert(seconds, session.clone());
     }
 }
 
@@ -68,26 +78,50 @@ struct Shared {
 }
 
 struct State {
-    last: Option<Kept>,
+    /// The last keep-alive, and a moment before it was sent.
+    kept: Option<(Alive, Moment)>,
     epoch: i64,
     is_given_up: bool,
 }
 
-/// A session that was kept alive.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
-    pub(super) alive: Alive,
-    /// A moment before the request was sent.
+/// A session that was just kept alive, so that a key may join it.
+pub(super) struct Joined {
+    pub(super) session: Session,
+    pub(super) epoch: i64,
+    /// A moment before the session got its full time.
     pub(super) asked: Moment,
+    alive: Alive,
+}
+
+impl Joined {
+    /// Checks that the keep-alive counts.
+    pub(super) fn confirm(&self, later: Header, etcd: &Etcd) -> Result<(), BackendError> {
+        let confirmed = self.alive.confirm(later, &etcd.address());
+        // The next one must not rely on it.
+        confirmed.inspect_err(|_| self.session.state().kept = None)
+    }
+
+    /// A request to put a key on the session.
+    pub(super) fn late(&self) -> Late {
+        Late { session: self.session.clone(), epoch: self.epoch }
+    }
+
+    /// Another epoch has begun, because a request of another holder had no answer.
+    pub(super) fn leave_epoch(&self) {
+        if self.session.epoch() == self.epoch {
+            // The present one is not known.
+            self.session.give_up();
+        }
+    }
 }
 
 impl Session {
     fn new(alive: Alive, asked: Moment) -> Self {
-        let last = Some(Kept { alive, asked });
+        let kept = Some((alive, asked));
         Self(Arc::new(Shared {
             lease: alive.id,
             seconds: alive.seconds,
-            state: Mutex::new(State { last, epoch: 0, is_given_up: false }),
+            state: Mutex::new(State { kept, epoch: 0, is_given_up: false }),
             keeping: tokio::sync::Mutex::default(),
             cutting: tokio::sync::Mutex::default(),
             rounds: Rounds::default(),
@@ -120,24 +154,16 @@ impl Session {
         self.state().is_given_up = true;
     }
 
-    /// Makes the next lock keep the session alive. A leader was replaced, and its keep-alive may not count.
-    pub(super) fn doubt(&self) {
-        self.state().last = None;
-    }
-
     /// Whether a lock may live by this session for so many seconds.
     pub(super) fn serves(&self, seconds: i64) -> bool {
         self.seconds() >= seconds && !self.is_given_up()
     }
 
-    fn kept_since(&self, moment: Moment) -> Option<Kept> {
-        self.state().last.filter(|kept| kept.asked >= moment)
-    }
-
-    /// How long after a keep-alive a lock may join without another.
-    fn joinable_for(&self) -> Duration {
-        let ttl = Duration::from_secs(self.seconds().unsigned_abs());
-        (ttl / JOINABLE_PART).min(LONGEST_JOINABLE)
+    /// Joins the session, if it was kept alive since a moment.
+    fn join(&self, since: Moment) -> Option<Joined> {
+        let state = self.state();
+        let (alive, asked) = state.kept.filter(|(_, asked)| *asked >= since)?;
+        Some(Joined { session: self.clone(), epoch: state.epoch, asked, alive })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -146,34 +172,44 @@ impl Session {
 }
 
 impl Etcd {
-    /// Returns a session for this ttl, which was kept alive just before a lock is asked for.
+    /// Joins the client's session for this key, which was kept alive since a moment. A new one lasts for
+    /// one of these times, for this ttl.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if etcd's shortest time is longer.
-    pub(super) async fn joinable_session(
+    pub(super) async fn join(
         &self,
-        seconds: i64,
-        asked: Moment,
-    ) -> Result<(Session, Kept), BackendError> {
-        let since = |session: &Session| asked.checked_sub(session.joinable_for()).unwrap_or(asked);
-        if let Some(session) = self.sessions.find(seconds)
-            && let Some(kept) = session.kept_since(since(&session))
-        {
-            return Ok((session, kept));
+        key: i64,
+        seconds: RangeInclusive<i64>,
+        ttl: i64,
+        since: Moment,
+    ) -> Result<Joined, BackendError> {
+        let joined = self.sessions.find(key).and_then(|session| session.join(since));
+        if let Some(joined) = joined {
+            return Ok(joined);
         }
         let _turn = self.sessions.beginning.lock().await;
-        if let Some(session) = self.sessions.find(seconds)
-            && let Some(kept) = self.keep(&session, since(&session)).await?
+        if let Some(session) = self.sessions.find(key)
+            && let Some(joined) = self.keep(&session, since).await?
         {
-            return Ok((session, kept));
+            return Ok(joined);
         }
-        // An id without an answer is never used: its lease ends by itself.
-        let (id, asked) = (keys::shared_lease(), Moment::now());
-        let granted = self.connection.grant(id, seconds..=seconds, seconds).await?;
+        let joined = self.begin_session(keys::shared_lease(), seconds, ttl).await?;
+        self.sessions.insert(key, &joined.session);
+        Ok(joined)
+    }
+
+    /// Begins a session. An id without an answer is never used: its lease ends by itself.
+    pub(super) async fn begin_session(
+        &self,
+        id: i64,
+        seconds: RangeInclusive<i64>,
+        ttl: i64,
+    ) -> Result<Joined, BackendError> {
+        let asked = Moment::now();
+        let granted = self.connection.grant(id, seconds, ttl).await?;
         let alive = granted.ok_or(Failure::LeaseExists)?;
-        let session = Session::new(alive, asked);
-        self.sessions.insert(&session);
-        Ok((session, Kept { alive, asked }))
+        Ok(Joined { session: Session::new(alive, asked), epoch: 0, asked, alive })
     }
 
     /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has ended, or
@@ -182,30 +218,33 @@ impl Etcd {
         &self,
         session: &Session,
         since: Moment,
-    ) -> Result<Option<Kept>, BackendError> {
+    ) -> Result<Option<Joined>, BackendError> {
         let _turn = session.0.keeping.lock().await;
         if session.is_given_up() {
             return Ok(None);
         }
-        if let Some(kept) = session.kept_since(since) {
-            return Ok(Some(kept));
+        if let Some(joined) = session.join(since) {
+            return Ok(Some(joined));
         }
         let asked = Moment::now();
         let alive = self.connection.keep_alive(session.lease()).await?;
-        let kept = alive.map(|alive| Kept { alive, asked });
-        session.state().last = kept;
-        if kept.is_none() {
+        session.state().kept = alive.map(|alive| (alive, asked));
+        if alive.is_none() {
             session.give_up();
         }
-        Ok(kept)
+        Ok(session.join(asked))
+    }
+
+    /// Lets none of these requests to put a key succeed later.
+    pub(super) async fn cut_off(&self, late: &[Late]) -> Result<(), BackendError> {
+        for Late { session, epoch } in late {
+            self.begin_epoch_after(session, *epoch).await?;
+        }
+        Ok(())
     }
 
     /// Makes all attempts on a session fail that were sent in this epoch and have not arrived.
-    pub(super) async fn begin_epoch_after(
-        &self,
-        session: &Session,
-        epoch: i64,
-    ) -> Result<(), BackendError> {
+    async fn begin_epoch_after(&self, session: &Session, epoch: i64) -> Result<(), BackendError> {
         let _turn = session.0.cutting.lock().await;
         if session.epoch() != epoch {
             // Another holder's request has done it.
@@ -230,27 +269,6 @@ impl Etcd {
                 }
                 Err(failure.into())
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lock_joins_shortly_after_a_keep_alive() {
-        for (seconds, millis) in [(1, 33), (3, 100), (30, 500), (3_600, 500)] {
-            let asked = Moment::now();
-            let session = Session::new(Alive::granted(2, seconds), asked);
-            assert_eq!(session.joinable_for().as_millis(), millis);
-            assert!(session.kept_since(asked).is_some());
-            assert!(session.kept_since(asked + Duration::from_nanos(1)).is_none());
-            assert!(session.serves(seconds) && !session.serves(seconds + 1));
-            session.doubt();
-            assert!(session.kept_since(asked).is_none());
-            session.give_up();
-            assert!(!session.serves(seconds));
         }
     }
 }

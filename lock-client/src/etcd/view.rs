@@ -33,7 +33,7 @@ pub(super) enum Part {
 impl View {
     /// The two reads of a transaction that [`parse`](Self::parse) expects.
     pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
-        [Self::read_of_queue(keys, part), Self::read_of_offset(keys)]
+        [Self::read_of_queue(keys, part), Operation::Range(Range::one(keys.offset()))]
     }
 
     /// The read of the queue alone. [`parse`](Self::parse) then takes the offset for 0.
@@ -44,11 +44,6 @@ impl View {
         };
         let range_end = Some(Text(keys.queue_end()));
         Operation::Range(Range { range_end, limit, ..Range::one(keys.queue()) })
-    }
-
-    /// The read of the offset alone, which [`parse_behind`](Self::parse_behind) expects.
-    pub(super) fn read_of_offset(keys: &Keys) -> Operation {
-        Operation::Range(Range::one(keys.offset()))
     }
 
     /// Parses the reply of a transaction.
@@ -64,13 +59,6 @@ impl View {
             let (queue, offset) = (next(), next());
             Self::new(reply.header, queue, offset)
         })
-    }
-
-    /// Parses the reply of a transaction that put the owner's key, and then read the offset.
-    pub(super) fn parse_behind(owner: KeyValue, reply: TxnReply) -> Result<Self, BackendError> {
-        let offset = reply.responses.into_iter().find_map(|reply| reply.response_range);
-        let queue = RangeReply { kvs: vec![owner], count: 1 };
-        Self::new(reply.header, queue, offset.unwrap_or_default())
     }
 
     fn new(
