@@ -71,6 +71,7 @@
 mod attempt;
 mod client;
 mod connection;
+mod connector;
 mod failure;
 mod health;
 mod keys;

@@ -1,5 +1,7 @@
 //! Encrypted connections: the certificates that a client trusts.
 
+#[cfg(feature = "etcd")]
+mod renewed;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod settings;
 
@@ -13,6 +15,8 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
+#[cfg(feature = "etcd")]
+pub(crate) use self::renewed::Certificates;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) use self::settings::{InvalidSettings, Settings};
 

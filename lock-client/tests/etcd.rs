@@ -1,5 +1,6 @@
 //! Locks in etcd.
 
+mod certificates;
 mod corrupted;
 mod errors;
 mod holding;

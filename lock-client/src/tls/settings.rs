@@ -35,13 +35,27 @@ impl Settings {
                 AUTHORITY => &mut settings.authority,
                 CERTIFICATE => &mut settings.certificate,
                 KEY => &mut settings.key,
-                _ => return Err(InvalidSettings(format!("`{name}` is no setting here"))),
+                _ => {
+                    return Err(InvalidSettings(format!(
+                        "`{name}` is no setting here; the settings are {AUTHORITY}, {CERTIFICATE} \
+                         and {KEY}"
+                    )));
+                }
             };
+            if file.is_some() {
+                return Err(InvalidSettings(format!("`{name}` is given twice")));
+            }
             let decoded = percent_decode_str(value).decode_utf8();
             let decoded = decoded.map_err(|_| InvalidSettings(format!("{name} is not UTF-8")))?;
             *file = Some(decoded.into_owned());
         }
         Ok(settings)
+    }
+
+    /// The files that are named: the authority, and the client's certificate and key.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn files(&self) -> [Option<&str>; 3] {
+        [&self.authority, &self.certificate, &self.key].map(Option::as_deref)
     }
 
     /// Reads the files.
