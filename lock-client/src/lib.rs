@@ -56,6 +56,8 @@ mod background;
 #[cfg(any(feature = "etcd", feature = "storage"))]
 mod causes;
 mod clock;
+#[cfg(feature = "etcd")]
+mod follow;
 mod local_queue;
 mod retry;
 mod service;
