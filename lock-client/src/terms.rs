@@ -77,10 +77,15 @@ impl Terms {
     }
 
     /// First come, first served: waiters wait in a queue that the lock service keeps. While the
-    /// queue is not empty, clients that did not ask for this order don't acquire the lock either. A
-    /// waiter that crashed is skipped after 3 seconds, in etcd after its ttl. A waiter near the head
-    /// that is silent for longer loses its place, and queues again at the end. Redlock has no such
-    /// order, and rejects the request.
+    /// queue is not empty, clients that did not ask for this order don't acquire the lock either.
+    ///
+    /// A waiter that crashed is skipped:
+    /// - after 3 seconds in Redis, PostgreSQL, MariaDB and SQLite,
+    /// - after 15 seconds in etcd, or when its ttl ends, if that is sooner,
+    /// - when its ttl ends in ZooKeeper.
+    ///
+    /// A waiter near the head that is silent for longer loses its place, and queues again at the end.
+    /// Redlock has no such order, and rejects the request.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }
