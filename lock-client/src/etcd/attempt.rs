@@ -186,7 +186,7 @@ impl Try<'_> {
     async fn keep_place(&self, own: &KeyValue) -> Result<(), BackendError> {
         let joined = self.waiting_session(self.asked).await?;
         if own.lease != joined.session.lease() {
-            self.etcd.move_key(own, &joined).await?;
+            self.etcd.move_key(&self.keys, own, &joined).await?;
         }
         Ok(())
     }
@@ -260,20 +260,24 @@ impl Try<'_> {
 
     /// Sets the full ttl of the own key, which is the oldest.
     async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
-        let moved = || self.etcd.unavailable("the lock has just expired, or was moved");
-        // 1. Keep the session alive, and move the key to it.
+        // 1. Keep the session alive, and move the key to it. Only then look whose the lock is.
         let joined = self.session(self.asked).await?;
         let lease = joined.session.lease();
-        if owner.lease != lease && !self.etcd.move_key(owner, &joined).await? {
-            return Err(moved());
+        let view = if owner.lease == lease {
+            let view = self.etcd.view(&self.keys, Part::Owner).await?;
+            joined.confirm(view.header, self.etcd)?;
+            Some(view)
+        } else {
+            self.etcd.move_key(&self.keys, owner, &joined).await?
+        };
+        // 2. It may have ended meanwhile.
+        if let Some(view) = view
+            && let Some(owner) = view.owner_if(&self.place, owner.create_revision)
+            && owner.lease == lease
+        {
+            return self.granted(&view, owner, &joined);
         }
-        // 2. Only then look whose the lock is.
-        let view = self.etcd.view(&self.keys, Part::Owner).await?;
-        joined.confirm(view.header, self.etcd)?;
-        match view.owner_if(&self.place, owner.create_revision) {
-            Some(owner) if owner.lease == lease => self.granted(&view, owner, &joined),
-            _ => Err(moved()),
-        }
+        Err(self.etcd.unavailable("the lock has just expired, or was moved"))
     }
 
     fn granted(

@@ -46,7 +46,7 @@ impl Etcd {
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
                     if let Some(joined) = self.keep(&session, asked).await? {
-                        let moved = self.move_key(&owner, &joined).await;
+                        let moved = self.move_key(keys, &owner, &joined).await;
                         moved.map_err(BackendError::after_a_change)?;
                     }
                 }
@@ -84,30 +84,33 @@ impl Etcd {
             }
             // A lease's duration can't be changed.
             let longer = self.begin_session(keys::own_lease(), seconds..=i64::MAX, seconds).await?;
-            self.move_key(owner, &longer).await?;
+            self.move_key(keys, owner, &longer).await?;
             before = view().await?;
         }
     }
 
-    /// Moves the owner's key to another session. Returns whether it did.
+    /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or
+    /// deleted meanwhile.
     pub(super) async fn move_key(
         &self,
-        owner: &KeyValue,
+        keys: &Keys,
+        own: &KeyValue,
         joined: &Joined,
-    ) -> Result<bool, BackendError> {
+    ) -> Result<Option<View>, BackendError> {
         let lease = joined.session.lease();
-        let put = Put { key: owner.key.clone(), value: Text::default(), lease };
-        let transaction = Txn {
-            // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
-            compare: vec![Compare::changed(owner.key.0.clone(), owner.mod_revision)],
-            success: vec![Operation::Put(put)],
-            failure: Vec::new(),
-        };
-        let reply = self.transact(&transaction).await;
+        let put = Put { key: own.key.clone(), value: Text::default(), lease };
+        let success = [&[Operation::Put(put)], &View::reads(keys, Part::Owner)[..]].concat();
+        // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
+        let compare = vec![Compare::changed(own.key.0.clone(), own.mod_revision)];
+        let reply = self.transact(&Txn { compare, success, failure: Vec::new() }).await;
         // The lease may not exist, such as after a restore.
         let reply = reply.inspect_err(|_| joined.session.give_up())?;
-        joined.confirm(reply.header, self)?;
-        Ok(reply.succeeded)
+        if !reply.succeeded {
+            return Ok(None);
+        }
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+        joined.confirm(view.header, self)?;
+        Ok(Some(view))
     }
 
     /// Swaps the token for a higher one.

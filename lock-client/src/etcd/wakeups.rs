@@ -51,9 +51,10 @@ struct Waiter {
 /// What a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
 enum Awaited {
-    /// The key of the owner is deleted. Then this one of the waiter is the oldest.
+    /// The key before this one of the waiter is deleted. Then the waiter's is the oldest, unless another
+    /// waiter has left.
     Turn(String, OwnKey),
-    /// The key of another waiter, or the own one, is deleted.
+    /// The own key, which is the oldest, is deleted.
     Key(String),
     /// Any key of the queue is deleted.
     Queue,
@@ -74,8 +75,10 @@ impl Waiter {
         let position = self.place.as_deref().and_then(|place| view.position(place));
         match position {
             Some(0) => Awaited::Key(view.queue[0].key.0.clone()),
-            Some(1) => Awaited::Turn(view.queue[0].key.0.clone(), OwnKey::from(&view.queue[1])),
-            Some(ahead) => Awaited::Key(view.queue[ahead - 1].key.0.clone()),
+            Some(ahead) => {
+                let before = view.queue[ahead - 1].key.0.clone();
+                Awaited::Turn(before, OwnKey::from(&view.queue[ahead]))
+            }
             None => Awaited::Queue,
         }
     }
