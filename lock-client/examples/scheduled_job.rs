@@ -33,7 +33,8 @@ async fn main() -> anyhow::Result<()> {
     let name = format!("nightly-report/{run}").parse()?;
 
     // 1. Acquire the lock of this run, if it is free. While the job runs, the lease renews itself.
-    let lease = match locks.acquire(&name, Terms::new(Ttl::new(TOLERANCE)?).no_wait()).await {
+    let terms = Terms::new(Ttl::new(TOLERANCE)?).no_wait().detachable();
+    let lease = match locks.acquire(&name, terms).await {
         Ok(lease) => lease,
         Err(AcquireError::Contended { .. }) => {
             println!("{run}: another machine runs the job, or has run it");
@@ -51,7 +52,7 @@ async fn main() -> anyhow::Result<()> {
     println!("{run}: done in {:.1?}", began.elapsed());
     // 3. Leave the lock held for its full ttl.
     lease.renew().await?;
-    lease.detach();
+    lease.detach()?;
     Ok(())
 }
 

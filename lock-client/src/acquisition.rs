@@ -174,6 +174,7 @@ impl<'a> Acquisition<'a> {
                     ttl: self.ttl,
                     token,
                     asked,
+                    detachable: self.terms.detachable,
                     caller: self.caller.clone(),
                 };
                 Ok(Try::Acquired(Lease::start(granted, self.terms.renewal)))
@@ -192,7 +193,11 @@ impl<'a> Acquisition<'a> {
     async fn request(&self) -> Result<Attempt, BackendError> {
         let backend = &self.service.backend;
         let (holder, ttl, order) = (&self.holder, self.ttl, self.terms.order);
-        match backend.try_acquire(self.name, holder, ttl, order).await? {
+        let attempt = match self.terms.detachable {
+            true => backend.try_acquire_detachable(self.name, holder, ttl, order).await?,
+            false => backend.try_acquire(self.name, holder, ttl, order).await?,
+        };
+        match attempt {
             Attempt::Granted { asked, .. } if (asked + ttl.reliable()).has_passed() => {
                 let reason = format!("{}: granted too late for this ttl", backend.address());
                 Err(BackendError::Unavailable(reason.into()))

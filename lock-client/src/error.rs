@@ -152,6 +152,39 @@ impl From<Lost> for RenewError {
     }
 }
 
+/// Why a lock was not left held for another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DetachError {
+    /// The lock was acquired without [`Terms::detachable`](crate::Terms::detachable).
+    NotDetachable {
+        /// The lock's name.
+        lock: ResourceName,
+    },
+    /// Other clones of the lease keep the lock.
+    Shared {
+        /// The lock's name.
+        lock: ResourceName,
+    },
+}
+
+impl fmt::Display for DetachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotDetachable { lock } => write!(
+                f,
+                "lock `{lock}` can't be left to another process: acquire it with \
+                 `Terms::detachable`"
+            ),
+            Self::Shared { lock } => {
+                write!(f, "lock `{lock}` is kept by another clone of its lease")
+            }
+        }
+    }
+}
+
+impl Error for DetachError {}
+
 /// Why a lock was not released, or its state not read.
 #[derive(Debug)]
 pub struct LockServiceError {

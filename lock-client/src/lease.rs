@@ -17,7 +17,7 @@ use self::{
 use crate::{
     backend::Ownership,
     clock::Moment,
-    error::{LockServiceError, Lost, RenewError},
+    error::{DetachError, LockServiceError, Lost, RenewError},
     service::LockService,
     terms::Renewal,
 };
@@ -168,13 +168,24 @@ impl Lease {
     }
 
     /// Leaves the lock held until its ttl ends, for another process to
-    /// [adopt](crate::Locks::adopt). Returns `None` if other clones of the lease keep the lock.
-    pub fn detach(self) -> Option<Detached> {
-        let mut share = Arc::into_inner(self.share)?;
+    /// [adopt](crate::Locks::adopt). The lock was acquired with
+    /// [`Terms::detachable`](crate::Terms::detachable), or adopted.
+    ///
+    /// # Errors
+    /// [`DetachError::NotDetachable`] if it was acquired without, [`DetachError::Shared`] if other clones
+    /// of the lease keep the lock. This clone has ended then. The last one releases the lock.
+    pub fn detach(self) -> Result<Detached, DetachError> {
+        if !self.held().detachable {
+            return Err(DetachError::NotDetachable { lock: self.name().clone() });
+        }
+        let name = self.name().clone();
+        let Some(mut share) = Arc::into_inner(self.share) else {
+            return Err(DetachError::Shared { lock: name });
+        };
         share.given_up = true;
         let held = &share.held;
-        Some(Detached {
-            name: held.name.clone(),
+        Ok(Detached {
+            name,
             ownership: held.ownership.clone(),
             token: held.service.backend.detach(&held.ownership, held.last_token()),
             ttl: held.ttl,

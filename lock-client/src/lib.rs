@@ -56,6 +56,8 @@ mod background;
 #[cfg(any(feature = "etcd", feature = "storage"))]
 mod causes;
 mod clock;
+#[cfg(feature = "etcd")]
+mod follow;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod label;
 mod local_queue;
@@ -93,7 +95,7 @@ pub mod storage;
 pub mod zookeeper;
 
 pub use clock::Moment;
-pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};
+pub use error::{AcquireError, DetachError, LockServiceError, Lost, RenewError, WithError};
 pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
 pub use service::Unanswered;

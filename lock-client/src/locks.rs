@@ -202,6 +202,7 @@ impl Locks {
             ttl,
             token,
             asked,
+            detachable: true,
             caller: Span::current(),
         };
         Ok(Lease::start(granted, terms.renewal))

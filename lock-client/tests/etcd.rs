@@ -1,10 +1,11 @@
 //! Locks in etcd.
 
+mod certificates;
 mod corrupted;
 mod errors;
 mod holding;
 mod lost_replies;
 mod reissue;
 pub(crate) mod service;
-mod shared_leases;
+mod sessions;
 mod turns;

@@ -65,14 +65,14 @@ impl Acquire {
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
         reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
-        let terms = self.options.terms().without_renewal();
+        let terms = self.options.terms().without_renewal().detachable();
         let messages = Messages::new();
         let order = self.options.order();
         let waiting = Waiting { messages: &messages, order, listener: None };
         let lease = acquire(locks, &self.name, terms, &mut signals, waiting).await?;
         match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
-                lease.detach();
+                lease.detach().expect("the lock is detachable, and its lease has no clone");
                 Ok(())
             }
             // Nobody could release a lock without its handle.

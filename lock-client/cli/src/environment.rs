@@ -12,6 +12,8 @@ use crate::{failure::Failure, handle::unix_millis_after, lock_service::LockServi
 
 const TOKEN: &str = "FENCING_TOKEN";
 const HOLDER: &str = "FENCING_HOLDER";
+/// With the holder, it identifies the ownership.
+const GRANT: &str = "FENCING_GRANT";
 const RESOURCE: &str = "FENCING_RESOURCE";
 /// The name again, percent-encoded for the path of a URL.
 const RESOURCE_PATH: &str = "FENCING_RESOURCE_PATH";
@@ -48,9 +50,13 @@ const ENCODED: &AsciiSet = &CONTROLS
 #[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct LeaseRecord {
     resource: ResourceName,
-    /// The first token, which is also the grant. It stays the same after a reissue.
+    /// The first token. It stays the same after a reissue.
     pub(crate) token: Token,
     holder: Holder,
+    /// The grant. It differs from the first token if the name was reissued earlier. `None` if it is not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    grant: Option<Token>,
     /// The first deadline, in Unix time.
     pub(crate) deadline_ms: u64,
     /// The identity of the lock service. `None` if it is not known.
@@ -76,6 +82,7 @@ impl LeaseRecord {
         Ok(Self {
             token: lease.token()?,
             holder: lease.holder().clone(),
+            grant: Some(lease.ownership().grant),
             resource: lease.name().clone(),
             deadline_ms: unix_millis_after(lease.remaining()),
             lock_service: Some(lock_service.identity(locks)),
@@ -90,6 +97,10 @@ impl LeaseRecord {
             .env(RESOURCE, self.resource.as_str())
             .env(RESOURCE_PATH, percent_encoded(&self.resource))
             .env(DEADLINE_MS, self.deadline_ms.to_string());
+        match self.grant {
+            Some(grant) => command.env(GRANT, grant.to_string()),
+            None => command.env_remove(GRANT),
+        };
         match &self.lock_service {
             Some(lock_service) => command.env(LOCK_SERVICE, lock_service),
             None => command.env_remove(LOCK_SERVICE),
@@ -140,10 +151,12 @@ impl OuterLeases {
             (text(RESOURCE), text(TOKEN), text(HOLDER))
         {
             let deadline_ms = text(DEADLINE_MS).unwrap_or_default();
+            let grant = text(GRANT).map(|grant| grant.parse()).transpose();
             leases.push(LeaseRecord {
                 resource: resource.parse().map_err(|error| malformed(RESOURCE, &error))?,
                 token: token.parse().map_err(|error| malformed(TOKEN, &error))?,
                 holder: holder.parse().map_err(|error| malformed(HOLDER, &error))?,
+                grant: grant.map_err(|error| malformed(GRANT, &error))?,
                 deadline_ms: deadline_ms.parse().map_err(|error| malformed(DEADLINE_MS, &error))?,
                 lock_service: text(LOCK_SERVICE),
             });
@@ -183,7 +196,8 @@ impl OuterLeases {
                 // A lease of Redlock has other grants on the nodes that it joined. Its holder is
                 // new for every round.
                 held.ownership.holder == lease.holder
-                    && (held.nodes.is_some() || held.ownership.grant == lease.token)
+                    && (held.nodes.is_some()
+                        || lease.grant.is_none_or(|grant| held.ownership.grant == grant))
             })
         };
         let is_named_alike = |lease: &LeaseRecord| {
@@ -235,8 +249,14 @@ mod tests {
 
     use super::*;
 
-    const WHOLE: [(&str, &str); 4] =
-        [(RESOURCE, "r"), (TOKEN, "34"), (HOLDER, "0123456789abcdef"), (DEADLINE_MS, "7")];
+    /// The token is that of a name that was reissued.
+    const WHOLE: [(&str, &str); 5] = [
+        (RESOURCE, "r"),
+        (TOKEN, "90"),
+        (HOLDER, "0123456789abcdef"),
+        (DEADLINE_MS, "7"),
+        (GRANT, "34"),
+    ];
     const OUTER_LEASES: &str =
         r#"[{"resource":"outer","token":5,"holder":"fedcba9876543210","deadline_ms":6}]"#;
 
@@ -253,7 +273,7 @@ mod tests {
         assert!(leases_of_two.take_from(&"other".parse().unwrap(), "redis/0", None).is_none());
         let innermost =
             leases_of_two.take_from(&"r".parse().unwrap(), "redis/0", None).unwrap().record;
-        assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (34, 7));
+        assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (90, 7));
         assert_eq!(serde_json::to_string(&leases_of_two.0).unwrap(), OUTER_LEASES);
         assert_eq!(leases(&WHOLE[1..]).unwrap().0, [], "the name is missing");
         assert_eq!(leases(&WHOLE[..2]).unwrap().0, [], "the holder is missing");
@@ -292,7 +312,8 @@ mod tests {
     #[test]
     fn variables_that_no_run_has_set_are_wrong_usage() {
         let tokens = ["", "0", "-1", "034", "1.5", "x"].map(|token| (TOKEN, token));
-        let others = [(RESOURCE, "a//b"), (DEADLINE_MS, "soon"), (OUTER, ""), (OUTER, "[{}]")];
+        let others =
+            [(GRANT, "x"), (RESOURCE, "a//b"), (DEADLINE_MS, "soon"), (OUTER, ""), (OUTER, "[{}]")];
         for (variable, value) in tokens.into_iter().chain(others) {
             let failure = leases(&[&WHOLE[..], &[(variable, value)]].concat()).unwrap_err();
             assert_eq!(failure.exit_code(), 64, "{variable}={value}");

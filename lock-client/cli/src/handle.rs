@@ -47,8 +47,9 @@ impl Handle {
     pub(crate) fn detach(lease: Lease, ttl: Ttl) -> Result<Self, Lost> {
         let handle = Self::new(&lease, ttl);
         match lease.detach() {
-            Some(detached) => Ok(Self { token: detached.token, ..handle? }),
-            None => handle,
+            Ok(detached) => Ok(Self { token: detached.token, ..handle? }),
+            // Another clone keeps the lock.
+            Err(_) => handle,
         }
     }
 

@@ -8,10 +8,11 @@ use super::{
     client::Etcd,
     failure::Failure,
     keys::{self, Keys},
-    leases::{Alive, whole_seconds},
+    leases::whole_seconds,
     messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
+    own::OwnKey,
+    session::{Joined, just_before},
     view::{Part, View, token},
-    waiters::OwnKey,
 };
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
@@ -25,17 +26,26 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
 /// others no longer, whatever its ttl.
 const WAITER_SECONDS: i64 = 15;
-/// The value of a key whose holder may have queued. Then it has a lease of its own.
-pub(super) const MAY_HAVE_QUEUED: &str = "fair";
+
+/// What the session of a lock is shared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// The client's other locks of this ttl.
+    Client,
+    /// Nothing. Another process may take the lock over.
+    Nothing,
+}
 
 /// One attempt to acquire a lock.
 struct Try<'a> {
     etcd: &'a Etcd,
     keys: Keys,
+    place: String,
     holder: &'a Holder,
     ttl: Ttl,
     seconds: i64,
     order: Order,
+    sharing: Sharing,
     asked: Moment,
 }
 
@@ -46,206 +56,240 @@ impl Etcd {
         holder: &Holder,
         ttl: Ttl,
         order: Order,
+        sharing: Sharing,
     ) -> Result<Attempt, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
-        let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
-        // No earlier attempt of the holder may succeed after this one. Another client may release the
-        // lock that this one acquires, and knows of no earlier attempts.
-        if let Err(error) = self.close_unanswered(&attempt.place()).await {
-            return attempt.find_acquired().await?.ok_or(error);
+        // 1. From here on, the key is deleted when the ttl ends.
+        let turn = self.begin_try(&keys, holder, ttl.as_duration(), asked)?;
+        let place = keys.place(holder);
+        let attempt = Try { etcd: self, keys, place, holder, ttl, seconds, order, sharing, asked };
+        // 2. Try.
+        let outcome = attempt.run(turn).await;
+        // 3. A waiter in the queue, and a lock on a shared session, are remembered. A lock with a session
+        // of its own ends with it.
+        let is_remembered = match &outcome {
+            Ok(Attempt::Granted { .. }) => sharing == Sharing::Client,
+            Ok(Attempt::Busy(_)) => order == Order::Fair,
+            Err(BackendError::Unavailable(_)) => true,
+            Err(_) => false,
+        };
+        if !is_remembered && self.own.late(&attempt.place).is_empty() {
+            self.own.forget(&attempt.place);
         }
-        match order {
-            Order::Unordered => attempt.take().await,
-            Order::Fair => attempt.take_or_queue().await,
-        }
+        outcome
     }
 }
 
 impl Try<'_> {
-    /// Takes the lock, on a shared lease, if nobody else is in the queue.
-    async fn take(&self) -> Result<Attempt, BackendError> {
-        let (view, lease) = self.put_first().await?;
-        self.outcome(view, Some(lease)).await.map_err(BackendError::after_a_change)
-    }
-
-    /// Takes the lock if the queue is empty. Otherwise, queues behind the others, or keeps its place
-    /// there.
-    async fn take_or_queue(&self) -> Result<Attempt, BackendError> {
-        let (mut view, mut joined) = match self.etcd.waiters.remember(&self.place()) {
-            Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
-            // A transaction that may put goes to the disk, and this read does not.
-            None => (self.etcd.view(&self.keys, Part::All).await?, None),
-        };
-        if view.owner().is_none() {
-            let (first, lease) = self.put_first().await?;
-            (view, joined) = (first, Some(lease));
+    async fn run(&self, turn: Option<OwnKey>) -> Result<Attempt, BackendError> {
+        // 1. An earlier attempt without an answer may have acquired the lock. Otherwise it must not
+        // succeed after this one: another client may release the lock that this one acquires, and knows
+        // of no earlier attempts.
+        let late = self.etcd.own.late(&self.place);
+        if !late.is_empty() {
+            let view = self.etcd.view(&self.keys, Part::Owner).await?;
+            match view.owner().filter(|owner| owner.key.0 == self.place) {
+                Some(owner) => {
+                    self.etcd.own.clear_late(&self.place);
+                    return self.renew_grant(owner).await.map_err(BackendError::after_a_change);
+                }
+                None => self.etcd.cut_off(&late).await?,
+            }
+            self.etcd.own.clear_late(&self.place);
         }
-        match view.position(&self.place()) {
-            Some(0) => {}
-            Some(_) => self.keep_place().await?,
-            None => view = self.put_last().await?,
+        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn.
+        let (mut view, joined) = match turn {
+            Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
+            None if self.order == Order::Unordered && self.sharing == Sharing::Client => {
+                self.put_first().await?
+            }
+            None => {
+                // A transaction that may put goes to the disk, and this read does not. Nor is a session
+                // begun for a lock that is held.
+                let view = self.etcd.view(&self.keys, Part::All).await?;
+                if view.owner().is_some() { (view, None) } else { self.put_first().await? }
+            }
+        };
+        // 3. In the fair order, queue behind the others, or keep the place there.
+        if self.order == Order::Fair {
+            match view.position(&self.place) {
+                Some(0) => {}
+                Some(place) => self.keep_place(&view.queue[place]).await?,
+                None => view = self.put_last().await?,
+            }
         }
         self.outcome(view, joined).await.map_err(BackendError::after_a_change)
     }
 
-    /// Finds the lock that an attempt without an answer has acquired. An etcd without space shows it,
-    /// though it can't give the lock its full time.
-    async fn find_acquired(&self) -> Result<Option<Attempt>, BackendError> {
-        let Self { etcd, holder, ttl, asked, .. } = self;
-        let view = etcd.view(&self.keys, Part::Owner).await?;
-        let place = self.place();
-        let Some(owner) = view.owner().filter(|owner| owner.key.0 == place) else {
-            return Ok(None);
-        };
-        if etcd.shared.unanswered(&place) != [owner.lease] {
-            return Ok(None);
-        }
-        let looked = Moment::now();
-        let left = Duration::from_secs(etcd.connection.seconds_left(owner.lease).await?);
-        let grant = token(owner.create_revision)?;
-        let ownership = Ownership { holder: (*holder).clone(), grant };
-        // As if asked so early that the ttl ends with the lease. If that is before the start of the
-        // machine, a later moment would extend the lease.
-        let Some(asked_for_lease) = (looked + left).checked_sub(ttl.as_duration()) else {
-            return Ok(None);
-        };
-        let asked = (*asked).min(asked_for_lease);
-        Ok(Some(Attempt::Granted { token: view.token(owner)?, ownership, asked }))
-    }
-
-    /// Puts the own key on a shared lease, if nobody else is in the queue. The same transaction shows
-    /// whether it did, and reads the offset: one that was read earlier may have been raised since, by
-    /// an owner before this one.
-    ///
-    /// The shared lease may be closed by another attempt, which had no answer. Then this joins a new
-    /// one.
-    async fn put_first(&self) -> Result<(View, Alive), BackendError> {
-        loop {
-            let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
-            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-            let open = Compare::created(keys::closing_key(lease.id), 0);
-            let transaction = self.put_oldest(vec![nobody, open], lease);
-            let reply = self.etcd.attempt_on(lease, &self.place(), &transaction).await?;
-            let Some(reply) = reply else { continue };
-            let created = reply.header.revision;
-            let view = self.view_behind(reply, created, lease);
-            let view = view.map_err(BackendError::after_a_change)?;
-            if view.owner().is_some() {
-                return Ok((view, lease));
+    /// Returns the session for the key of an owner.
+    async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
+        let seconds = self.seconds..=self.seconds;
+        match self.sharing {
+            Sharing::Client => self.etcd.join(self.seconds, seconds, self.seconds, since).await,
+            Sharing::Nothing => {
+                if let Some(session) = self.etcd.own.session(&self.place)
+                    && session.serves(self.seconds)
+                    && let Some(joined) = self.etcd.keep(&session, since).await?
+                {
+                    return Ok(joined);
+                }
+                let joined = self.etcd.begin_session(keys::own_lease(), seconds, self.seconds);
+                let joined = joined.await?;
+                self.etcd.own.set_session(&self.place, &joined.session);
+                Ok(joined)
             }
-            self.etcd.shared.forget(lease.id);
         }
     }
 
-    /// Moves the own key to a shared lease, if it is the oldest. The same transaction shows whether it
-    /// did, and reads the offset. A watch has shown that the owner's key is gone, but only the
-    /// transaction decides. If it arrives late, the key was changed or deleted meanwhile.
-    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Alive>), BackendError> {
-        let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
+    /// Returns the session for the key of a waiter. It is short, because only an owner needs the whole
+    /// ttl.
+    async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
+        let shortest = self.seconds.min(WAITER_SECONDS);
+        self.etcd.join(shortest, shortest..=self.seconds, self.seconds, since).await
+    }
+
+    /// A lock may join a session without a keep-alive that was kept alive since this moment.
+    fn just_before(&self) -> Moment {
+        just_before(self.asked, self.ttl.as_duration())
+    }
+
+    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did, and
+    /// reads the offset: one that was read earlier may have been raised since, by an owner before this
+    /// one. Returns the session if the key was put.
+    async fn put_first(&self) -> Result<(View, Option<Joined>), BackendError> {
+        loop {
+            let joined = self.session(self.just_before()).await?;
+            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
+            match self.put(&joined, vec![nobody]).await? {
+                Some((view, has_put)) if view.owner().is_some() => {
+                    return Ok((view, has_put.then_some(joined)));
+                }
+                _ => joined.leave_epoch(),
+            }
+        }
+    }
+
+    /// Puts the own key behind those of the others.
+    async fn put_last(&self) -> Result<View, BackendError> {
+        loop {
+            let joined = self.waiting_session(self.just_before()).await?;
+            let absent = Compare::created(self.place.clone(), 0);
+            match self.put(&joined, vec![absent]).await? {
+                Some((view, _)) if view.position(&self.place).is_some() => return Ok(view),
+                _ => joined.leave_epoch(),
+            }
+        }
+    }
+
+    /// Keeps the session of a waiter's key alive. If that was given up, the key moves.
+    async fn keep_place(&self, own: &KeyValue) -> Result<(), BackendError> {
+        let joined = self.waiting_session(self.asked).await?;
+        if own.lease != joined.session.lease() {
+            self.etcd.move_key(&self.keys, own, &joined).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that the
+    /// owner's key is gone, but only the transaction decides. If it arrives late, the key was changed or
+    /// deleted meanwhile.
+    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Joined>), BackendError> {
+        let joined = self.session(self.just_before()).await?;
         let compare = vec![
-            Compare::changed(self.place(), own.changed),
+            Compare::changed(self.place.clone(), own.changed),
             Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
         ];
-        let reply = self.etcd.transact(&self.put_oldest(compare, lease)).await;
-        // The lease may not exist, such as after a restore.
-        let reply = reply.inspect_err(|_| self.etcd.shared.forget(lease.id))?;
-        let joined = reply.succeeded.then_some(lease);
-        Ok((self.view_behind(reply, own.created, lease)?, joined))
+        match self.put(&joined, compare).await? {
+            Some((view, has_put)) => Ok((view, has_put.then_some(joined))),
+            None => Err(Failure::NoLease.into()),
+        }
     }
 
-    /// Puts the own key behind those of the others. It is on a short lease of its own, because only an
-    /// owner needs the whole ttl.
-    async fn put_last(&self) -> Result<View, BackendError> {
-        let (id, shortest) = (self.keys.lease(self.holder), self.seconds.min(WAITER_SECONDS));
-        let lease =
-            self.etcd.connection.open_lease(id, shortest..=self.seconds, self.seconds).await?;
-        let place = self.place();
-        let absent = Compare::created(place.clone(), 0);
-        let reads = View::reads(&self.keys, Part::All).to_vec();
-        let success = [&[Operation::Put(self.own_key(lease))], &reads[..]].concat();
-        let transaction = Txn { compare: vec![absent], success, failure: reads };
-        let mut queueing = self.etcd.waiters.queueing(&place);
-        let reply = self.etcd.connection.call("kv/txn", &transaction).await;
-        queueing.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
-        View::parse(reply.map_err(BackendError::from)?).map_err(BackendError::after_a_change)
-    }
-
-    /// Sets the full time of the lease of a waiter.
-    async fn keep_place(&self) -> Result<(), BackendError> {
-        let kept = self.etcd.connection.keep_alive(self.keys.lease(self.holder)).await?;
-        kept.map(drop).ok_or_else(|| Failure::NoLease.into())
-    }
-
-    /// Makes the transaction that puts the own key if it is the oldest, and then reads the offset.
-    /// Otherwise, it reads the queue, too.
-    fn put_oldest(&self, compare: Vec<Compare>, lease: Alive) -> Txn {
-        let own = Operation::Put(self.own_key(lease));
-        let success = vec![own, View::read_of_offset(&self.keys)];
-        Txn { compare, success, failure: View::reads(&self.keys, Part::All).to_vec() }
-    }
-
-    /// Returns what a transaction of [`put_oldest`](Self::put_oldest) shows. If it put the own key, that
-    /// is the owner's, and was created at this revision.
-    fn view_behind(
+    /// Puts the own key on a session if the comparisons hold, and reads the lock in any case. Returns
+    /// whether it did; `None` if the session does not exist, such as after a restore.
+    async fn put(
         &self,
-        reply: TxnReply,
-        created: i64,
-        lease: Alive,
-    ) -> Result<View, BackendError> {
-        if !reply.succeeded {
-            return View::parse(reply);
+        joined: &Joined,
+        mut compare: Vec<Compare>,
+    ) -> Result<Option<(View, bool)>, BackendError> {
+        let lease = joined.session.lease();
+        compare.push(Compare::changed(keys::session_key(lease), joined.epoch));
+        let put = Put { key: Text(self.place.clone()), value: Text::default(), lease };
+        let failure = View::reads(&self.keys, Part::All).to_vec();
+        let success = [&[Operation::Put(put)], &failure[..]].concat();
+        self.etcd.own.sends(&self.place, joined.late());
+        let transaction = Txn { compare, success, failure };
+        let reply = self.etcd.connection.call::<TxnReply>("kv/txn", &transaction).await;
+        if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
+            self.etcd.own.answered(&self.place);
         }
-        let Put { key, value, lease } = self.own_key(lease);
-        let (create_revision, mod_revision) = (created, reply.header.revision);
-        let owner = KeyValue { key, value, create_revision, mod_revision, lease };
-        View::parse_behind(owner, reply)
+        match reply {
+            Ok(reply) => {
+                let has_put = reply.succeeded;
+                let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+                joined.confirm(view.header, self.etcd)?;
+                Ok(Some((view, has_put)))
+            }
+            Err(Failure::NoLease) => {
+                joined.session.give_up();
+                Ok(None)
+            }
+            Err(failure) => Err(failure.into()),
+        }
     }
 
-    fn own_key(&self, lease: Alive) -> Put {
-        let value = match self.order {
-            Order::Unordered => "",
-            Order::Fair => MAY_HAVE_QUEUED,
+    /// The oldest key is the owner's. The attempt may have put it on this session.
+    async fn outcome(&self, view: View, joined: Option<Joined>) -> Result<Attempt, BackendError> {
+        let Some(owner) = view.owner() else {
+            return Err(self.etcd.unavailable("the queue is empty after a put"));
         };
-        Put { key: Text(self.place()), value: Text(value.to_owned()), lease: lease.id }
-    }
-
-    fn place(&self) -> String {
-        self.keys.place(self.holder)
-    }
-
-    /// The oldest key is the owner's. The attempt may have joined this shared lease.
-    async fn outcome(&self, view: View, joined: Option<Alive>) -> Result<Attempt, BackendError> {
-        let Self { etcd, holder, ttl, seconds, asked, .. } = self;
-        match (view.position(&self.place()), view.owner()) {
-            (Some(0), Some(owner)) => {
-                let ownership =
-                    Ownership { holder: (*holder).clone(), grant: token(owner.create_revision)? };
-                let lease = match joined {
-                    Some(lease) => lease,
-                    None => etcd.shared_lease(*seconds, *asked).await?,
-                };
-                // It has waited, or an earlier attempt has put the key.
-                if owner.lease != lease.id {
-                    let moved = etcd.move_key(owner, lease).await;
-                    // The lease may not exist, such as after a restore.
-                    if !moved.inspect_err(|_| etcd.shared.forget(lease.id))? {
-                        return Err(etcd.unavailable("the lock has just expired, or was moved"));
-                    }
-                }
-                Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked: *asked })
-            }
-            (Some(older), Some(owner)) => Ok(Attempt::Busy(Contention {
-                remaining: etcd.remaining(owner).await?,
+        let position = view.position(&self.place);
+        match (position, joined) {
+            (Some(0), Some(joined)) => self.granted(&view, owner, &joined),
+            // It has waited, or an earlier attempt has put the key.
+            (Some(0), None) => self.renew_grant(owner).await,
+            _ => Ok(Attempt::Busy(Contention {
+                remaining: self.etcd.remaining(owner).await?,
                 // The oldest key is no waiter's.
-                ahead: (older - 1).try_into().ok(),
-                nap: Some((ttl.as_duration() / 3).min(LONGEST_NAP)),
+                ahead: position.and_then(|older| (older - 1).try_into().ok()),
+                nap: position.map(|_| (self.ttl.as_duration() / 3).min(LONGEST_NAP)),
             })),
-            (None, Some(owner)) => {
-                let remaining = etcd.remaining(owner).await?;
-                Ok(Attempt::Busy(Contention { remaining, ahead: None, nap: None }))
-            }
-            (_, None) => Err(etcd.unavailable("the queue is empty after a put")),
         }
+    }
+
+    /// Sets the full ttl of the own key, which is the oldest.
+    async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
+        // 1. Keep the session alive, and move the key to it. Only then look whose the lock is.
+        let joined = self.session(self.asked).await?;
+        let lease = joined.session.lease();
+        let view = if owner.lease == lease {
+            let view = self.etcd.view(&self.keys, Part::Owner).await?;
+            joined.confirm(view.header, self.etcd)?;
+            Some(view)
+        } else {
+            self.etcd.move_key(&self.keys, owner, &joined).await?
+        };
+        // 2. It may have ended meanwhile.
+        if let Some(view) = view
+            && let Some(owner) = view.owner_if(&self.place, owner.create_revision)
+            && owner.lease == lease
+        {
+            return self.granted(&view, owner, &joined);
+        }
+        Err(self.etcd.unavailable("the lock has just expired, or was moved"))
+    }
+
+    fn granted(
+        &self,
+        view: &View,
+        owner: &KeyValue,
+        joined: &Joined,
+    ) -> Result<Attempt, BackendError> {
+        self.etcd.own.set_session(&self.place, &joined.session);
+        let grant = token(owner.create_revision)?;
+        let ownership = Ownership { holder: self.holder.clone(), grant };
+        let asked = joined.asked.min(self.asked);
+        Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked })
     }
 }

@@ -6,16 +6,17 @@ use fence::{Holder, ResourceName, Token};
 use tokio::time::timeout;
 
 use super::{
+    attempt::Sharing,
     connection::Connection,
     failure::Failure,
     keys::{self, Keys},
     leases::whole_seconds,
     messages::{KeyValue, Txn, TxnReply},
     names,
+    own::OwnHolders,
     server::{InvalidEtcdUrl, Server},
-    shared::SharedLeases,
+    session::Sessions,
     view::{Part, View, foreign, token},
-    waiters::Waiters,
     wakeups,
 };
 use crate::{
@@ -34,8 +35,8 @@ const LONGEST_METHOD: u32 = 4;
 #[derive(Clone)]
 pub struct Etcd {
     pub(super) connection: Connection,
-    pub(super) shared: SharedLeases,
-    pub(super) waiters: Waiters,
+    pub(super) sessions: Sessions,
+    pub(super) own: OwnHolders,
 }
 
 impl fmt::Debug for Etcd {
@@ -63,15 +64,16 @@ impl Etcd {
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read once, here. etcd's gateway does not take a user from a
-    /// client's certificate.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
+    /// last good ones are, and the log says so. etcd's gateway does not take a user from a client's
+    /// certificate. Other settings are rejected.
     ///
     /// # Errors
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let server = Server::parse(url)?;
         let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { connection, shared: SharedLeases::default(), waiters: Waiters::default() })
+        Ok(Self { connection, sessions: Sessions::default(), own: OwnHolders::default() })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
@@ -125,7 +127,17 @@ impl Backend for Etcd {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Client)))
+    }
+
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Sharing::Nothing)))
     }
 
     fn renew<'a>(

@@ -9,11 +9,7 @@ use hyper::{
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{Mutex, watch},
@@ -21,18 +17,12 @@ use tokio::{
 };
 
 use super::{
+    connector::Connector,
     failure::Failure,
     messages::{Authenticated, Credentials},
     server::{Member, Server},
 };
 use crate::backend::BackendError;
-
-/// How long a connection is idle before it is probed.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-/// The time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connections of a client. Requests go to one member, until it fails.
 #[derive(Clone)]
@@ -43,7 +33,7 @@ pub(super) struct Connection {
 
 struct Shared {
     server: Server,
-    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: Client<Connector, Full<Bytes>>,
     /// The number of the member that requests go to.
     current: watch::Sender<usize>,
     /// The token of the user's login.
@@ -52,16 +42,7 @@ struct Shared {
 
 impl Connection {
     pub(super) fn new(server: Server, answer_timeout: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE_TIME));
-        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        #[cfg(target_os = "linux")]
-        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new().with_tls_config(server.tls.clone());
-        let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new()).build(connector);
+        let http = Client::builder(TokioExecutor::new()).build(Connector::new(&server));
         let (current, login) = (watch::Sender::new(0), Mutex::new(None));
         Self { shared: Arc::new(Shared { server, http, current, login }), answer_timeout }
     }

@@ -7,6 +7,7 @@ use tokio::time::sleep;
 
 use super::{
     client::Etcd,
+    failure::Failure,
     keys,
     messages::{AlarmReply, AlarmRequest, Empty, MembersReply, StatusReply},
 };
@@ -67,7 +68,8 @@ impl Etcd {
     pub async fn lease_clock(&self) -> Result<LeaseClock, BackendError> {
         let (id, seconds) = (keys::shared_lease(), LEASE_SECONDS..=i64::MAX);
         let before_grant = Moment::now();
-        let lease = self.connection.open_lease(id, seconds, LEASE_SECONDS).await?;
+        let lease = self.connection.grant(id, seconds, LEASE_SECONDS).await?;
+        let lease = lease.ok_or(Failure::LeaseExists)?;
         let after_grant = Moment::now();
         sleep(WATCHED_FOR).await;
         let at_least = after_grant.elapsed();

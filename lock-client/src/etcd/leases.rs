@@ -59,21 +59,8 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
 }
 
 impl Connection {
-    /// Makes a lease of the shortest of these times that etcd has, for this ttl. If it exists already,
-    /// this keeps it alive.
-    pub(super) async fn open_lease(
-        &self,
-        id: i64,
-        seconds: RangeInclusive<i64>,
-        ttl: i64,
-    ) -> Result<Alive, BackendError> {
-        match self.grant(id, seconds, ttl).await? {
-            Some(alive) => Ok(alive),
-            None => self.keep_alive(id).await?.ok_or_else(|| Failure::NoLease.into()),
-        }
-    }
-
-    /// Makes a lease for a ttl in seconds; `None` if it exists already.
+    /// Makes a lease of the shortest of these times that etcd has, for this ttl. Returns `None` if it
+    /// exists already.
     pub(super) async fn grant(
         &self,
         id: i64,

@@ -158,6 +158,11 @@ pub(super) struct TxnReply {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct PutReply {
+    pub(super) header: Header,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct OperationReply {
     pub(super) response_range: Option<RangeReply>,
 }

@@ -7,7 +7,6 @@ use hyper::{
     http::uri::{Authority, PathAndQuery, Scheme},
 };
 use percent_encoding::percent_decode_str;
-use rustls::RootCertStore;
 
 use crate::tls;
 
@@ -18,8 +17,8 @@ const DEFAULT_PORT: u16 = 2379;
 pub(super) struct Server {
     pub(super) members: Vec<Member>,
     pub(super) user: Option<User>,
-    /// The settings of encrypted connections.
-    pub(super) tls: rustls::ClientConfig,
+    /// The certificates of encrypted connections; `None` if they are not encrypted.
+    pub(super) certificates: Option<tls::Certificates>,
 }
 
 /// One member. It displays as host and port.
@@ -57,15 +56,14 @@ impl Server {
         };
         let members = hosts.split(',').map(|host| Member::parse(&scheme, host));
         let settings = tls::Settings::parse(query)?;
-        let tls = if scheme == Scheme::HTTPS {
-            settings.read()?
+        let certificates = if scheme == Scheme::HTTPS {
+            Some(tls::Certificates::read(settings)?)
         } else if settings == tls::Settings::default() {
-            // No connection is encrypted.
-            tls::trusting(RootCertStore::empty()).with_no_client_auth()
+            None
         } else {
             return Err(InvalidEtcdUrl::new("certificates are for etcds URLs"));
         };
-        Ok(Self { members: members.collect::<Result<_, _>>()?, user, tls })
+        Ok(Self { members: members.collect::<Result<_, _>>()?, user, certificates })
     }
 }
 
@@ -188,6 +186,8 @@ mod tests {
                 "etcds://n1?tls=x",
                 "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
             ),
+            ("etcd://n1?db=3", "`db` is no setting here"),
+            ("etcds://n1?TLS-CA=/ca.pem", "`TLS-CA` is no setting here"),
             ("etcds://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
             ("etcd://u:secret?x@n1", "write %3F for the ?"),
             ("etcd://u:secret?@n1", "write %3F for the ?"),

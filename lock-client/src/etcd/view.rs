@@ -1,5 +1,7 @@
 //! What etcd shows of a lock at one moment.
 
+use std::iter;
+
 use fence::Token;
 
 use super::{
@@ -31,7 +33,7 @@ pub(super) enum Part {
 impl View {
     /// The two reads of a transaction that [`parse`](Self::parse) expects.
     pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
-        [Self::read_of_queue(keys, part), Self::read_of_offset(keys)]
+        [Self::read_of_queue(keys, part), Operation::Range(Range::one(keys.offset()))]
     }
 
     /// The read of the queue alone. [`parse`](Self::parse) then takes the offset for 0.
@@ -44,24 +46,19 @@ impl View {
         Operation::Range(Range { range_end, limit, ..Range::one(keys.queue()) })
     }
 
-    /// The read of the offset alone, which [`parse_behind`](Self::parse_behind) expects.
-    pub(super) fn read_of_offset(keys: &Keys) -> Operation {
-        Operation::Range(Range::one(keys.offset()))
-    }
-
     /// Parses the reply of a transaction.
     pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
-        let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
-        let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
-        let (queue, offset) = (next(), next());
-        Self::new(reply.header, queue, offset)
+        Self::parse_all(reply).next().expect("it repeats")
     }
 
-    /// Parses the reply of a transaction that put the owner's key, and then read the offset.
-    pub(super) fn parse_behind(owner: KeyValue, reply: TxnReply) -> Result<Self, BackendError> {
-        let offset = reply.responses.into_iter().find_map(|reply| reply.response_range);
-        let queue = RangeReply { kvs: vec![owner], count: 1 };
-        Self::new(reply.header, queue, offset.unwrap_or_default())
+    /// Parses the reply of a transaction that read several locks, in their order.
+    pub(super) fn parse_all(reply: TxnReply) -> impl Iterator<Item = Result<Self, BackendError>> {
+        let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
+        iter::repeat_with(move || {
+            let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
+            let (queue, offset) = (next(), next());
+            Self::new(reply.header, queue, offset)
+        })
     }
 
     fn new(

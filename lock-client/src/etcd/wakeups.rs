@@ -1,29 +1,23 @@
 //! The watches by which waiters are notified.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use fence::{Holder, ResourceName};
-use tokio::{sync::Notify, time::sleep};
+use tokio::sync::Notify;
 
 use super::{
     client::Etcd,
     keys::Keys,
     messages::{Streamed, Text, WatchCreate, WatchReply, WatchRequest},
+    own::OwnKey,
     view::{Part, View},
-    waiters::OwnKey,
 };
 use crate::{
     backend::{BackendError, Wakeups},
     background::AbortOnDrop,
-    retry::pauses,
+    follow::{Change, Watcher, follow},
     terms::Order,
 };
-
-/// The longest pause before a lost watch is made again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long a waiter whose turn it is may try before its subscription reads the queue again.
-const TURN: Duration = Duration::from_millis(100);
 
 /// Subscribes to what a waiter waits for.
 pub(super) async fn subscribe(
@@ -38,7 +32,10 @@ pub(super) async fn subscribe(
     let view = etcd.view(&keys, part(place.as_deref())).await?;
     let freed = Arc::new(Notify::new());
     let waiter = Waiter { etcd, keys, place, freed: freed.clone() };
-    let task = tokio::spawn(waiter.follow(view));
+    if waiter.is_oldest(&view) {
+        waiter.freed.notify_one();
+    }
+    let task = tokio::spawn(follow(waiter, view));
     Ok(Wakeups::new(freed, AbortOnDrop::from(task)))
 }
 
@@ -54,9 +51,10 @@ struct Waiter {
 /// What a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
 enum Awaited {
-    /// The key of the owner is deleted. Then this one of the waiter is the oldest.
+    /// The key before this one of the waiter is deleted. Then the waiter's is the oldest, unless another
+    /// waiter has left.
     Turn(String, OwnKey),
-    /// The key of another waiter, or the own one, is deleted.
+    /// The own key, which is the oldest, is deleted.
     Key(String),
     /// Any key of the queue is deleted.
     Queue,
@@ -68,74 +66,67 @@ fn part(place: Option<&str>) -> Part {
 }
 
 impl Waiter {
-    /// Notifies the waiter, again and again. Each step begins with what etcd shows, and waits for
-    /// deletions that follow it. So it doesn't matter how a watch ends: with a deletion, or because it
-    /// was lost.
-    async fn follow(self, mut view: View) {
-        let mut pauses = pauses(LONGEST_PAUSE);
-        loop {
-            let position = self.place.as_deref().and_then(|place| view.position(place));
-            let awaited = match position {
-                Some(0) => {
-                    self.freed.notify_one();
-                    Awaited::Key(view.queue[0].key.0.clone())
-                }
-                Some(1) => Awaited::Turn(view.queue[0].key.0.clone(), OwnKey::from(&view.queue[1])),
-                Some(ahead) => Awaited::Key(view.queue[ahead - 1].key.0.clone()),
-                None => Awaited::Queue,
-            };
-            let from = view.header.revision + 1;
-            let was_deleted = self.notify_of_deletions(&awaited, from).await;
-            if was_deleted && matches!(awaited, Awaited::Turn(..)) {
-                // The attempt is faster without this read. If it succeeds, the subscription ends. Nobody
-                // else is before the waiter, so nothing is missed meanwhile.
-                sleep(TURN).await;
-            }
-            view = loop {
-                if let Ok(view) = self.etcd.view(&self.keys, part(self.place.as_deref())).await {
-                    break view;
-                }
-                sleep(pauses.next().expect("the pauses never end")).await;
-            };
-            if was_deleted {
-                pauses = self::pauses(LONGEST_PAUSE);
-            } else {
-                sleep(pauses.next().expect("the pauses never end")).await;
-            }
-            // After the read: a waiter that tries now sees all that the next watch leaves out.
-            if awaited == Awaited::Queue {
-                self.freed.notify_one();
-            }
-        }
+    fn is_oldest(&self, view: &View) -> bool {
+        self.place.as_deref().is_some_and(|place| view.position(place) == Some(0))
     }
 
-    /// Waits for deletions since a revision, and notifies the waiter at once. A watch of the queue goes
-    /// on for a waiter in no order. Returns whether there was a deletion before the end of the watch.
-    async fn notify_of_deletions(&self, awaited: &Awaited, from: i64) -> bool {
-        let (key, range_end) = match awaited {
+    /// What the waiter waits for, as a look shows.
+    fn awaited(&self, view: &View) -> Awaited {
+        let position = self.place.as_deref().and_then(|place| view.position(place));
+        match position {
+            Some(0) => Awaited::Key(view.queue[0].key.0.clone()),
+            Some(ahead) => {
+                let before = view.queue[ahead - 1].key.0.clone();
+                Awaited::Turn(before, OwnKey::from(&view.queue[ahead]))
+            }
+            None => Awaited::Queue,
+        }
+    }
+}
+
+impl Watcher for Waiter {
+    type Seen = View;
+
+    async fn look(&self) -> Option<View> {
+        self.etcd.view(&self.keys, part(self.place.as_deref())).await.ok()
+    }
+
+    /// Waits for deletions. A watch of the queue goes on for a waiter in no order.
+    async fn change(&self, view: &View) -> Change {
+        let awaited = self.awaited(view);
+        let (key, range_end) = match &awaited {
             Awaited::Turn(key, _) | Awaited::Key(key) => (key.clone(), None),
             Awaited::Queue => (self.keys.queue(), Some(Text(self.keys.queue_end()))),
         };
+        let start_revision = view.header.revision + 1;
         let create_request =
-            WatchCreate { key: Text(key), range_end, start_revision: from, filters: ["NOPUT"] };
+            WatchCreate { key: Text(key), range_end, start_revision, filters: ["NOPUT"] };
         let request = WatchRequest { create_request };
         let Ok(mut messages) = self.etcd.connection.stream("watch", &request).await else {
-            return false;
+            return Change::Lost;
         };
-        let mut was_deleted = false;
+        let mut change = Change::Lost;
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
             if !result.events.is_empty() {
-                if let (Some(place), Awaited::Turn(_, own)) = (&self.place, awaited) {
-                    self.etcd.waiters.set_turn(place, *own);
+                change = Change::Seen;
+                if let (Some(place), Awaited::Turn(_, own)) = (&self.place, &awaited) {
+                    self.etcd.own.set_turn(place, *own);
+                    change = Change::Turn;
                 }
                 self.freed.notify_one();
-                was_deleted = true;
             }
             // Another key may be awaited now.
-            if result.canceled || was_deleted && self.place.is_some() {
+            if result.canceled || change != Change::Lost && self.place.is_some() {
                 break;
             }
         }
-        was_deleted
+        change
+    }
+
+    /// A waiter that tries now sees all that the next watch leaves out.
+    fn looked(&self, before: &View, now: &View) {
+        if self.is_oldest(now) || self.awaited(before) == Awaited::Queue {
+            self.freed.notify_one();
+        }
     }
 }

@@ -196,15 +196,15 @@ async fn etcd_without_space_lets_locks_be_released() {
         }
         assert!(release(&locks, &lock).await);
         assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
-        // The control: an attempt whose request was lost may still arrive, and its lease can't be
-        // closed.
+        // The control: an attempt whose request was lost may still arrive, and no epoch can
+        // begin.
         let undone = locks.release(&other_name, &other_holder, None).await;
         assert_eq!(matches!(undone, Err(BackendError::Unavailable(_))), is_lost, "{undone:?}");
         assert_eq!(undone.is_ok(), !is_lost, "{undone:?}");
     }
 }
 
-/// It can't store that the attempt's lease is closed, but shows what the attempt has stored.
+/// It can't store that an epoch begins, but shows what the attempt has stored.
 #[tokio::test]
 async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired() {
     for order in [Order::Unordered, Order::Fair] {
@@ -217,13 +217,14 @@ async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired
             let lost = attempt(&locks, &holder, order).await;
             assert!(matches!(lost, Err(BackendError::Unavailable(_))), "{lost:?}");
             fill(&etcd).await;
-            let stored = direct.status(&name("r")).await.unwrap().held.unwrap();
+            let status = async || direct.status(&name("r")).await.unwrap().held.unwrap();
+            let stored = status().await;
             let mut token = None;
             if repeats {
                 let lock = held(attempt(&locks, &holder, order).await);
                 assert_eq!((lock.token, &lock.ownership), (stored.token, &stored.ownership));
                 let ends = lock.asked + secs(60).as_duration();
-                assert!(ends.remaining() <= stored.remaining.unwrap());
+                assert!(ends.remaining() <= status().await.remaining.unwrap());
                 token = Some(lock.token);
             }
             assert!(locks.release(&name("r"), &holder, token).await.unwrap());
@@ -233,17 +234,14 @@ async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired
 }
 
 #[tokio::test]
-async fn etcd_without_space_renews_locks_that_have_a_lease_of_their_own() {
+async fn etcd_without_space_renews_locks() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
     let locks = client(&etcd.url());
-    let (new, renewed) = (name("new"), name("renewed"));
-    let first = acquired(&locks, &new, secs(60)).await;
-    let second = acquired(&locks, &renewed, secs(60)).await;
-    let renew = async || locks.renew(&renewed, &second.ownership, secs(60)).await.unwrap();
-    assert_eq!(renew().await, Some(second.token));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
     fill(&etcd).await;
-    assert_eq!(renew().await, Some(second.token));
-    // The control: its first renewal has to store its new lease.
-    let rejected = locks.renew(&new, &first.ownership, secs(60)).await;
+    let renew = async |ttl| locks.renew(&name("r"), &lock.ownership, ttl).await;
+    assert_eq!(renew(secs(60)).await.unwrap(), Some(lock.token));
+    // The control: a longer ttl needs another session.
+    let rejected = renew(secs(90)).await;
     assert!(matches!(rejected, Err(BackendError::Unavailable(_))), "{rejected:?}");
 }

@@ -123,3 +123,22 @@ async fn waiter_whose_owner_is_back_does_not_own() {
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!(held.ownership, owner.ownership);
 }
+
+#[tokio::test]
+async fn waiter_behind_another_acquires_by_one_transaction() {
+    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let Waiter { mut holder, owner, mut wakeups } = queued(&locks).await;
+    let mut owner = owner.ownership.holder;
+    for _ in 0..3 {
+        let last = Holder::random();
+        busy(attempt(&locks, &last, Order::Fair).await);
+        let last_wakeups = locks.subscribe(&name("r"), &last, Order::Fair).await.unwrap();
+        let [turns, puts] = [TURN, "request_put"].map(|text| proxy.requests(text));
+        assert!(locks.release(&name("r"), &owner, None).await.unwrap());
+        timeout(SOON, wakeups.next()).await.expect("it is notified");
+        held(attempt(&locks, &holder, Order::Fair).await);
+        assert_eq!(proxy.requests(TURN), turns + 1);
+        assert_eq!(proxy.requests("request_put"), puts + 1);
+        (owner, holder, wakeups) = (holder, last, last_wakeups);
+    }
+}

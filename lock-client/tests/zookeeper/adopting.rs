@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fence::Holder;
 use lock_client::{
-    Locks, Order, Released, RenewError,
+    Locks, Order, Released, RenewError, Terms,
     backend::{Backend, BackendError},
 };
 use testbed::{ZooKeeper, wait::until_async};
@@ -17,7 +17,7 @@ use crate::{lock_service::ttl, names::name};
 async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let [first, second] = [(); 2].map(|()| Locks::new(client(&zookeeper.url())));
-    let lease = first.acquire(&name("r"), secs(6)).await.unwrap();
+    let lease = first.acquire(&name("r"), Terms::new(secs(6)).detachable()).await.unwrap();
     let token = lease.token().unwrap();
     let detached = lease.detach().unwrap();
     drop(first);
@@ -34,7 +34,7 @@ async fn detached_lock_is_adopted_with_its_holder_and_grant_alone() {
 async fn adoption_for_a_ttl_that_zookeeper_does_not_have_is_invalid_and_changes_nothing() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = Locks::new(client(&zookeeper.url()));
-    let lease = locks.acquire(&name("r"), secs(60)).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(secs(60)).detachable()).await.unwrap();
     let token = lease.token().unwrap();
     let detached = lease.detach().unwrap();
     for (millis, expected) in [
@@ -86,7 +86,7 @@ async fn lock_that_another_client_has_moved_is_still_the_owners() {
 async fn detached_lock_that_nobody_adopts_expires() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let locks = Locks::new(client(&zookeeper.url()));
-    let lease = locks.acquire(&name("r"), secs(2)).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(secs(2)).detachable()).await.unwrap();
     let begun = Instant::now();
     lease.detach().unwrap();
     until_free(&client(&zookeeper.url())).await;

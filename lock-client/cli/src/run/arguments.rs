@@ -17,6 +17,7 @@ and all processes that it has started have ended. The command has these environm
   FENCING_HOLDER         the holder: the proof of holding; keep it secret
   FENCING_RESOURCE       NAME
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
+  FENCING_GRANT          with the holder, the identity of this ownership
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_LOCK_SERVICE   the servers that keep the lock, with a scheme and no password
   FENCING_OUTER          the leases of outer runs of other locks, as JSON
