@@ -22,7 +22,9 @@ use rustls::{
 };
 
 #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
-pub(crate) use self::certificates::{Certificates, Files};
+pub(crate) use self::certificates::Certificates;
+#[cfg(feature = "tls")]
+pub(crate) use self::certificates::Files;
 #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 pub(crate) use self::settings::{InvalidSettings, Settings};
 

@@ -28,6 +28,7 @@ pub(crate) struct InvalidSettings(String);
 
 impl Settings {
     /// The names of the settings.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) const NAMES: [&str; 3] = [AUTHORITY, CERTIFICATE, KEY];
 
     /// Takes them from the settings of a URL.

@@ -2,9 +2,11 @@
 
 use std::{error::Error, fmt};
 
+#[cfg(any(feature = "cluster", feature = "redlock", feature = "sentinel"))]
+use redis::ConnectionAddr;
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::RedisConnectionInfo;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use super::certificates;
 use crate::service_url::{InvalidUrl, UrlSettings};
