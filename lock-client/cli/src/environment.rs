@@ -53,8 +53,8 @@ pub(crate) struct LeaseRecord {
     /// The first token. It stays the same after a reissue.
     pub(crate) token: Token,
     holder: Holder,
-    /// The grant. It differs from the first token if the name was reissued earlier. `None` if it is not
-    /// known.
+    /// The grant. It differs from the first token if the name was reissued earlier. `None` means that it
+    /// does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     grant: Option<Token>,
     /// The first deadline, in Unix time.
@@ -197,7 +197,7 @@ impl OuterLeases {
                 // new for every round.
                 held.ownership.holder == lease.holder
                     && (held.nodes.is_some()
-                        || lease.grant.is_none_or(|grant| held.ownership.grant == grant))
+                        || held.ownership.grant == lease.grant.unwrap_or(lease.token))
             })
         };
         let is_named_alike = |lease: &LeaseRecord| {

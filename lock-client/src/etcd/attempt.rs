@@ -161,7 +161,7 @@ impl Try<'_> {
         loop {
             let joined = self.session(self.just_before()).await?;
             let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-            match self.put(&joined, vec![nobody]).await? {
+            match self.put(&joined, vec![nobody], Part::Owner).await? {
                 Some((view, has_put)) if view.owner().is_some() => {
                     return Ok((view, has_put.then_some(joined)));
                 }
@@ -175,7 +175,7 @@ impl Try<'_> {
         loop {
             let joined = self.waiting_session(self.just_before()).await?;
             let absent = Compare::created(self.place.clone(), 0);
-            match self.put(&joined, vec![absent]).await? {
+            match self.put(&joined, vec![absent], Part::All).await? {
                 Some((view, _)) if view.position(&self.place).is_some() => return Ok(view),
                 _ => joined.leave_epoch(),
             }
@@ -200,24 +200,27 @@ impl Try<'_> {
             Compare::changed(self.place.clone(), own.changed),
             Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
         ];
-        match self.put(&joined, compare).await? {
+        match self.put(&joined, compare, Part::Owner).await? {
             Some((view, has_put)) => Ok((view, has_put.then_some(joined))),
             None => Err(Failure::NoLease.into()),
         }
     }
 
-    /// Puts the own key on a session if the comparisons hold, and reads the lock in any case. Returns
-    /// whether it did; `None` if the session does not exist, such as after a restore.
+    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock. Otherwise,
+    /// this reads all of it. Returns whether it did; `None` if the session does not exist, such as after
+    /// a restore.
     async fn put(
         &self,
         joined: &Joined,
         mut compare: Vec<Compare>,
+        part: Part,
     ) -> Result<Option<(View, bool)>, BackendError> {
         let lease = joined.session.lease();
         compare.push(Compare::changed(keys::session_key(lease), joined.epoch));
         let put = Put { key: Text(self.place.clone()), value: Text::default(), lease };
         let failure = View::reads(&self.keys, Part::All).to_vec();
-        let success = [&[Operation::Put(put)], &failure[..]].concat();
+        let reads = View::reads(&self.keys, part);
+        let success = [&[Operation::Put(put)], &reads[..]].concat();
         self.etcd.own.sends(&self.place, joined.late());
         let transaction = Txn { compare, success, failure };
         let reply = self.etcd.connection.call::<TxnReply>("kv/txn", &transaction).await;
