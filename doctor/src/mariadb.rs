@@ -8,7 +8,7 @@ use crate::{
     check::{Check, Cure, Verdict},
     clock,
     report::Report,
-    sql::Session,
+    sql::{self, Session},
     version,
 };
 
@@ -38,6 +38,13 @@ const STATUS: &str = "
 /// The protected tables, and what is wrong with them.
 const PROTECTED: &str = "
     select cast(protected as char), cast(problem as char) from fence.status";
+/// The lowest limit of connections of this user and of the server, and how many are open.
+const CONNECTIONS: &str = "
+    select cast(least(
+            @@global.max_connections,
+            if(@@session.max_user_connections = 0, 4294967295, @@session.max_user_connections)) as signed),
+        (select cast(variable_value as signed) from information_schema.global_status
+            where variable_name = 'THREADS_CONNECTED')";
 const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";
@@ -81,6 +88,20 @@ pub async fn examine(options: &MySqlConnectOptions) -> Result<Report, sqlx::Erro
 /// If the database does not answer any more.
 pub async fn clock(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
     clock::compare(async || Ok(session.row(CLOCK).await?.try_get::<i64, _>(0)?.into())).await
+}
+
+/// Compares the limits of connections with what clients of the locks need.
+///
+/// # Errors
+/// If the database does not answer any more.
+pub async fn connections(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
+    let row = session.row(CONNECTIONS).await?;
+    let (limit, open): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(sql::connections(saturated(limit), saturated(open), 1))
+}
+
+fn saturated(count: i64) -> i32 {
+    count.try_into().unwrap_or(i32::MAX)
 }
 
 struct Settings(HashMap<String, String>);

@@ -63,7 +63,14 @@ mod label;
 mod local_queue;
 mod retry;
 mod service;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod service_url;
 #[cfg(feature = "redis")]
 mod tcp;

@@ -28,9 +28,9 @@
 //! waiter that was silent for 3 seconds is skipped.
 //!
 //! # Lost connections
-//! A client has up to four connections for tries and releases, and up to two for renewals. A
-//! connection is made when it is first needed, and again after an error. One that does not answer is
-//! replaced, and kept for up to 5 minutes. A request whose reply was lost is
+//! A client that waits has one connection. The connection over which a lock was granted is kept for its
+//! renewals and its release; tries then use one or two others. The kept one is checked every second, and
+//! made again at once. One that does not answer is replaced, and kept for up to 5 minutes. A request whose reply was lost is
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
 
 mod client;

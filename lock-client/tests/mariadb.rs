@@ -1,6 +1,7 @@
 //! Locks in MariaDB.
 
 mod claims;
+mod connections;
 mod failures;
 mod rejections;
 

@@ -2,7 +2,9 @@
 
 mod broken;
 mod claims;
+mod connections;
 mod failures;
+mod hosts;
 mod installing;
 mod notifications;
 mod pgbouncer;

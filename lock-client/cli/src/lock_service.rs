@@ -3,6 +3,7 @@
 mod held;
 mod identity;
 mod listener;
+pub(crate) mod postgres_hosts;
 mod service;
 
 use std::{iter, process, time::Duration};

@@ -1,9 +1,9 @@
 //! Locks in MariaDB, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{ConnectOptions, Executor, mysql::MySqlConnectOptions};
 
 use super::failure::failed;
 use crate::{
@@ -11,19 +11,40 @@ use crate::{
     clock::unix_millis,
     sql::{
         InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, hex,
-        local_waiters::LocalWaiters, names,
+        local_waiters::LocalWaiters, names, pool::Connect, url::KnownSettings,
     },
     terms::Order,
     ttl::Ttl,
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
+const SETTINGS: KnownSettings = KnownSettings {
+    applied: &[
+        "ssl-mode",
+        "ssl-ca",
+        "ssl-cert",
+        "ssl-key",
+        "socket",
+        "charset",
+        "collation",
+        "time-zone",
+        "sslmode",
+        "sslca",
+        "sslcert",
+        "sslkey",
+        "timezone",
+        "statement-cache-capacity",
+    ],
+    without_effect: &["connect-timeout", "connect_timeout", "compress"],
+    example: EXAMPLE,
+};
 
 /// Locks in MariaDB.
 #[derive(Clone)]
 pub struct MariaDb {
     client: Client<sqlx::MySql>,
     waiters: LocalWaiters,
+    options: MySqlConnectOptions,
 }
 
 impl fmt::Debug for MariaDb {
@@ -46,23 +67,33 @@ impl MariaDb {
         if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(InvalidDatabaseUrl::new("it does not begin with mariadb://", EXAMPLE));
         }
+        let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+        let hosts = authority.rsplit('@').next().unwrap_or_default();
+        if hosts.contains(',') {
+            let reason =
+                format!("it names several hosts ({hosts}), and locks need one writable server");
+            return Err(InvalidDatabaseUrl::new(&reason, EXAMPLE));
+        }
+        let url = &SETTINGS.without_ineffective(url);
         let options = MySqlConnectOptions::from_str(url)
             .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
+        SETTINGS.check(url)?;
         let database = options.get_database().unwrap_or_default();
         let address = match options.get_socket() {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        let client = Client::new(options, address, failed);
-        Ok(Self { client, waiters: LocalWaiters::default() })
+        let client = Client::new(connection(&options), address, failed);
+        Ok(Self { client, options, waiters: LocalWaiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.connections().options().clone();
-        Self { client: self.client.reconnected(options, answer_timeout(timeout)), ..self }
+        let connect = connection(&self.options);
+        Self { client: self.client.reconnected(connect, answer_timeout(timeout)), ..self }
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
@@ -108,7 +139,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.client.token(self.transaction(&call)).await
+            self.client.token(holder, self.transaction(&call)).await
         })
     }
 
@@ -120,7 +151,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.client.token(self.transaction(&call)).await
+            self.client.token(holder, self.transaction(&call)).await
         })
     }
 
@@ -128,11 +159,11 @@ impl Backend for MariaDb {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        _: Option<Token>,
+        token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = self.transaction(&format!("release({})", owner(name, holder)));
-            let row = self.client.release(holder, release).await?;
+            let row = self.client.release(holder, token, release).await?;
             let first_waiter =
                 self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
             self.waiters.notify(name, first_waiter.as_deref());
@@ -172,6 +203,20 @@ impl Backend for MariaDb {
     fn address(&self) -> String {
         self.client.address().to_owned()
     }
+}
+
+/// Makes connections each of whose requests is a transaction, whatever the server's `autocommit` is.
+/// Without that, all reads of a connection would see the state at its first one.
+fn connection(options: &MySqlConnectOptions) -> Connect<sqlx::MySql> {
+    let options = options.clone().disable_statement_logging();
+    Arc::new(move || {
+        let options = options.clone();
+        Box::pin(async move {
+            let mut connection = options.connect().await?;
+            connection.execute("set autocommit = 1").await?;
+            Ok(connection)
+        })
+    })
 }
 
 fn owner(name: &ResourceName, holder: &Holder) -> String {

@@ -24,6 +24,21 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
         Some(1044 | 1045 | 1046 | 1049 | 1142 | 1370 | 1644 | 1698 | 4025) => {
             rejected(address, &error.to_string())
         }
+        // The server, or the session by default, is read-only. A failover looks the same, so it may pass.
+        Some(1290 | 1792 | 1836) => BackendError::Unavailable(
+            format!(
+                "{address}: it takes no writes: it is read-only, as a replica is; name the primary, or \
+                 set global read_only = 0 ({error})"
+            )
+            .into(),
+        ),
+        Some(1665) => BackendError::Unavailable(
+            format!(
+                "{address}: its binary log takes no writes at the level READ COMMITTED: set global \
+                 binlog_format = 'MIXED', or 'ROW' ({error})"
+            )
+            .into(),
+        ),
         // All else may pass, or leaves the outcome unknown.
         _ => BackendError::Unavailable(format!("{address}: {error}").into()),
     }

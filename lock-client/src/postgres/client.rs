@@ -1,11 +1,11 @@
 //! Locks in PostgreSQL, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::{Row, postgres::PgConnectOptions};
+use sqlx::Row;
 
-use super::{failure::failed, notifications::Notifications};
+use super::{failure::failed, notifications::Notifications, primary::Primary};
 use crate::{
     backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
     clock::unix_millis,
@@ -14,13 +14,12 @@ use crate::{
     ttl::Ttl,
 };
 
-const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
-
 /// Locks in PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
     client: Client<sqlx::Postgres>,
     notifications: Notifications,
+    primary: Primary,
 }
 
 impl fmt::Debug for Postgres {
@@ -34,39 +33,38 @@ impl Postgres {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full`. It connects when it is first
     /// used.
     ///
+    /// It may name several hosts, of which the primary is used:
+    /// `postgres://USER:PASSWORD@HOST,HOST/DATABASE?target_session_attrs=read-write`. One that was replaced
+    /// by a newer primary is not used again.
+    ///
     /// What the URL leaves out comes from the environment (`PGPASSWORD` and so on). For a Unix socket,
     /// its folder is given as `?host=FOLDER`. With TLS, the server's certificate must be signed by one
-    /// that the system trusts, or by the one in `?sslrootcert=FILE`.
+    /// that the system trusts, or by the one in `?sslrootcert=FILE`. A setting that isn't known is
+    /// rejected. One of libpq that changes neither the server nor what is verified, such as
+    /// `connect_timeout`, is logged and has no effect.
     ///
     /// # Errors
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", EXAMPLE));
+            let example = "postgres://USER:PASSWORD@HOST/DATABASE";
+            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", example));
         }
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?
-            // PgBouncer rejects a connection that sets it.
-            .extra_float_digits(None);
-        let host = match options.get_socket() {
-            Some(folder) => folder.display().to_string(),
-            None => options.get_host().to_owned(),
-        };
-        let database = options.get_database().unwrap_or(options.get_username());
-        let address = format!("postgres://{host}:{}/{database}", options.get_port());
-        Ok(Self::new(Client::new(options, address, failed)))
+        let primary = Primary::parse(url)?;
+        Ok(Self::new(Client::new(primary.connect(), primary.address(), failed), primary))
     }
 
-    fn new(client: Client<sqlx::Postgres>) -> Self {
-        Self { notifications: Notifications::new(client.connections().clone()), client }
+    fn new(client: Client<sqlx::Postgres>, primary: Primary) -> Self {
+        let notifications = Notifications::new(client.pool().clone(), primary.clone());
+        Self { client, notifications, primary }
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.connections().options().clone();
-        Self::new(self.client.reconnected(options, answer_timeout(timeout)))
+        let Self { client, primary, .. } = self;
+        Self::new(client.reconnected(primary.connect(), answer_timeout(timeout)), primary)
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
@@ -113,7 +111,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.client.token(self.transaction(&call)).await
+            self.client.token(&ownership.holder, self.transaction(&call)).await
         })
     }
 
@@ -126,7 +124,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.client.token(self.transaction(&call)).await
+            self.client.token(&ownership.holder, self.transaction(&call)).await
         })
     }
 
@@ -134,11 +132,11 @@ impl Backend for Postgres {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        _: Option<Token>,
+        token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
-            let row = self.client.release(holder, self.transaction(&call)).await?;
+            let row = self.client.release(holder, token, self.transaction(&call)).await?;
             self.client.read_after_a_change(row.try_get("release").map_err(Into::into))
         })
     }

@@ -2,43 +2,37 @@
 
 use std::{
     collections::HashMap,
-    fmt, io,
+    fmt, io, mem,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use futures_util::future::{Either, select};
-use sqlx::{
-    PgPool, Row,
-    postgres::{PgListener, PgPoolOptions},
-};
+use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
+use super::primary::Primary;
 use crate::{
     backend::Wakeups,
     background::AbortOnDrop,
     clock::Moment,
     retry::pauses,
-    sql::{connections::SqlConnections, hex, polling::poll},
+    sql::{polling::poll, pool::Pool},
 };
 
 const CHANNEL: &str = "fenced_lock";
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a connection over which no notification arrived, as behind PgBouncer.
-const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(60);
+/// The pause after a connection over which no notification arrived, as behind PgBouncer. There, the next
+/// probe may disturb another client.
+const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(300);
 /// How often the connection is checked.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// The process of the server that serves the session.
-const SESSION: &str = "select pg_catalog.pg_backend_pid()";
-/// How often two sessions are compared. An idle pooler gives the same one to both at once, and a busy
-/// one does now and then.
-const SESSION_CHECKS: usize = 5;
 /// How long a notification may take, in answer time-outs.
 const PROBE_PATIENCE: u32 = 4;
 
@@ -46,11 +40,14 @@ const PROBE_PATIENCE: u32 = 4;
 /// after the last one.
 #[derive(Clone)]
 pub(super) struct Notifications {
-    connections: SqlConnections<sqlx::Postgres>,
+    pool: Pool<sqlx::Postgres>,
+    primary: Primary,
     registry: Arc<Registry>,
 }
 
 struct Registry {
+    /// The name of the client's own channel ends with it.
+    id: u64,
     waiters: Mutex<Waiters>,
     delivery: watch::Sender<Delivery>,
 }
@@ -104,9 +101,13 @@ struct Subscription {
 }
 
 impl Notifications {
-    pub(super) fn new(connections: SqlConnections<sqlx::Postgres>) -> Self {
+    pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
         let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
-        Self { connections, registry: Arc::new(Registry { waiters, delivery }) }
+        Self {
+            pool,
+            primary,
+            registry: Arc::new(Registry { id: fastrand::u64(..), waiters, delivery }),
+        }
     }
 
     /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
@@ -119,7 +120,7 @@ impl Notifications {
             Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
-        let _ = timeout(self.connections.answer_timeout(), known).await;
+        let _ = timeout(self.pool.answer_timeout(), known).await;
         Wakeups::new(freed, subscription)
     }
 
@@ -147,38 +148,47 @@ impl Notifications {
 
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
     async fn listen_once(&self) -> Result<(), Failure> {
-        let limit = self.connections.answer_timeout() * PROBE_PATIENCE;
+        let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
+        let primary = timeout(limit, self.primary.find()).await.unwrap_or_else(|_| Err(silence()));
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(self.connections.options().clone());
+        let pool = pool.connect_lazy_with(primary?.0);
+        // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
+        // the notifications to whatever client has that session then. So the channel of the probes is the
+        // only one until a probe has arrived.
+        let probes = format!("{CHANNEL}_probe_{:016x}", self.registry.id);
         let listening = async {
-            if self.is_pooled(&pool).await? {
-                return Err(Failure::Undelivered);
-            }
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
-            listener.listen(CHANNEL).await?;
-            Ok(listener)
+            listener.listen(&probes).await?;
+            Ok::<_, Failure>(listener)
         };
         let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
+        let mut listens = false;
         loop {
             if self.registry.is_finished() {
                 return Ok(());
             }
-            // The check comes over another connection. PgBouncer would return one to its own sender.
-            let probe = format!("probe {:016x}", fastrand::u64(..));
-            let sending = tokio::spawn(self.clone().send(probe.clone()));
+            // The probe comes over another connection. PgBouncer would return one to its own sender.
+            let sending = tokio::spawn(self.clone().send(probes.clone()));
             let (begun, mut arrived) = (Moment::now(), false);
             while begun.elapsed() < PROBE_INTERVAL {
                 let limit = if arrived { PROBE_INTERVAL } else { limit };
                 let left = limit.saturating_sub(begun.elapsed());
                 match timeout(left, listener.try_recv()).await {
-                    Ok(notification) => match notification?.ok_or_else(lost)?.payload() {
-                        payload if payload == probe => {
-                            arrived = true;
-                            self.registry.confirm_delivery();
+                    Ok(notification) => {
+                        let notification = notification?.ok_or_else(lost)?;
+                        if notification.channel() == CHANNEL {
+                            self.registry.notify(notification.payload());
+                            continue;
                         }
-                        payload => self.registry.notify(payload),
-                    },
+                        arrived = true;
+                        if !mem::replace(&mut listens, true) {
+                            timeout(limit, listener.listen(CHANNEL))
+                                .await
+                                .map_err(|_| lost())??;
+                        }
+                        self.registry.confirm_delivery();
+                    }
                     Err(_) if arrived => {}
                     // A probe that was not sent proves nothing.
                     Err(_) => {
@@ -190,33 +200,18 @@ impl Notifications {
         }
     }
 
-    /// Whether two open connections have had the same session: then a pooler such as PgBouncer stands
-    /// between. A LISTEN would stay with a session of the pooler, which delivers the notifications to
-    /// whatever client has that session then, and breaks its connection.
-    async fn is_pooled(&self, pool: &PgPool) -> Result<bool, sqlx::Error> {
-        let mut own = pool.acquire().await?;
-        for _ in 0..SESSION_CHECKS {
-            let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
-            let other: i32 = self.connections.fetch(SESSION.to_owned()).await?.try_get(0)?;
-            if own == other {
-                return Ok(true);
+    /// Sends a probe, and returns whether it was sent.
+    async fn send(self, channel: String) -> bool {
+        let probe = format!("select pg_catalog.pg_notify('{channel}', '')");
+        match self.pool.fetch_aside(probe).await {
+            Ok(_) => true,
+            // It came back to its sender: a pooler gave both the same session.
+            Err(sqlx::Error::Protocol(_)) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the connection of the waiters could not be checked");
+                false
             }
         }
-        Ok(false)
-    }
-
-    /// Sends a notification, and returns whether that was confirmed.
-    async fn send(self, payload: String) -> bool {
-        let payload = hex(&payload);
-        let sql = format!(
-            "select pg_catalog.pg_notify('{CHANNEL}',
-                pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
-        );
-        let sent = self.connections.fetch(sql).await;
-        if let Err(error) = &sent {
-            tracing::debug!(%error, "the connection of the waiters could not be checked");
-        }
-        sent.is_ok()
     }
 }
 
@@ -297,6 +292,10 @@ async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: A
 }
 
 fn lost() -> Failure {
+    Failure::Lost(silence())
+}
+
+fn silence() -> sqlx::Error {
     let reason = "the connection of the waiters was lost";
-    Failure::Lost(io::Error::new(io::ErrorKind::ConnectionReset, reason).into())
+    io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
 }

@@ -7,8 +7,7 @@ use sqlx::{Database, Encode, Executor, Type};
 
 use super::{
     answer::{self, Columns, InvalidAnswer},
-    connection::Options,
-    connections::SqlConnections,
+    pool::{Connect, Pool},
     statements::Statements,
 };
 use crate::{
@@ -19,7 +18,7 @@ use crate::{
 
 /// A client of a database with locks.
 pub(crate) struct Client<D: Database> {
-    connections: SqlConnections<D>,
+    pool: Pool<D>,
     address: String,
     label: String,
     /// Converts an error of the database at this address.
@@ -29,7 +28,7 @@ pub(crate) struct Client<D: Database> {
 impl<D: Database> Clone for Client<D> {
     fn clone(&self) -> Self {
         Self {
-            connections: self.connections.clone(),
+            pool: self.pool.clone(),
             address: self.address.clone(),
             label: self.label.clone(),
             failed: self.failed,
@@ -44,17 +43,17 @@ where
     D::Row: Columns,
 {
     pub(crate) fn new(
-        options: Options<D>,
+        connect: Connect<D>,
         address: String,
         failed: fn(&str, &sqlx::Error) -> BackendError,
     ) -> Self {
-        let connections = SqlConnections::new(options, DEFAULT_ANSWER_TIMEOUT);
-        Self { connections, address, label: String::new(), failed }
+        let pool = Pool::new(connect, DEFAULT_ANSWER_TIMEOUT);
+        Self { pool, address, label: String::new(), failed }
     }
 
-    /// Replaces the connections by new ones, with these options.
-    pub(crate) fn reconnected(self, options: Options<D>, answer_timeout: Duration) -> Self {
-        Self { connections: SqlConnections::new(options, answer_timeout), ..self }
+    /// Replaces the connections by new ones, which are made in this way.
+    pub(crate) fn reconnected(self, connect: Connect<D>, answer_timeout: Duration) -> Self {
+        Self { pool: Pool::new(connect, answer_timeout), ..self }
     }
 
     /// Sets a label without control characters, of 200 characters at most.
@@ -62,8 +61,8 @@ where
         Self { label: printable(label), ..self }
     }
 
-    pub(crate) fn connections(&self) -> &SqlConnections<D> {
-        &self.connections
+    pub(crate) fn pool(&self) -> &Pool<D> {
+        &self.pool
     }
 
     pub(crate) fn label(&self) -> &str {
@@ -75,7 +74,7 @@ where
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.connections.answer_timeout()
+        self.pool.answer_timeout()
     }
 
     /// Sends the try of a holder.
@@ -85,26 +84,35 @@ where
         statements: impl Into<Statements>,
     ) -> Result<Attempt, BackendError> {
         let asked = Moment::now();
-        let row = self.answered(self.connections.fetch_try(holder, statements.into()).await)?;
+        let row = self.answered(self.pool.fetch_try(holder, statements.into()).await)?;
         self.read_after_a_change(answer::attempt(&row, holder, asked))
     }
 
     /// Sends a renewal or a reissue, and returns the token; `None` if the lock has another owner.
     pub(crate) async fn token(
         &self,
+        holder: &Holder,
         statements: impl Into<Statements>,
     ) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.connections.fetch(statements).await)?;
-        self.read_after_a_change(answer::token(&row, "token"))
+        let row = self.answered(self.pool.fetch(statements).await)?;
+        let token = self.read_after_a_change(answer::token(&row, "token"))?;
+        match token {
+            Some(_) => self.pool.hold(holder),
+            None => self.pool.forget(holder),
+        }
+        Ok(token)
     }
 
-    /// Sends the release of a holder, and returns the answer.
+    /// Sends the release of a holder, and returns the answer. A holder without a token may have tries that
+    /// are not answered.
     pub(crate) async fn release(
         &self,
         holder: &Holder,
+        token: Option<Token>,
         statements: impl Into<Statements>,
     ) -> Result<D::Row, BackendError> {
-        self.answered(self.connections.fetch_release(holder, statements.into()).await)
+        let released = self.pool.fetch_release(holder, token.is_none(), statements.into());
+        self.answered(released.await)
     }
 
     /// Asks for the state of a lock.
@@ -112,7 +120,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Status, BackendError> {
-        let row = self.answered(self.connections.fetch(statements).await)?;
+        let row = self.answered(self.pool.fetch(statements).await)?;
         self.read(answer::status(&row))
     }
 
@@ -121,7 +129,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Option<String>, BackendError> {
-        let row = self.answered(self.connections.fetch(statements).await)?;
+        let row = self.answered(self.pool.fetch(statements).await)?;
         self.read(row.text("names").map_err(Into::into))
     }
 

@@ -1,9 +1,12 @@
 //! Locks in SQLite, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{
+    ConnectOptions,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+};
 
 use super::{failure::failed, statements};
 use crate::{
@@ -14,19 +17,25 @@ use crate::{
     clock::unix_millis,
     sql::{
         InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client,
-        local_waiters::LocalWaiters, names,
+        local_waiters::LocalWaiters, names, pool::Connect, url::KnownSettings,
     },
     terms::Order,
     ttl::Ttl,
 };
 
 const EXAMPLE: &str = "sqlite:FILE";
+const SETTINGS: KnownSettings = KnownSettings {
+    applied: &["mode", "cache", "immutable", "vfs"],
+    without_effect: &["psow"],
+    example: EXAMPLE,
+};
 
 /// Locks in SQLite.
 #[derive(Clone)]
 pub struct Sqlite {
     client: Client<sqlx::Sqlite>,
     waiters: LocalWaiters,
+    options: SqliteConnectOptions,
 }
 
 impl fmt::Debug for Sqlite {
@@ -45,6 +54,8 @@ impl Sqlite {
         if !url.starts_with("sqlite:") {
             return Err(InvalidDatabaseUrl::new("it does not begin with sqlite:", EXAMPLE));
         }
+        let url = &SETTINGS.without_ineffective(url);
+        SETTINGS.check(url)?;
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
         if url.contains(":memory:") || url.contains("mode=memory") {
@@ -59,17 +70,17 @@ impl Sqlite {
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
-        let options = patient(options, DEFAULT_ANSWER_TIMEOUT);
-        let client = Client::new(options, address, failed);
-        Ok(Self { client, waiters: LocalWaiters::default() })
+        let connect = connection(&patient(&options, DEFAULT_ANSWER_TIMEOUT));
+        let client = Client::new(connect, address, failed);
+        Ok(Self { client, options, waiters: LocalWaiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a file that others lock for long.
     pub fn answer_within(self, timeout: Duration) -> Self {
         let timeout = answer_timeout(timeout);
-        let options = patient(self.client.connections().options().clone(), timeout);
-        Self { client: self.client.reconnected(options, timeout), ..self }
+        let connect = connection(&patient(&self.options, timeout));
+        Self { client: self.client.reconnected(connect, timeout), ..self }
     }
 
     /// Sets a label, such as a process id, that [`Locks::status`](crate::Locks::status) shows beside
@@ -80,9 +91,18 @@ impl Sqlite {
     }
 }
 
+/// Makes connections with these options. A logged statement would show whole holders.
+fn connection(options: &SqliteConnectOptions) -> Connect<sqlx::Sqlite> {
+    let options = options.clone().disable_statement_logging();
+    Arc::new(move || {
+        let options = options.clone();
+        Box::pin(async move { options.connect().await })
+    })
+}
+
 /// A file that stays locked for four fifths of the answer time-out is an error that says so.
-fn patient(options: SqliteConnectOptions, answer_timeout: Duration) -> SqliteConnectOptions {
-    options.busy_timeout(answer_timeout * 4 / 5)
+fn patient(options: &SqliteConnectOptions, answer_timeout: Duration) -> SqliteConnectOptions {
+    options.clone().busy_timeout(answer_timeout * 4 / 5)
 }
 
 impl Backend for Sqlite {
@@ -106,9 +126,9 @@ impl Backend for Sqlite {
         Ownership { holder, grant }: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(
-            async move { self.client.token(statements::renew(name, holder, *grant, ttl)).await },
-        )
+        Box::pin(async move {
+            self.client.token(holder, statements::renew(name, holder, *grant, ttl)).await
+        })
     }
 
     fn reissue<'a>(
@@ -118,7 +138,7 @@ impl Backend for Sqlite {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            self.client.token(statements::reissue(name, holder, *grant, above)).await
+            self.client.token(holder, statements::reissue(name, holder, *grant, above)).await
         })
     }
 
@@ -126,11 +146,11 @@ impl Backend for Sqlite {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        _: Option<Token>,
+        token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
         Box::pin(async move {
             let release = statements::release(name, holder);
-            let row = self.client.release(holder, release).await?;
+            let row = self.client.release(holder, token, release).await?;
             let first_waiter =
                 self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
             self.waiters.notify(name, first_waiter.as_deref());

@@ -297,7 +297,7 @@ async fn waiter_survives_a_restart_of_the_server() {
 /// Whether a client listens for notifications.
 pub(super) async fn listens(server: &testbed::Postgres) -> anyhow::Result<bool> {
     let mut connection = PgConnection::connect(&server.url()).await?;
-    let query = "select count(*) from pg_stat_activity where query like 'LISTEN%'";
+    let query = r#"select count(*) from pg_stat_activity where query = 'LISTEN "fenced_lock"'"#;
     Ok(sqlx::query_scalar::<_, i64>(query).fetch_one(&mut connection).await? > 0)
 }
 

@@ -100,6 +100,10 @@ begin
         set rejection = concat('fenced_lock_acquire: ', rejection);
         signal sqlstate '22023' set message_text = rejection;
     end if;
+    -- The procedures run with the rights of who installed them, who may write to a replica, too.
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
 
     -- 1. A lock that is visibly held is not locked here, because that would delay its renewals. The
     -- holder is empty if the lock is free.
@@ -189,6 +193,9 @@ begin
     declare present_token bigint;
     declare present_expiry bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     select token, expires_at_ms into present_token, present_expiry
@@ -216,6 +223,9 @@ begin
     declare present_token bigint;
     declare present_expiry bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     select greatest(token, in_above) + 1, expires_at_ms into present_token, present_expiry

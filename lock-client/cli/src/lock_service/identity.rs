@@ -15,7 +15,7 @@ use percent_encoding::{
 };
 use sqlx::{mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
-use super::service::Service;
+use super::{postgres_hosts::postgres_hosts, service::Service};
 
 impl Service<'_> {
     /// The servers, sorted, without users and passwords.
@@ -105,11 +105,22 @@ fn encoded(path: &Path) -> impl fmt::Display {
     percent_encode(path.as_os_str().as_bytes(), IN_PATH)
 }
 
-/// The database that a URL names, without the user and the password. The environment may have a part
-/// of the address.
+/// The database that a URL names, without the user and the password.
 fn postgres_server(url: &str) -> String {
-    let options: PgConnectOptions = url.parse().expect("the locks were opened by it");
+    let hosts = postgres_hosts(url).expect("the locks were opened by it");
+    let options = hosts.options(0);
     let database = options.get_database().unwrap_or(options.get_username());
+    if hosts.has_several() {
+        let address = |options: &PgConnectOptions| match options.get_socket() {
+            Some(folder) => {
+                let folder = percent_encode(folder.as_os_str().as_bytes(), NON_ALPHANUMERIC);
+                format!("{folder}:{}", options.get_port())
+            }
+            None => format!("{}:{}", options.get_host(), options.get_port()),
+        };
+        let hosts = sorted(hosts.iter().map(address).collect());
+        return format!("postgres://{}/{database}", hosts.join(","));
+    }
     let (host, port) = (options.get_host(), options.get_port());
     let folder = options.get_socket().map(PathBuf::as_path);
     match folder.or_else(|| host.starts_with('/').then(|| Path::new(host))) {
@@ -172,6 +183,11 @@ mod tests {
             ("zookeeper://u:secret@n2,n1:7", "zookeeper://n1:7,n2:2181"),
             ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b%20c"),
             ("postgres://u:secret@host/locks", "postgres://host:5432/locks"),
+            (
+                "postgres://u:secret@b,a:7/locks?target_session_attrs=read-write",
+                "postgres://a:7,b:5432/locks",
+            ),
+            ("postgres://u@%2Frun%2Fb:1,a/locks", "postgres://%2Frun%2Fb:1,a:5432/locks"),
             (
                 "postgres://u@h/locks?host=/run/p%20g&password=secret",
                 "postgres:///locks?host=/run/p%20g&port=5432",

@@ -127,7 +127,7 @@ async fn pgbouncer_and_missing_rights_are_found() {
     lock_client::postgres::install(&mut connection).await.unwrap();
     let bouncer = PgBouncer::start(&postgres).await.unwrap();
     let report = examine(&bouncer.url()).await;
-    report.assert_finds("pooler", "warning", "two connections share a session");
+    report.assert_finds("pooler", "warning", "connections share sessions");
     assert_eq!((report.code, report.complaints().as_slice()), (0, &["pooler"][..]));
 
     connection.execute("create role locker login").await.unwrap();

@@ -8,31 +8,38 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Row};
 
 /// What a PostgreSQL says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Instance {
+pub struct Instance {
     /// The identifier that a primary shares with its standbys.
-    pub(super) system: i64,
+    pub system: i64,
     /// Of a standby, the timeline may lag behind.
-    pub(super) timeline: i64,
-    pub(super) role: Role,
+    pub timeline: i64,
+    /// What it is now.
+    pub role: Role,
     /// When it was started. Two addresses with the same moment lead to one server.
-    pub(super) started: String,
+    pub started: String,
 }
 
+/// What a PostgreSQL is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub enum Role {
+    /// It takes writes.
     Primary,
+    /// It follows a primary.
     Standby,
 }
 
 impl Instance {
     /// Asks the PostgreSQL that a session has reached.
-    pub(super) async fn ask(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub async fn ask(connection: &mut PgConnection) -> Result<Self, sqlx::Error> {
         // The name of a file of the log begins with its timeline. A standby can't tell that name.
-        let (system, timeline, is_standby, started) = sqlx::query_as(
+        let row = sqlx::raw_sql(
             r#"
             select s.system_identifier,
                 case when pg_is_in_recovery()
@@ -45,6 +52,8 @@ impl Instance {
         )
         .fetch_one(connection)
         .await?;
+        let is_standby = row.try_get(2)?;
+        let (system, timeline, started) = (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
         let role = if is_standby { Role::Standby } else { Role::Primary };
         Ok(Self { system, timeline, role, started })
     }
@@ -60,21 +69,21 @@ impl fmt::Display for Instance {
     }
 }
 
-/// The system, and the highest timeline that this server has seen in it. Clones share it.
+/// The system, and the highest timeline that this program has seen in it. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Newest(Arc<Mutex<Option<(i64, i64)>>>);
+pub struct Newest(Arc<Mutex<Option<(i64, i64)>>>);
 
 impl Newest {
     /// Takes note of a primary, and returns whether it is newer than all before.
     ///
     /// # Errors
     /// The reason why it must not be used: it is older, or of another system.
-    pub(super) fn admit(&self, instance: &Instance) -> Result<bool, String> {
+    pub fn admit(&self, instance: &Instance) -> Result<bool, String> {
         let mut newest = self.0.lock().expect("no panic while it is held");
         let (system, timeline) = *newest.get_or_insert((instance.system, instance.timeline));
         if instance.system != system {
             return Err("it is another database cluster than before. If that is meant, restart \
-                        this server"
+                        this program"
                 .to_owned());
         }
         if instance.timeline < timeline {
@@ -90,7 +99,7 @@ impl Newest {
     ///
     /// # Errors
     /// The reason why it must not be used.
-    pub(super) fn recognise(&self, instance: &Instance) -> Result<(), String> {
+    pub fn recognise(&self, instance: &Instance) -> Result<(), String> {
         let newest = self.0.lock().expect("no panic while it is held");
         match *newest {
             Some((system, _)) if system != instance.system => {
@@ -102,7 +111,7 @@ impl Newest {
     }
 
     /// The highest timeline that was seen.
-    pub(super) fn timeline(&self) -> Option<i64> {
+    pub fn timeline(&self) -> Option<i64> {
         self.0.lock().expect("no panic while it is held").map(|(_, timeline)| timeline)
     }
 
@@ -112,7 +121,7 @@ impl Newest {
     /// # Errors
     /// If there is none, or if two were promoted to the same timeline. Both may have taken writes
     /// that the other one does not have, and nothing says which one is right.
-    pub(super) fn choose(&self, hosts: &[Result<Instance, String>]) -> Result<usize, NoPrimary> {
+    pub fn choose(&self, hosts: &[Result<Instance, String>]) -> Result<usize, NoPrimary> {
         let mut newest = self.0.lock().expect("no panic while it is held");
         let answered = || hosts.iter().flatten();
         let system = newest.map(|(system, _)| system);
@@ -142,22 +151,27 @@ impl Newest {
 
 /// Why none of several hosts was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoPrimary {
+pub enum NoPrimary {
+    /// No host has answered.
     #[error("no host has answered")]
     NoneAnswered,
+    /// Those that have answered are standbys, or old primaries.
     #[error("no host is the newest primary")]
     None,
+    /// Two primaries are at the same timeline.
     #[error(
         "two primaries were promoted to the same timeline, and each may have writes that the other \
          lacks. Stop the wrong one"
     )]
     Several,
+    /// Another primary than the one that was followed is at its timeline.
     #[error(
         "another server is primary on the timeline of the former one, and each may have writes that \
          the other lacks. Bring the former one back, promote one to a newer timeline, or, if the other \
-         one is right, restart this server"
+         one is right, restart this program"
     )]
     Rival,
+    /// The hosts have nothing to do with each other.
     #[error("the hosts belong to different database clusters")]
     OtherSystem,
 }
@@ -184,7 +198,7 @@ mod tests {
             (vec![at(1, Standby, "a"), at(2, Primary, "b")], Ok(1)),
             (vec![at(1, Standby, "a"), down()], none),
             (vec![down(), down()], Err(NoPrimary::NoneAnswered)),
-            // A standby follows a newer primary that this server does not reach.
+            // A standby follows a newer primary that this program does not reach.
             (vec![at(1, Primary, "a"), down(), at(2, Standby, "c")], none),
             (vec![at(2, Primary, "a"), at(2, Primary, "b")], several),
             (vec![at(2, Primary, "a"), at(2, Primary, "b"), at(3, Primary, "c")], Ok(2)),

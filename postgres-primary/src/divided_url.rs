@@ -2,7 +2,7 @@
 
 /// A URL, divided around its hosts.
 #[derive(Debug)]
-pub(crate) struct DividedUrl<'a> {
+pub struct DividedUrl<'a> {
     /// Up to the user and the password, such as `postgres://user:password@`.
     before: &'a str,
     hosts: &'a str,
@@ -12,7 +12,7 @@ pub(crate) struct DividedUrl<'a> {
 
 impl<'a> DividedUrl<'a> {
     /// Divides a URL; `None` if it has no authority.
-    pub(crate) fn divide(url: &'a str) -> Option<Self> {
+    pub fn divide(url: &'a str) -> Option<Self> {
         let begin = url.find("://")? + "://".len();
         let length = url[begin..].find(['/', '?', '#']).unwrap_or(url.len() - begin);
         let (authority, after) = url[begin..].split_at(length);
@@ -22,22 +22,22 @@ impl<'a> DividedUrl<'a> {
     }
 
     /// The hosts, each with its port.
-    pub(crate) fn hosts(&self) -> impl Iterator<Item = &'a str> {
+    pub fn hosts(&self) -> impl Iterator<Item = &'a str> {
         self.hosts.split(',')
     }
 
     /// Whether the hosts may be a part of a password, which is not encoded.
-    pub(crate) fn is_ambiguous(&self) -> bool {
+    pub fn is_ambiguous(&self) -> bool {
         self.after.contains('@')
     }
 
     /// All hosts as they are written.
-    pub(crate) fn written_hosts(&self) -> &'a str {
+    pub fn written_hosts(&self) -> &'a str {
         self.hosts
     }
 
     /// The URL with other hosts.
-    pub(crate) fn with_hosts(&self, hosts: &str) -> String {
+    pub fn with_hosts(&self, hosts: &str) -> String {
         let Self { before, after, .. } = self;
         format!("{before}{hosts}{after}")
     }

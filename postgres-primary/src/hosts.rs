@@ -3,55 +3,52 @@
 use sqlx::postgres::PgConnectOptions;
 use url::Url;
 
-use super::session::{address_of, plain_options, session_options};
-use crate::store::{divided_url::DividedUrl, error::OpenError};
+use crate::divided_url::DividedUrl;
 
 /// Which of several hosts a session needs, as in libpq. All values that are taken mean the primary,
-/// because a server always needs that.
-const TARGET: &str = "target_session_attrs";
+/// because a program that writes always needs that.
+pub const TARGET: &str = "target_session_attrs";
 const TARGETS: [&str; 2] = ["read-write", "primary"];
 /// Parameters that would name one host for all.
 const OF_ONE_HOST: [&str; 3] = ["host", "hostaddr", "port"];
 
+/// The hosts in a URL can't be used. It displays as the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidHosts(String);
+
 /// The hosts of a database, one of which is its primary.
 #[derive(Clone, Debug)]
-pub(super) struct Hosts(Vec<PgConnectOptions>);
+pub struct Hosts(Vec<PgConnectOptions>);
 
 impl Hosts {
-    /// Parses a URL such as `postgres://user@a,b:5433/database?target_session_attrs=read-write`.
-    pub(super) fn parse(url: &str) -> Result<Self, OpenError> {
-        Self::parse_with(url, session_options)
-    }
-
-    /// Parses such a URL for sessions that set nothing.
-    pub(super) fn parse_plain(url: &str) -> Result<Self, OpenError> {
-        Self::parse_with(url, plain_options)
-    }
-
-    fn parse_with(
+    /// Parses a URL such as `postgres://user@a,b:5433/database?target_session_attrs=read-write`. The
+    /// function makes the options of a URL with one host.
+    ///
+    /// # Errors
+    /// [`InvalidHosts`] if the hosts are none, and what the function returns.
+    pub fn parse<E: From<InvalidHosts>>(
         url: &str,
-        options: fn(&Url) -> Result<PgConnectOptions, OpenError>,
-    ) -> Result<Self, OpenError> {
-        let malformed =
-            |reason: &str| OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into()));
+        options: impl Fn(&Url) -> Result<PgConnectOptions, E>,
+    ) -> Result<Self, E> {
+        let invalid = |reason: &str| InvalidHosts(reason.to_owned());
         let divided = DividedUrl::divide(url).filter(|divided| divided.hosts().nth(1).is_some());
         let urls: Vec<String> = match &divided {
             Some(divided) if divided.is_ambiguous() => {
-                return Err(malformed("an @, such as in a password, must be written as %40"));
+                return Err(invalid("an @, such as in a password, must be written as %40").into());
             }
             Some(divided) if divided.hosts().any(str::is_empty) => {
-                return Err(malformed("a host is empty"));
+                return Err(invalid("a host is empty").into());
             }
             Some(divided) => divided.hosts().map(|host| divided.with_hosts(host)).collect(),
             None => vec![url.to_owned()],
         };
         let mut hosts = Vec::new();
         for url in urls {
-            let mut url = Url::parse(&url)
-                .map_err(|error| OpenError::InvalidUrl(sqlx::Error::config(error)))?;
+            let mut url = Url::parse(&url).map_err(|error| InvalidHosts(error.to_string()))?;
             let mut of_one = url.query_pairs().filter(|(key, _)| OF_ONE_HOST.contains(&&**key));
             if of_one.any(|(_, value)| divided.is_some() || value.contains(',')) {
-                return Err(malformed("several hosts belong before the name of the database"));
+                return Err(invalid("several hosts belong before the name of the database").into());
             }
             remove_target(&mut url)?;
             hosts.push(options(&url)?);
@@ -59,36 +56,38 @@ impl Hosts {
         Ok(Self(hosts))
     }
 
-    pub(super) fn has_several(&self) -> bool {
+    /// Whether there is more than one.
+    pub fn has_several(&self) -> bool {
         self.0.len() > 1
     }
 
     /// The options of one host.
-    pub(super) fn options(&self, host: usize) -> &PgConnectOptions {
+    pub fn options(&self, host: usize) -> &PgConnectOptions {
         &self.0[host]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &PgConnectOptions> {
+    /// The options of each host.
+    pub fn iter(&self) -> impl Iterator<Item = &PgConnectOptions> {
         self.0.iter()
     }
 
     /// Gives all sessions a name, for the database.
-    pub(super) fn application_name(self, name: &str) -> Self {
+    pub fn application_name(self, name: &str) -> Self {
         Self(self.0.into_iter().map(|options| options.application_name(name)).collect())
     }
 
     /// Gives all sessions a setting.
-    pub(super) fn setting(self, setting: (&str, &str)) -> Self {
+    pub fn setting(self, setting: (&str, &str)) -> Self {
         Self(self.0.into_iter().map(|options| options.options([setting])).collect())
     }
 
     /// The address of a host, without user and password.
-    pub(super) fn host(&self, host: usize) -> String {
+    pub fn host(&self, host: usize) -> String {
         address_of(&self.0[host])
     }
 
     /// The address of the database, without user and password.
-    pub(super) fn database(&self) -> String {
+    pub fn database(&self) -> String {
         let first = &self.0[0];
         let database = first.get_database().unwrap_or(first.get_username());
         let hosts: Vec<_> = self.0.iter().map(address_of).collect();
@@ -96,16 +95,25 @@ impl Hosts {
     }
 }
 
+/// The address of a host, without user and password.
+pub fn address_of(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    format!("{host}:{}", options.get_port())
+}
+
 /// sqlx doesn't know the parameter.
-fn remove_target(url: &mut Url) -> Result<(), OpenError> {
+fn remove_target(url: &mut Url) -> Result<(), InvalidHosts> {
     let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
     let (targets, others): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(key, _)| key == TARGET);
     if targets.is_empty() {
         return Ok(());
     }
     if let Some((_, target)) = targets.iter().find(|(_, target)| !TARGETS.contains(&&**target)) {
-        let reason = format!("{TARGET} is {target:?}, and a server needs {TARGETS:?}");
-        return Err(OpenError::InvalidUrl(sqlx::Error::Configuration(reason.into())));
+        let reason = format!("{TARGET} is {target:?}, and only {TARGETS:?} take writes");
+        return Err(InvalidHosts(reason));
     }
     url.set_query(None);
     if !others.is_empty() {
@@ -116,13 +124,15 @@ fn remove_target(url: &mut Url) -> Result<(), OpenError> {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::ConnectOptions;
+
     use super::*;
 
-    fn database(url: &str) -> Result<String, String> {
-        match Hosts::parse(url) {
-            Ok(hosts) => Ok(hosts.database()),
-            Err(error) => Err(crate::causes::with_causes(&error)),
-        }
+    fn database(url: &str) -> Result<String, InvalidHosts> {
+        let options = |url: &Url| {
+            PgConnectOptions::from_url(url).map_err(|error| InvalidHosts(error.to_string()))
+        };
+        Hosts::parse(url, options).map(|hosts| hosts.database())
     }
 
     #[test]
@@ -152,9 +162,8 @@ mod tests {
             ("postgres://u@a/d?host=a,b", "several hosts belong before"),
             ("postgres://u@a,b:x/d", "invalid port"),
             ("postgres://u@a,b/d?target_session_attrs=any", "target_session_attrs is \"any\""),
-            ("postgres://u@a,b/d?target=any", "unknown parameter: target"),
         ] {
-            let error = database(url).unwrap_err();
+            let error = database(url).unwrap_err().to_string();
             assert!(error.contains(reason), "{url}: {error}");
         }
     }

@@ -1,0 +1,55 @@
+//! Several hosts, one of which is the primary.
+
+use std::time::Duration;
+
+use fence::Holder;
+use lock_client::{
+    Order,
+    backend::{Attempt, Backend},
+    postgres::Postgres,
+};
+use testbed::wait::until_async;
+
+use super::{locked, patient};
+use crate::{lock_service::ttl, names::name, sql::granted};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The replica comes first, and is not taken for the primary. Once it is promoted, it is used.
+#[tokio::test]
+async fn primary_is_found_and_followed() {
+    let (mut primary, _) = locked().await;
+    let replica = primary.start_replica().await.unwrap();
+    let hosts = testbed::Postgres::url_of_all(&[replica.server(), &primary]);
+    let client = patient(&format!("{hosts}?target_session_attrs=read-write"));
+    let (first, _) = granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    replica.catch_up(&primary).await.unwrap();
+    primary.crash().await.unwrap();
+    // The control: without a promotion, nothing is granted.
+    let (lock, holder) = (name("r"), Holder::random());
+    let tried = client.try_acquire(&lock, &holder, ttl(1_000), Order::Unordered).await;
+    assert!(tried.is_err(), "{tried:?}");
+    replica.promote().await.unwrap();
+    let is_granted = async || {
+        let tried = client.try_acquire(&lock, &holder, ttl(1_000), Order::Unordered).await;
+        Ok(matches!(tried, Ok(Attempt::Granted { token, .. }) if token > first))
+    };
+    until_async(SOON, is_granted).await.unwrap();
+    // The old primary comes back, and nothing is granted there.
+    primary.start_again().await.unwrap();
+    for _ in 0..3 {
+        let tried = client.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await;
+        assert!(matches!(tried, Ok(Attempt::Granted { .. })), "{tried:?}");
+    }
+    let old = patient(&primary.url()).status(&lock).await.unwrap();
+    assert!(old.held.is_none_or(|held| held.ownership.holder != holder));
+}
+
+#[test]
+fn hosts_are_named_without_the_password() {
+    let client =
+        Postgres::open("postgres://me:secret@a,b:5433/locks?target_session_attrs=primary").unwrap();
+    assert_eq!(client.address(), "postgres://a:5432,b:5433/locks");
+    let error = Postgres::open("postgres://a,b/locks?target_session_attrs=any").unwrap_err();
+    assert!(error.to_string().contains("target_session_attrs is \"any\""), "{error}");
+}
