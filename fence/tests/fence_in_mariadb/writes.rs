@@ -4,7 +4,7 @@ use fence::{RejectionReason, mariadb};
 
 use super::{
     HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all,
-    mariadb_command, number,
+    mariadb_command, number, protect,
 };
 
 #[tokio::test]
@@ -110,6 +110,54 @@ async fn moved_row_needs_the_tokens_of_both_resources() {
             let done = attempt_all(&mut database, &[offers[0], offers[1], moved]).await;
             assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{moved}");
         }
+    }
+}
+
+/// MariaDB has several texts for a value of these types, such as 42 and 000042. A row has one of them.
+#[tokio::test]
+async fn resource_of_a_row_is_the_same_text_in_each_write() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "set time_zone = '+00:00'").await.unwrap();
+    for (column, value, resource) in [
+        ("int(6) zerofill", "42", "42"),
+        ("float", "0.1", "0.10000000149011612"),
+        ("year", "0", "0"),
+        ("timestamp(3)", "'2020-01-02 03:04:05.123'", "1577934245.123000"),
+        ("decimal(5, 2)", "1", "1.00"),
+    ] {
+        let table = format!("create or replace table typed (id {column}, n int)");
+        attempt(&mut database, &table).await.unwrap();
+        let insert = format!("insert into typed values ({value}, 1)");
+        attempt(&mut database, &insert).await.unwrap();
+        protect(&mut database, "test.typed", "id").await;
+        let claim = format!("call fence.claim('{resource}', 34, 'a')");
+        for write in [&insert, "update typed set n = n + 1", "delete from typed"] {
+            let written = attempt_all(&mut database, &[&claim, write]).await;
+            assert_eq!(written.err(), None, "{column}: {write}");
+            // The negative control.
+            let written = attempt_all(&mut database, &[write]).await;
+            assert_eq!(written.unwrap_err(), TOKEN_REQUIRED, "{column}: {write}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn row_moves_to_and_from_no_resource_under_no_token() {
+    let (_server, mut database) = accounts().await;
+    let files = "create table files (n int, resource varchar(40));
+        insert into files values (1, 'alice'), (2, null)";
+    attempt(&mut database, files).await.unwrap();
+    protect(&mut database, "test.files", "resource").await;
+    let claim = "call fence.claim('alice', 34, 'a')";
+    for (change, expected) in [
+        ("update files set resource = 'alice' where n = 1", None),
+        ("update files set resource = null where n = 1", Some(MALFORMED)),
+        ("update files set resource = 'alice' where n = 2", Some(MALFORMED)),
+        ("insert into files values (4, null)", Some(MALFORMED)),
+        ("delete from files where n = 2", Some(MALFORMED)),
+    ] {
+        let done = attempt_all(&mut database, &[claim, change]).await;
+        assert_eq!(done.err().as_deref(), expected, "{change}");
     }
 }
 

@@ -211,7 +211,8 @@ begin
     -- 2. Insert the first fence, or lock the row. A locking read of a row that doesn't exist would lock the gap
     -- instead, and two first claims would deadlock. In autocommit the lock ends with this statement, so it applies the
     -- rule, too. MariaDB assigns from left to right: the token comes last, because the others depend on its old value.
-    -- The foreign key is not checked here: no proof is ever stored, and the check would make all proofs wait.
+    -- The foreign key is not checked here: the one proof that is stored names no claim, and the check would make all
+    -- proofs wait.
     set statement foreign_key_checks = 0, unique_checks = 1 for
     insert into fence.resources
     values (claimed, offered, offered_holder, claimer, this_session)
