@@ -13,7 +13,7 @@ use crate::{
     handle::Handle,
     lock_service::LockService,
     parse,
-    signals::{FORWARDED, Signals, failure_of_signal},
+    signals::{FORWARDED, Signals},
     stderr::Messages,
     stdout::{self, print_unblocked},
     waiting::Waiting,
@@ -91,6 +91,6 @@ async fn print_handle(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<
     tokio::select! {
         biased;
         printed = print_unblocked(&handle) => printed.map_err(Failure::CannotPrint),
-        signal = signals.next() => Err(failure_of_signal(signal)),
+        signal = signals.next() => Err(signal.into()),
     }
 }

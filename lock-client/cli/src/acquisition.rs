@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::{
     failure::{Failure, with_causes},
     parse,
-    signals::{Signals, failure_of_signal},
+    signals::Signals,
     waiting::{self, Waiting},
 };
 
@@ -96,7 +96,7 @@ pub(crate) async fn acquire(
     let acquired = tokio::select! {
         biased;
         acquired = locks.acquire(name, terms) => Ok(acquired),
-        signal = signals.next() => Err(signal),
+        received = signals.next() => Err(received.signal),
         never = waiting.report(locks, name) => match never {},
     };
     waiting.messages.end_progress();
@@ -121,7 +121,7 @@ pub(crate) async fn acquire(
 impl From<NotAcquired> for Failure {
     fn from(reason: NotAcquired) -> Self {
         match reason {
-            NotAcquired::Interrupted(signal) => failure_of_signal(signal),
+            NotAcquired::Interrupted(signal) => Self::Signal(signal.as_raw()),
             NotAcquired::Busy(message) => Self::Busy(message),
             NotAcquired::Failed(error) => error.into(),
         }

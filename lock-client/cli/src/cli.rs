@@ -1,7 +1,5 @@
 //! The subcommands.
 
-use std::ffi::OsString;
-
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
@@ -73,14 +71,13 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the subcommand. The leading arguments are those of this process before the command's
-    /// own.
-    pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
+    /// Runs the subcommand.
+    pub(crate) async fn run(self) -> Result<(), Failure> {
         let _logs = logs::start(self.verbose);
         let done = match self.command {
             // It asks the storage alone.
             Command::Get(get) => return get.run().await,
-            Command::Run(run) => run.run(leading).await,
+            Command::Run(run) => run.run().await,
             Command::Put(put) => put.run().await,
             Command::Acquire(acquire) => acquire.run().await,
             Command::Renew(renew) => renew.run().await,

@@ -1,10 +1,10 @@
 //! The environment variables by which `run` passes its lease to its command, and to a `run`,
 //! `acquire` or `put` within it.
 
-use std::{env, ffi::OsString, fmt::Display, process::Command};
+use std::{env, ffi::OsString, fmt::Display, process::Command, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, backend::HeldLock};
+use lock_client::{Lease, Locks, Lost, Moment, backend::HeldLock};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ const LOCK_SERVICE: &str = "FENCING_LOCK_SERVICE";
 const OUTER: &str = "FENCING_OUTER";
 /// The URLs of `--locks`.
 const LOCKS: &str = "FENCED_LOCKS";
+
+/// The time until a lock expires that never does: the longest ttl.
+const NEVER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The characters that the path of a URL can't have as they are.
 ///
@@ -47,9 +50,9 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// A lease, as the environment of a command has it.
-#[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct LeaseRecord {
-    resource: ResourceName,
+    pub(crate) resource: ResourceName,
     /// The first token. It stays the same after a reissue.
     pub(crate) token: Token,
     holder: Holder,
@@ -68,8 +71,8 @@ pub(crate) struct LeaseRecord {
 #[derive(Debug)]
 pub(crate) struct OuterLease {
     pub(crate) record: LeaseRecord,
-    /// Whether the lock still belongs to it.
-    pub(crate) is_held: bool,
+    /// Until when it holds the lock, unless it is renewed; `None` if it no longer does.
+    pub(crate) until: Option<Moment>,
 }
 
 impl LeaseRecord {
@@ -87,6 +90,17 @@ impl LeaseRecord {
             deadline_ms: unix_millis_after(lease.remaining()),
             lock_service: Some(lock_service.identity(locks)),
         })
+    }
+
+    /// Returns until when this lease holds the lock, which a status showed that was asked for at a
+    /// moment. `None` if another one holds it, or none.
+    pub(crate) fn held_until(&self, asked: Moment, held: Option<&HeldLock>) -> Option<Moment> {
+        let held = held?;
+        // A lease of Redlock has other grants on the nodes that it joined. Its holder is new for every
+        // round.
+        let owns = held.ownership.holder == self.holder
+            && (held.nodes.is_some() || held.ownership.grant == self.grant.unwrap_or(self.token));
+        owns.then(|| asked + held.remaining.unwrap_or(NEVER))
     }
 
     /// Sets the variables of the lease. They replace inherited variables of the same names.
@@ -178,36 +192,28 @@ impl OuterLeases {
         if self.0.iter().all(|lease| lease.resource != *name) {
             return Ok(None);
         }
+        let asked = Moment::now();
         let held = locks.status(name).await?.held;
-        Ok(self.take_from(name, &lock_service.identity(locks), held.as_ref()))
+        Ok(self.take_from(name, &lock_service.identity(locks), asked, held.as_ref()))
     }
 
     fn take_from(
         &mut self,
         name: &ResourceName,
         lock_service: &str,
+        asked: Moment,
         held: Option<&HeldLock>,
     ) -> Option<OuterLease> {
         let place = |is_it: &dyn Fn(&LeaseRecord) -> bool| {
             self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
         };
-        let owns = |lease: &LeaseRecord| {
-            held.is_some_and(|held| {
-                // A lease of Redlock has other grants on the nodes that it joined. Its holder is
-                // new for every round.
-                held.ownership.holder == lease.holder
-                    && (held.nodes.is_some()
-                        || held.ownership.grant == lease.grant.unwrap_or(lease.token))
-            })
-        };
+        let owns = |lease: &LeaseRecord| lease.held_until(asked, held).is_some();
         let is_named_alike = |lease: &LeaseRecord| {
             lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
         };
-        let (place, is_held) = match place(&owns) {
-            Some(place) => (place, true),
-            None => (place(&is_named_alike)?, false),
-        };
-        Some(OuterLease { record: self.0.remove(place), is_held })
+        let place = place(&owns).or_else(|| place(&is_named_alike))?;
+        let record = self.0.remove(place);
+        Some(OuterLease { until: record.held_until(asked, held), record })
     }
 
     /// Sets the variable of these leases, for a command that runs under yet another lease.
@@ -221,7 +227,7 @@ impl OuterLeases {
 }
 
 /// Rejects a lock that an outer `run` holds: to acquire it would wait for that `run`, which waits
-/// for this process.
+/// for this process. One that is no longer held may be acquired anew.
 pub(crate) async fn reject_lock_of_outer_run(
     name: &ResourceName,
     lock_service: &LockService,
@@ -229,11 +235,24 @@ pub(crate) async fn reject_lock_of_outer_run(
 ) -> Result<(), Failure> {
     match OuterLeases::from_environment()?.take(name, lock_service, locks).await? {
         None => Ok(()),
+        Some(OuterLease { until: None, .. }) => {
+            eprintln!("lock-client: {}", acquired_anew(name));
+            Ok(())
+        }
         Some(_) => Err(Failure::Usage(format!(
             "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
-             FENCING_HOLDER; if there is no such run, unset {RESOURCE} and {OUTER}"
+             FENCING_HOLDER"
         ))),
     }
+}
+
+/// The message about a lock that an outer `run` no longer holds, or that one has left in the
+/// environment.
+pub(crate) fn acquired_anew(name: &ResourceName) -> String {
+    format!(
+        "{RESOURCE} or {OUTER} names an outer `lock-client run {name}`, which no longer holds this \
+         lock: it is acquired anew"
+    )
 }
 
 fn malformed(variable: &str, error: &dyn Display) -> Failure {
@@ -270,9 +289,15 @@ mod tests {
     #[test]
     fn leases_are_found_by_their_names() {
         let mut leases_of_two = leases(&[&WHOLE[..], &[(OUTER, OUTER_LEASES)]].concat()).unwrap();
-        assert!(leases_of_two.take_from(&"other".parse().unwrap(), "redis/0", None).is_none());
-        let innermost =
-            leases_of_two.take_from(&"r".parse().unwrap(), "redis/0", None).unwrap().record;
+        assert!(
+            leases_of_two
+                .take_from(&"other".parse().unwrap(), "redis/0", Moment::now(), None)
+                .is_none()
+        );
+        let innermost = leases_of_two
+            .take_from(&"r".parse().unwrap(), "redis/0", Moment::now(), None)
+            .unwrap()
+            .record;
         assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (90, 7));
         assert_eq!(serde_json::to_string(&leases_of_two.0).unwrap(), OUTER_LEASES);
         assert_eq!(leases(&WHOLE[1..]).unwrap().0, [], "the name is missing");
@@ -294,9 +319,13 @@ mod tests {
                 label: String::new(),
                 nodes: None,
             });
-            let found =
-                leases(&named).unwrap().take_from(&"r".parse().unwrap(), service, held.as_ref());
-            found.map(|lease| lease.is_held)
+            let found = leases(&named).unwrap().take_from(
+                &"r".parse().unwrap(),
+                service,
+                Moment::now(),
+                held.as_ref(),
+            );
+            found.map(|lease| lease.until.is_some())
         };
         let ours = Some(("0123456789abcdef", 34));
         let others = Some(("fedcba9876543210", 34));

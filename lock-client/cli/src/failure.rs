@@ -2,6 +2,7 @@
 
 use std::{error::Error, io, iter::successors};
 
+use crate::{exit_code, signals::Received};
 use lock_client::{
     AcquireError, LockServiceError, Lost, RenewError,
     backend::BackendError,
@@ -12,9 +13,6 @@ use lock_client::{
     storage::{FencedError, StorageError},
     zookeeper::InvalidZooKeeperUrl,
 };
-use signal_hook::consts::SIGINT;
-
-use crate::exit_code;
 
 /// Why a command failed. Each variant has an exit code.
 #[derive(Debug)]
@@ -35,8 +33,8 @@ pub(crate) enum Failure {
     TokenRejected(String),
     /// A majority of the nodes may vote, but not all of them.
     Degraded(String),
-    /// The terminal's SIGINT ended the command.
-    Interrupted,
+    /// A signal ended the work. The process ends by the same one.
+    Signal(i32),
     /// The command has printed everything already. Only the exit code is left.
     Reported {
         /// The exit code.
@@ -56,7 +54,7 @@ impl Failure {
             Self::LeaseLost(_) => exit_code::LEASE_LOST,
             Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
             Self::Degraded(_) => exit_code::DEGRADED,
-            Self::Interrupted => exit_code::ended_by_signal(SIGINT),
+            Self::Signal(signal) => exit_code::ended_by_signal(*signal),
             Self::Reported { code } => *code,
         }
     }
@@ -72,7 +70,7 @@ impl Failure {
             | Self::TokenRejected(message)
             | Self::Degraded(message) => message.clone(),
             Self::CannotPrint(error) => format!("can't print: {error}"),
-            Self::Interrupted | Self::Reported { .. } => return None,
+            Self::Signal(_) | Self::Reported { .. } => return None,
         })
     }
 
@@ -146,6 +144,12 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+impl From<Received> for Failure {
+    fn from(received: Received) -> Self {
+        Self::Signal(received.signal.as_raw())
+    }
 }
 
 impl From<AcquireError> for Failure {

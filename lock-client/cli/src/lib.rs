@@ -35,6 +35,7 @@ mod handle;
 mod lock_service;
 mod logs;
 mod parse;
+mod process_group;
 mod signals;
 mod stderr;
 mod stdout;

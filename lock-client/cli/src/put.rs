@@ -18,7 +18,7 @@ use crate::{
     failure::{Failure, with_causes},
     lock_service::LockService,
     parse,
-    signals::{ENDING, Signals, failure_of_signal},
+    signals::{ENDING, Signals},
     stderr::Messages,
     storage::StorageServer,
     waiting::Waiting,
@@ -70,7 +70,7 @@ impl Put {
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),
-            signal = signals.next() => (Err(failure_of_signal(signal)), true),
+            signal = signals.next() => (Err(signal.into()), true),
         };
         let event = match lease.release().await {
             Ok(Released::Released) => Event::Released,

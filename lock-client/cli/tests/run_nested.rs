@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use lock_client::Ttl;
-use testbed::Redis;
+use testbed::{Redis, process::lives};
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
 };
 
 /// The message of a run whose outer run has lost its lock.
-const LOST: &str =
-    "lock-client: lock `r` is lost: it was deleted, or another client has acquired it";
+const ANEW: &str = "lock-client: FENCING_RESOURCE or FENCING_OUTER names an outer `lock-client run r`, \
+    which no longer holds this lock: it is acquired anew";
 
 /// The command, for a script under `run`.
 fn lock_client() -> String {
@@ -111,19 +111,62 @@ fn quoted(script: &str) -> String {
 }
 
 #[tokio::test]
-async fn lost_outer_lock_is_not_re_entered() {
+async fn lock_that_an_outer_run_has_lost_is_acquired_anew() {
     let redis = Redis::start().await.unwrap();
-    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let nested = format!("{} run r --no-wait -- sh -c 'echo $FENCING_TOKEN'", lock_client());
     let script = format!("echo began; read go; {nested} 2>&1; echo $?");
     let other = format!("exec {} run other -- sh -c {}", lock_client(), quoted(&script));
     let mut run = Run::start(&redis, &["--on-lost", "continue"], &other);
     assert_eq!(run.line().await, "began");
     let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     run.continue_script();
-    assert_eq!(run.line().await, LOST);
-    assert!(run.line().await.contains("FENCING_OUTER"));
-    assert_eq!(run.line().await, "79");
-    assert_eq!(run.exit_code().await, 79);
+    assert_eq!(run.line().await, ANEW);
+    assert_eq!(run.line().await, "34");
+    assert_eq!(run.line().await, "0");
+    assert_eq!(run.exit_code().await, 79, "the outer run has lost its own");
+}
+
+/// The outer run is killed, and its command with it. A process that the command has started lives on,
+/// and an inner run within it.
+#[tokio::test]
+async fn command_of_an_inner_run_is_ended_before_the_lock_of_its_killed_outer_run_is_free() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r -- sh -c 'echo $$; exec sleep 600'", lock_client());
+    let script = format!("({nested}; echo code $?) & wait");
+    let mut run = Run::start(&redis, &["--ttl", "6s"], &script);
+    let child = run.pid().await;
+    run.process().kill().unwrap();
+    assert!(lives(child), "the lock is still held");
+    let _lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    assert!(!lives(child));
+    assert_eq!(run.line().await, "code 79");
+}
+
+#[tokio::test]
+async fn command_of_an_inner_run_is_ended_when_another_client_has_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r -- sh -c 'echo $$; exec sleep 600'", lock_client());
+    // The outer run notices nothing: its next renewal is far away.
+    let mut run = Run::start(&redis, &["--ttl", "60s"], &format!("{nested}; echo code $?"));
+    let child = run.pid().await;
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    assert_eq!(run.line().await, "code 79");
+    assert!(!lives(child));
+    assert!(lease.renew().await.is_ok(), "the other client's lock is untouched");
+}
+
+/// The loss comes after the last look.
+#[tokio::test]
+async fn inner_run_whose_outer_run_has_lost_the_lock_does_not_end_with_success() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r -- sh -c 'echo began; read go'", lock_client());
+    let mut run = Run::start(&redis, &["--ttl", "600s"], &format!("{nested}; echo code $?"));
+    assert_eq!(run.line().await, "began");
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    run.continue_script();
+    assert_eq!(run.line().await, "code 79");
 }
 
 #[tokio::test]
@@ -191,45 +234,40 @@ async fn url_with_a_password_must_be_given_again() {
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
 }
 
+/// An environment may be left over from a run that has ended.
 #[tokio::test]
-async fn nothing_runs_under_a_lost_lock() {
-    let redis = Redis::start().await.unwrap();
-    redis.set("fenced:{r}:token", "32").await.unwrap();
-    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
-    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
-    let mut run = Run::start(&redis, &["--on-lost", "continue"], &script);
-    assert_eq!(run.line().await, "began");
-    // Another client holds the lock now, with a token that the outer run can't know.
-    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
-    run.continue_script();
-    assert_eq!(run.line().await, LOST);
-    let advice = run.line().await;
-    assert!(advice.contains("FENCING_RESOURCE") && advice.contains("run r`"), "{advice}");
-    assert_eq!(run.line().await, "79");
-    assert_eq!(run.exit_code().await, 79);
-    assert!(lease.renew().await.is_ok(), "the other client's lock is untouched");
-}
-
-#[tokio::test]
-async fn stale_variables_do_not_re_enter() {
-    let redis = Redis::start().await.unwrap();
+async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
+    let mut redis = Redis::start().await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
-    let (url, program) = (redis.url(), LOCK_CLIENT);
+    let url = redis.url();
     let run = |token: &str, holder: &str| {
-        let mut command = Command::new(program);
-        command.args(["run", "r", "--no-wait", "--locks", &url, "--", "echo", "it ran"]);
+        let mut command = Command::new(LOCK_CLIENT);
+        command.args(["run", "r", "--no-wait", "--locks", &url, "--"]);
+        command.args(["sh", "-c", "echo $FENCING_TOKEN"]);
         command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
         command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
+        command.env("FENCING_GRANT", token);
         crate::command::output(command)
     };
+    // The control: the variables of the present lock.
+    assert_eq!(run(&token, &holder).await.stdout, format!("{token}\n").as_bytes());
+    // Another client holds the lock. The run is not that client's.
     for (token, holder) in [("999", holder.as_str()), (&token, "somebody-else-entirely")] {
         let output = run(token, holder).await;
-        crate::command::assert_failed(&output, 79, "lock `r` is lost");
+        crate::command::assert_failed(&output, 75, ANEW);
         assert!(output.stdout.is_empty(), "the command is not run");
     }
     crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is malformed");
-    // The control: the variables of the present lock.
-    assert_eq!(run(&token, &holder).await.stdout, b"it ran\n");
+    // Nobody holds it.
+    let next = lease.token().unwrap().as_u64() + 1;
+    lease.release().await.unwrap();
+    let anew = run(&token, &holder).await;
+    assert_eq!(anew.stdout, format!("{next}\n").as_bytes());
+    crate::command::assert_failed(&anew, 0, ANEW);
+    // The lock service does not answer.
+    redis.process().kill().unwrap();
+    let output = run(&token, &holder).await;
+    crate::command::assert_failed(&output, 69, "no answer");
+    assert!(output.stdout.is_empty(), "the command is not run");
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     failure::Failure,
     lock_service::LockService,
-    signals::{ENDING, Signals, failure_of_signal},
+    signals::{ENDING, Signals},
     stderr::Messages,
     stdout::{print, print_unblocked},
 };
@@ -67,10 +67,10 @@ impl Admit {
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             ended = self.work() => ended,
-            signal = signals.next() => match signal {
-                // A service manager stops a service so: that is no failure.
+            // A service manager stops a service so: that is no failure.
+            received = signals.next() => match received.signal {
                 Signal::TERM if self.watch => Ok(()),
-                signal => Err(failure_of_signal(signal)),
+                _ => Err(received.into()),
             },
         }
     }

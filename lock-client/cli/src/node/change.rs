@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::{
     failure::Failure,
     lock_service::LockService,
-    signals::{ENDING, Signals, failure_of_signal},
+    signals::{ENDING, Signals},
     stderr::Messages,
     stdout::print,
 };
@@ -59,7 +59,7 @@ impl Change {
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             changed = self.change() => changed,
-            signal = signals.next() => Err(failure_of_signal(signal)),
+            signal = signals.next() => Err(signal.into()),
         }
     }
 

@@ -32,31 +32,46 @@ SIGKILL, end it before the ttl ends. If another client has acquired the lock, or
 deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would \
 have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
-command, unless the whole process group received them: a terminal, a service manager or timeout \
-has then signalled the command as well. A second process of lock-client, a member of the group, \
-shows that. While run still waits for the lock, any of these signals except SIGCONT ends the wait. \
-A signal that was ignored when this process started stays ignored. If SIGINT from a terminal ends \
-the command or the wait, this process ends by SIGINT too, so that a shell ends its loop. Ctrl-Z \
-stops both processes, and meanwhile nothing is renewed.
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGALRM are forwarded to the command. While \
+run still waits for the lock, any of these ends the wait. A signal that was ignored when this process \
+started stays ignored. If a signal ends the command or the wait, this process ends by the same one, so \
+that a shell ends its loop; as the first process of a container, it exits with 128 + n.
+
+In the foreground of a terminal, the command is in the process group of run. It reads the terminal and \
+receives Ctrl-C, Ctrl-\\ and Ctrl-Z from it; run does not forward these. Everywhere else (in the \
+background, under cron or a service manager) the command has a group of its own, and run forwards \
+each signal once, with Ctrl-Z. While both are stopped, nothing is renewed.
+
+Some cases look alike to run. A signal that a process sends to the whole group in the foreground, or \
+to all processes of a service, reaches the command twice: in a unit of systemd, set KillMode=mixed. A \
+signal that a process sends to the group of run elsewhere reaches the command, and not what it has \
+started. After `run … &` and `fg`, the command still is in the background: if it reads the terminal, it \
+stops, and run says so.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
-for it, and says so after a second. Where /proc hides processes of other users (hidepid), run does \
-not see those. With --close, and elsewhere than on Linux, run waits for the \
+for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
 command itself alone.
 
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
 command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
-lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command. A run \
-within the command passes SIGTERM on to its own.
+lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command, with \
+--close too. A run within the command passes SIGTERM on to its own.
+
+Out of reach are processes of other users, if this user may not signal them or /proc hides them \
+(hidepid), and what another program has started for the command, such as docker, systemd-run, at or \
+ssh. Elsewhere than on Linux, all but the command is.
 
 If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
-is a set-user-ID program). The processes that it has started live on, without the lock.
+is a set-user-ID program). The processes that it has started live on, without the lock, and with \
+another process group than that of run.
 
 Within the command, run with the same NAME runs its command at once, under the lock that is \
-already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other locks too; FENCING_OUTER passes on their leases. The same NAME in another lock \
-service is another lock.
+already held. It looks at the lock meanwhile: if the outer run no longer holds it, or does not renew \
+it, the inner one ends its command in time, and exits with 79. If the lock was lost before, or the \
+environment is left over from a run that has ended, run says so and acquires the lock anew. This \
+works through runs of other locks too; FENCING_OUTER passes on their leases. The same NAME in \
+another lock service is another lock. ZooKeeper does not tell how much of a ttl is left: there, an \
+inner run notices the end of its outer one only when the lock is free.
 
 While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
 wait before.
@@ -133,7 +148,7 @@ pub(crate) struct Run {
     pub(super) skip_if_busy: bool,
 
     /// Release the lock when the command itself has ended, though processes that it has started may
-    /// go on working
+    /// go on working. A lost lease ends them all the same
     #[arg(long)]
     pub(super) close: bool,
 

@@ -8,14 +8,9 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
-    time::Duration,
 };
 
-use rustix::{
-    param::clock_ticks_per_second,
-    process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use super::reaper::Reaper;
 use crate::failure::Failure;
@@ -23,8 +18,8 @@ use crate::failure::Failure;
 /// The processes that the command has started, and those that they have started.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The processes that there were before: the witness, and children of a shell that has executed
-    /// this program in its own place, with theirs.
+    /// The processes that there were before: children of a shell that has executed this program in its
+    /// own place, with theirs.
     earlier: HashSet<Process>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
@@ -36,26 +31,8 @@ pub(super) struct Descendants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Process {
     pid: Pid,
-    started: Ticks,
-}
-
-/// A moment, in clock ticks since the start of the machine, as `/proc` counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Ticks(u64);
-
-impl Ticks {
-    /// The moment that was so long ago.
-    pub(super) fn ago(duration: Duration) -> Self {
-        // Elsewhere than on Linux, there are no descendants to compare with.
-        #[cfg(target_os = "linux")]
-        let now = clock_gettime(ClockId::Boottime);
-        #[cfg(not(target_os = "linux"))]
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::try_from(now).expect("the clock counts from the start of the machine");
-        let then = now.saturating_sub(duration);
-        let ticks = then.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
-        Self(ticks.try_into().expect("a machine runs for less than 2^64 ticks"))
-    }
+    /// In clock ticks since the start of the machine.
+    started: u64,
 }
 
 /// What `/proc` says about a process.
@@ -115,19 +92,6 @@ impl Descendants {
         // A process that forks while SIGKILL is under way leaves a child that the next look finds.
         // After SIGTERM, a process may start others to clean up: they need their time.
         while self.signal_new(signal, others) && signal == Signal::KILL {}
-    }
-
-    /// Notes that this process group received SIGTERM no sooner than a moment, so that `end` does not
-    /// send it again to those that were in the group by then.
-    pub(super) fn group_received_term(&mut self, received: Ticks) {
-        if self.ending != Some(Signal::KILL) {
-            self.ending = Some(Signal::TERM);
-            let has_received = |stat: &Stat| {
-                stat.process.started < received && getpgid(Some(stat.process.pid)) == Ok(getpgrp())
-            };
-            let living = self.living().unwrap_or_default();
-            self.signalled.extend(living.iter().filter(|s| has_received(s)).map(|s| s.process));
-        }
     }
 
     /// Whether a signal was sent to end them.
@@ -210,7 +174,7 @@ impl Stat {
         let [state, parent, threads, started] =
             [0, 1, 17, 19].map(|field| fields.get(field).copied());
         Some(Self {
-            process: Process { pid, started: Ticks(started?.parse().ok()?) },
+            process: Process { pid, started: started?.parse().ok()? },
             parent: Pid::from_raw(parent?.parse().ok()?),
             // The other threads of a process may live on when its first thread has ended.
             is_zombie: state? == "Z" && threads? == "1",

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use lock_client::{Moment, Ttl};
+use lock_client::Moment;
 use rustix::process::Signal;
 
 use super::{events::Reason, on_lost::OnLost};
@@ -66,11 +66,17 @@ pub(super) struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    pub(super) fn new(on_lost: OnLost, grace: Duration, ttl: Ttl, remaining: Duration) -> Self {
+    /// Watches a lease that is granted for a ttl each time.
+    pub(super) fn new(
+        on_lost: OnLost,
+        grace: Duration,
+        ttl: Duration,
+        remaining: Duration,
+    ) -> Self {
         Self {
             on_lost,
             grace,
-            margin: (ttl.as_duration() / MARGIN_OF_TTL).min(MAX_MARGIN),
+            margin: (ttl / MARGIN_OF_TTL).min(MAX_MARGIN),
             deadline: Moment::now() + remaining,
             last_deadline: None,
             lost: None,
@@ -125,7 +131,7 @@ impl LeaseWatch {
     }
 
     /// Why the lease has ended, if nothing of it remains.
-    pub(super) fn reason_if_ended(&self, remaining: Duration) -> Option<Reason> {
+    fn reason_if_ended(&self, remaining: Duration) -> Option<Reason> {
         if !remaining.is_zero() {
             return None;
         }
@@ -149,19 +155,15 @@ impl LeaseWatch {
 
     /// How long to pause until the next check, unless the lease is lost meanwhile.
     pub(super) fn pause(&self) -> Duration {
-        self.until_next_action().clamp(MIN_PAUSE, MAX_PAUSE)
-    }
-
-    /// How long nothing has to be done to the child, unless the lease is lost meanwhile.
-    pub(super) fn until_next_action(&self) -> Duration {
         let left = self.deadline.remaining();
-        match self.lost {
+        let until_next_action = match self.lost {
             None => left.saturating_sub(self.notice()),
             Some((lost_at, _)) if self.on_lost == OnLost::Terminate && !self.killed => {
                 left.saturating_sub(self.margin).min((lost_at + self.grace).remaining())
             }
             Some(_) => Duration::MAX,
-        }
+        };
+        until_next_action.clamp(MIN_PAUSE, MAX_PAUSE)
     }
 }
 
@@ -171,12 +173,10 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn ttl() -> Ttl {
-        Ttl::from_secs(30).unwrap()
-    }
+    const TTL: Duration = Duration::from_secs(30);
 
     fn watch(on_lost: OnLost) -> LeaseWatch {
-        LeaseWatch::new(on_lost, 5 * SECOND, ttl(), 29 * SECOND)
+        LeaseWatch::new(on_lost, 5 * SECOND, TTL, 29 * SECOND)
     }
 
     #[test]
@@ -201,18 +201,6 @@ mod tests {
     }
 
     #[test]
-    fn next_action_is_sigterm_then_sigkill_then_none() {
-        let mut watch = watch(OnLost::Terminate);
-        let almost = |left: Duration| left - Duration::from_millis(100)..=left;
-        watch.deadline = Moment::now() + 20 * SECOND;
-        assert!(almost(15 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
-        watch.next_action(4 * SECOND);
-        assert!(almost(4 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
-        watch.next_action(MAX_MARGIN);
-        assert_eq!(watch.until_next_action(), Duration::MAX);
-    }
-
-    #[test]
     fn lock_of_another_client_terminates_at_once_and_kills_at_the_old_deadline() {
         let mut watch = watch(OnLost::Terminate);
         watch.next_action(2 * MAX_MARGIN + 5 * SECOND);
@@ -225,7 +213,7 @@ mod tests {
 
     #[test]
     fn terminated_child_is_killed_after_its_grace_though_a_renewal_succeeded() {
-        let mut watch = LeaseWatch::new(OnLost::Terminate, Duration::ZERO, ttl(), 29 * SECOND);
+        let mut watch = LeaseWatch::new(OnLost::Terminate, Duration::ZERO, TTL, 29 * SECOND);
         let terminate = Action::Lost(Reason::NotOurs, Response::End(Signal::TERM));
         assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
         assert_eq!(watch.next_action(29 * SECOND), Some(Action::Kill));

@@ -1,14 +1,16 @@
 //! `run` with a lock of its own: acquires it, runs the command, and releases it.
 
-use lock_client::{Lease, Locks, Released, RenewError};
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+
+use lock_client::{Lease, Locks, Released};
 
 use super::{
     arguments::Run,
     events::{Event, Reason},
+    guard::{Guard, GuardedLease},
     job::Job,
     lost_lease::LeaseWatch,
     reporter::Reporter,
-    supervision::{End, Guard},
 };
 use crate::{
     acquisition::{NotAcquired, acquire},
@@ -20,7 +22,7 @@ use crate::{
 const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
 
 /// Acquires the lock, runs the job, and releases the lock.
-pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Result<(), Failure> {
+pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job) -> Result<(), Failure> {
     // 1. Acquire the lock.
     let Some(lease) = acquire_unless_skipped(arguments, locks, &mut job).await? else {
         return Ok(());
@@ -38,25 +40,32 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
 
     // 2. Run the command. The library renews the lease meanwhile.
     let ttl = arguments.first_ttl();
-    let watch = LeaseWatch::new(arguments.on_lost, job.grace, ttl, lease.remaining());
+    let watch = LeaseWatch::new(arguments.on_lost, job.grace, ttl.as_duration(), lease.remaining());
     let watch = match arguments.max_hold {
         Some(max_hold) => watch.until(max_hold.saturating_sub(ttl.as_duration())),
         None => watch,
     };
-    let mut guard = Guard { lease: &lease, watch };
-    let end = job.run(&record, Some(&mut guard)).await;
+    let mut guard = Guard { lease: GuardedLease::Own(&lease), watch };
+    let end = job.run(&record, &mut guard).await;
+    let result = end.and_then(|status| result(status, &guard));
 
-    // 3. Ask whether the lock was lost since the last renewal: the exit code must report that.
-    let lost = match guard.watch.lost() {
-        None => unnoticed_loss(&guard, &mut job.reporter).await,
-        lost => lost,
-    };
-
-    // 4. Release the lock, whatever happened.
+    // 3. Release the lock, whatever happened.
     release(lease, &mut job.reporter).await;
-    match (end?, lost) {
-        (End::Ran { .. } | End::Interrupted, Some(_)) => Err(LEASE_LOST),
-        (end, _) => end.into_result(),
+    result
+}
+
+/// The result of `run` when its command has ended.
+pub(super) fn result(status: ExitStatus, guard: &Guard<'_>) -> Result<(), Failure> {
+    if guard.watch.lost().is_some() {
+        return Err(LEASE_LOST);
+    }
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (_, Some(signal)) => Err(Failure::Signal(signal)),
+        (code, None) => {
+            let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
+            Err(Failure::Reported { code })
+        }
     }
 }
 
@@ -64,7 +73,7 @@ pub(super) async fn run(arguments: &Run, locks: &Locks, mut job: Job<'_>) -> Res
 async fn acquire_unless_skipped(
     arguments: &Run,
     locks: &Locks,
-    job: &mut Job<'_>,
+    job: &mut Job,
 ) -> Result<Option<Lease>, Failure> {
     let Run { name, terms, max_hold, skip_if_busy, .. } = arguments;
     let waits = terms.wait.is_some() || !skip_if_busy;
@@ -91,23 +100,6 @@ async fn acquire_unless_skipped(
         NotAcquired::Failed(_) => {}
     }
     Err(job.reporter.failed(reason.into()))
-}
-
-/// Finds whether the lease was lost before the command ended, though no renewal has noticed it. If
-/// the lock service doesn't answer, the deadline decides.
-async fn unnoticed_loss(guard: &Guard<'_>, reporter: &mut Reporter) -> Option<Reason> {
-    let lease = guard.lease;
-    let reason = match guard.watch.reason_if_ended(lease.remaining()) {
-        // One more renewal shows it. With Redlock, a status doesn't: a node that does not answer
-        // may have the lock.
-        None => match lease.renew().await {
-            Err(RenewError::Lost(_)) => Some(Reason::NotOurs),
-            _ => None,
-        },
-        reason => reason,
-    }?;
-    reporter.lost(lease.name(), reason);
-    Some(reason)
 }
 
 async fn release(lease: Lease, reporter: &mut Reporter) {

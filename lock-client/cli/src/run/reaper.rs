@@ -1,16 +1,16 @@
 //! Waits for the children of this process.
 
 use std::{
-    io,
+    io, mem,
     os::unix::process::ExitStatusExt,
     process::{Command, ExitStatus},
 };
 
 use rustix::{
     io::Errno,
-    process::{Pid, WaitOptions, wait},
+    process::{Pid, Signal, WaitOptions, wait},
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// Waits for all children of this process: the command, and orphans that it has adopted. None of
 /// them stays a zombie.
@@ -19,8 +19,11 @@ pub(super) struct Reaper {
     command: Pid,
     /// How the command ended.
     status: Option<ExitStatus>,
-    /// SIGCHLD. A process that was started to ignore it could not wait for its children.
-    ended: Signal,
+    /// Whether the command has stopped because it used the terminal in the background.
+    stopped: bool,
+    /// SIGCHLD. A process that was started to ignore it could not wait for its children, and one that
+    /// was started with it blocked would not notice their ends.
+    ended: unix::Signal,
 }
 
 impl Reaper {
@@ -28,8 +31,9 @@ impl Reaper {
     pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
         // Before the start, so that no end is missed.
         let ended = signal(SignalKind::child())?;
+        inheritance::unblock(Signal::CHILD.as_raw())?;
         let command = Pid::from_child(&command.spawn()?);
-        Ok(Self { command, status: None, ended })
+        Ok(Self { command, status: None, stopped: false, ended })
     }
 
     pub(super) fn command(&self) -> Pid {
@@ -39,6 +43,12 @@ impl Reaper {
     /// Whether the command has ended. Its process id may then belong to another process.
     pub(super) fn has_ended(&self) -> bool {
         self.status.is_some()
+    }
+
+    /// Whether the command has stopped because it used the terminal in the background, since the last
+    /// call.
+    pub(super) fn has_stopped_for_terminal(&mut self) -> bool {
+        mem::take(&mut self.stopped)
     }
 
     /// Waits until the command has ended.
@@ -67,7 +77,13 @@ impl Reaper {
     pub(super) fn reap(&mut self) -> io::Result<bool> {
         let mut any = false;
         loop {
-            match wait(WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if status.stopped() => {
+                    let by = status.stopping_signal();
+                    let terminal = [Signal::TTIN, Signal::TTOU];
+                    let is_for_terminal = terminal.iter().any(|signal| by == Some(signal.as_raw()));
+                    self.stopped |= pid == self.command && is_for_terminal;
+                }
                 Ok(Some((pid, status))) => {
                     any = true;
                     if pid == self.command {

@@ -1,28 +1,37 @@
 //! `run` within a `run` of the same name: it re-enters the lock that the outer one holds.
 
-use fence::ResourceName;
+use lock_client::{Locks, Moment};
 
 use super::{
-    events::{Event, Reason},
+    arguments::Run,
+    events::Event,
+    guard::{Guard, GuardedLease, ObservedLease},
     job::Job,
+    lost_lease::LeaseWatch,
+    new_lock::result,
 };
-use crate::{environment::OuterLease, exit_code, failure::Failure};
+use crate::{environment::LeaseRecord, failure::Failure};
 
-/// Runs the job under the lease of an outer `run`, if that lease is still held.
+/// The grace is at most this part of the outer lease. Of its ttl, which is not known here, a renewal
+/// leaves two thirds.
+const GRACE_OF_LEASE: u32 = 4;
+
+/// Runs the job under the lease of an outer `run`, which holds the lock until a moment unless it
+/// renews it.
 pub(super) async fn run(
-    name: &ResourceName,
-    outer: &OuterLease,
-    mut job: Job<'_>,
+    arguments: &Run,
+    locks: &Locks,
+    lease: LeaseRecord,
+    until: Moment,
+    mut job: Job,
 ) -> Result<(), Failure> {
-    if !outer.is_held {
-        job.reporter.lost(name, Reason::NotOurs);
-        job.reporter.message(format!(
-            "FENCING_RESOURCE or FENCING_OUTER names an outer `lock-client run {name}`, which has \
-             lost its lock; if there is no such run, unset both"
-        ));
-        return Err(Failure::Reported { code: exit_code::LEASE_LOST });
-    }
-    let lease = &outer.record;
-    job.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
-    job.run(lease, None).await?.into_result()
+    let resource = arguments.name.as_str();
+    job.reporter.event(&Event::ReEntered { resource, token: lease.token });
+    let remaining = until.remaining();
+    let grace = job.grace.min(remaining / GRACE_OF_LEASE);
+    let watch = LeaseWatch::new(arguments.on_lost, grace, remaining, remaining);
+    let observed = ObservedLease::start(locks.clone(), lease.clone(), until);
+    let mut guard = Guard { lease: GuardedLease::Outer(observed), watch };
+    let status = job.run(&lease, &mut guard).await?;
+    result(status, &guard)
 }
