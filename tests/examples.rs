@@ -114,7 +114,7 @@ async fn example_without_a_lock_service_ends_by_a_sentence() {
     let mut redis = Redis::start().await.unwrap();
     redis.process().kill().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_scheduled_job"));
-    command.arg("today").env("FENCED_LOCKS", redis.url());
+    command.arg("today").env("FENCED_LOCKS", redis.url()).env_remove("RUST_BACKTRACE");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let begin = "Error: lock `nightly-report/today`: the lock service is unavailable\n";

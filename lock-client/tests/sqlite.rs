@@ -391,6 +391,6 @@ fn url_of_something_else_is_rejected() {
         Sqlite::open(url).unwrap_err();
     }
     let text = Sqlite::open("sqlite:x?tls-ca=y").unwrap_err().to_string();
-    assert!(text.contains("`tls-ca` is no setting here; known are mode, cache"), "{text}");
+    assert!(text.contains("`tls-ca` is no setting here; the settings are mode, cache"), "{text}");
     Sqlite::open("sqlite:x?mode=rw&psow=1").unwrap();
 }

@@ -103,7 +103,7 @@ fn setting_that_is_not_known_is_rejected() {
         let text = error.to_string();
         let name = setting.split('=').next().unwrap();
         assert!(text.contains(&format!("`{name}` is no setting here")), "{text}");
-        assert!(text.contains("known are sslmode, sslrootcert"), "{text}");
+        assert!(text.contains("the settings are sslmode, sslrootcert"), "{text}");
     }
     let documented = "connect_timeout=3&application_name=app&sslmode=require&keepalives_idle=9";
     Postgres::open(&format!("postgres://db/locks?{documented}")).unwrap();

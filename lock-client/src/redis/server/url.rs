@@ -159,7 +159,12 @@ impl<'a> RedisUrl<'a> {
         if rest.contains('#') {
             return Err(InvalidRedisUrl::new("a URL of Redis has no fragment; write %23 for a #"));
         }
-        let settings = UrlSettings::parse(rest.split_once('?').map_or("", |(_, query)| query));
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
+        // Before the first value, an @ is the end of a password, which no error may show.
+        if query.split('=').next().is_some_and(|name| name.contains('@')) {
+            return Err(InvalidRedisUrl::new("write %3F for the ? in the user or the password"));
+        }
+        let settings = UrlSettings::parse(query);
         settings.check_known(&kind.settings())?;
         Ok(Self { whole, kind, is_encrypted, settings })
     }
@@ -260,6 +265,10 @@ pub(super) fn connection_settings(
 /// it is cut where no port follows a colon.
 fn without_password(url: &str) -> String {
     let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
+    // An @ behind a ? may be in a setting, or end a password.
+    if rest.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
+        return format!("{scheme}…");
+    }
     let rest = rest.rsplit('@').next().unwrap_or_default();
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let authority = rest.split('/').next().unwrap_or_default();
