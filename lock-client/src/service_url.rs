@@ -1,15 +1,22 @@
 //! The URL of a lock service. All services read its parts in the same way.
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
 mod members;
 mod settings;
 
 use std::{error::Error, fmt};
 
-#[cfg(feature = "sentinel")]
+#[cfg(any(feature = "sentinel", feature = "zookeeper"))]
 pub(crate) use self::members::decoded;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-pub(crate) use self::members::{Member, ServiceUrl};
+#[cfg(any(
+    feature = "cluster",
+    feature = "etcd",
+    feature = "sentinel",
+    feature = "zookeeper"
+))]
+pub(crate) use self::members::{Member, User};
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+pub(crate) use self::members::{ServiceUrl, addresses};
 pub(crate) use self::settings::UrlSettings;
 
 /// The URL can't be used. It displays as the reason, without a password.
@@ -17,7 +24,7 @@ pub(crate) use self::settings::UrlSettings;
 pub(crate) struct InvalidUrl(String);
 
 impl InvalidUrl {
-    fn new(reason: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }

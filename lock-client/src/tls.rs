@@ -26,7 +26,7 @@ pub(crate) use self::certificates::Certificates;
 #[cfg(feature = "tls")]
 pub(crate) use self::certificates::Files;
 #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
-pub(crate) use self::settings::{InvalidSettings, Settings};
+pub(crate) use self::settings::Settings;
 
 /// A file can't be used. It displays as the reason, with the file.
 #[derive(Debug, thiserror::Error)]

@@ -30,12 +30,16 @@ impl UrlSettings {
         }
     }
 
-    /// A setting that is given twice.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-    pub(crate) fn repeated(&self) -> Option<&str> {
-        let mut names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-        names.sort_unstable();
-        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    /// The value of a setting that only this crate knows, so that no other client reads it in another way.
+    ///
+    /// # Errors
+    /// [`InvalidUrl`] if it is given twice.
+    #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+    pub(crate) fn get_once(&self, name: &str) -> Result<Option<&str>, InvalidUrl> {
+        match self.0.iter().filter(|(known, _)| known == name).count() {
+            0 | 1 => Ok(self.get(name)),
+            _ => Err(InvalidUrl::new(format!("`{name}` is given twice"))),
+        }
     }
 
     /// The value of a setting.

@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex};
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 
-use super::{Identity, InvalidSettings, PemFile, Settings};
+use super::{
+    Identity, PemFile, Settings,
+    settings::{incomplete, unusable_authority, unusable_certificate, unusable_key},
+};
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::{system_authorities, trusting};
+use crate::service_url::InvalidUrl;
 
 /// The certificates of encrypted connections. Their files are read again for each new connection,
 /// because they are renewed on disk.
@@ -34,8 +38,8 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`InvalidSettings`] if one can't be used.
-    pub(crate) fn read(settings: Settings) -> Result<Self, InvalidSettings> {
+    /// [`InvalidUrl`] if one can't be used.
+    pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
         let files = Files::read(&settings)?;
         Ok(Self { settings, last: Arc::new(Mutex::new(Arc::new(files))) })
     }
@@ -63,23 +67,22 @@ impl Certificates {
 }
 
 impl Files {
-    fn read(settings: &Settings) -> Result<Self, InvalidSettings> {
+    fn read(settings: &Settings) -> Result<Self, InvalidUrl> {
         let read = |file: &Option<String>| file.as_ref().map(PemFile::read).transpose();
-        let authority =
-            read(&settings.authority).map_err(|error| InvalidSettings::authority(&error))?;
+        let authority = read(&settings.authority).map_err(|error| unusable_authority(&error))?;
         let certificate =
-            read(&settings.certificate).map_err(|error| InvalidSettings::certificate(&error))?;
-        let key = read(&settings.key).map_err(|error| InvalidSettings::key(&error))?;
+            read(&settings.certificate).map_err(|error| unusable_certificate(&error))?;
+        let key = read(&settings.key).map_err(|error| unusable_key(&error))?;
         let roots = authority.as_ref().map(PemFile::authorities).transpose();
-        let roots = roots.map_err(|error| InvalidSettings::authority(&error))?.map(Arc::new);
+        let roots = roots.map_err(|error| unusable_authority(&error))?.map(Arc::new);
         let identity = match (&certificate, &key) {
             (Some(certificate), Some(key)) => {
                 let chain = certificate.certificates();
-                let chain = chain.map_err(|error| InvalidSettings::certificate(&error))?;
-                Some(key.identity(chain).map_err(|error| InvalidSettings::key(&error))?)
+                let chain = chain.map_err(|error| unusable_certificate(&error))?;
+                Some(key.identity(chain).map_err(|error| unusable_key(&error))?)
             }
             (None, None) => None,
-            _ => return Err(InvalidSettings::incomplete()),
+            _ => return Err(incomplete()),
         };
         Ok(Self { pem: [authority, certificate, key], parsed: (roots, identity) })
     }

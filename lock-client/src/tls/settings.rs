@@ -1,8 +1,5 @@
 //! The settings of a URL that name the certificates of encrypted connections.
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-use rustls::ClientConfig;
-
 use super::UnusableFile;
 use crate::service_url::{InvalidUrl, UrlSettings};
 
@@ -11,7 +8,7 @@ const CERTIFICATE: &str = "tls-cert";
 const KEY: &str = "tls-key";
 
 /// The files of certificates that a URL names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The authority to trust instead of the system's.
     pub(super) authority: Option<String>,
@@ -21,60 +18,39 @@ pub(crate) struct Settings {
     pub(super) key: Option<String>,
 }
 
-/// The settings can't be used. It displays as the reason.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct InvalidSettings(String);
-
 impl Settings {
     /// The names of the settings.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) const NAMES: [&str; 3] = [AUTHORITY, CERTIFICATE, KEY];
 
     /// Takes them from the settings of a URL.
-    pub(crate) fn from_url(settings: &UrlSettings) -> Self {
-        let file = |name| settings.get(name).map(str::to_owned);
-        Self { authority: file(AUTHORITY), certificate: file(CERTIFICATE), key: file(KEY) }
+    ///
+    /// # Errors
+    /// [`InvalidUrl`] if one is given twice.
+    pub(crate) fn from_url(settings: &UrlSettings) -> Result<Self, InvalidUrl> {
+        let file = |name| Ok(settings.get_once(name)?.map(str::to_owned));
+        Ok(Self { authority: file(AUTHORITY)?, certificate: file(CERTIFICATE)?, key: file(KEY)? })
     }
 
-    /// Parses the part of a URL behind its `?`, which has no other settings.
+    /// Whether the URL names no file.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-    pub(crate) fn parse(query: &str) -> Result<Self, InvalidSettings> {
-        let settings = UrlSettings::parse(query);
-        settings.check_known(&Self::NAMES)?;
-        if let Some(name) = settings.repeated() {
-            return Err(InvalidSettings(format!("`{name}` is given twice")));
-        }
-        Ok(Self::from_url(&settings))
-    }
-
-    /// Reads the files.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-    pub(crate) fn read(&self) -> Result<ClientConfig, InvalidSettings> {
-        Ok(super::Certificates::read(self.clone())?.current().config())
+    pub(crate) fn is_empty(&self) -> bool {
+        self.authority.is_none() && self.certificate.is_none() && self.key.is_none()
     }
 }
 
-impl InvalidSettings {
-    pub(super) fn incomplete() -> Self {
-        Self(format!("{CERTIFICATE} and {KEY} belong together"))
-    }
-
-    pub(super) fn authority(error: &UnusableFile) -> Self {
-        Self(format!("{AUTHORITY}: {error}"))
-    }
-
-    pub(super) fn certificate(error: &UnusableFile) -> Self {
-        Self(format!("{CERTIFICATE}: {error}"))
-    }
-
-    pub(super) fn key(error: &UnusableFile) -> Self {
-        Self(format!("{KEY}: {error}"))
-    }
+pub(super) fn incomplete() -> InvalidUrl {
+    InvalidUrl::new(format!("{CERTIFICATE} and {KEY} belong together"))
 }
 
-impl From<InvalidUrl> for InvalidSettings {
-    fn from(invalid: InvalidUrl) -> Self {
-        Self(invalid.to_string())
-    }
+pub(super) fn unusable_authority(error: &UnusableFile) -> InvalidUrl {
+    InvalidUrl::new(format!("{AUTHORITY}: {error}"))
+}
+
+pub(super) fn unusable_certificate(error: &UnusableFile) -> InvalidUrl {
+    InvalidUrl::new(format!("{CERTIFICATE}: {error}"))
+}
+
+pub(super) fn unusable_key(error: &UnusableFile) -> InvalidUrl {
+    InvalidUrl::new(format!("{KEY}: {error}"))
 }

@@ -9,11 +9,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::{
-    failure::Failure,
-    server::{Member, Server},
-};
-use crate::backend::BackendError;
+use super::{failure::Failure, server::Server};
+use crate::{backend::BackendError, service_url::Member};
 
 pub(super) type Reading = Box<dyn AsyncRead + Send + Unpin>;
 pub(super) type Writing = Box<dyn AsyncWrite + Send + Unpin>;

@@ -36,12 +36,12 @@ impl Certificates {
     /// # Errors
     /// [`InvalidRedisUrl`] if a file can't be used, or the URL is not for encrypted connections.
     pub(super) fn open(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
-        let is_named = SETTINGS.iter().any(|name| url.settings.get(name).is_some());
+        let is_named = SETTINGS.iter().any(|name| url.parts.settings.get(name).is_some());
         if is_named && !url.is_encrypted {
             return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
         }
         #[cfg(feature = "tls")]
-        let open = || tls::Certificates::read(tls::Settings::from_url(&url.settings));
+        let open = || tls::Certificates::read(tls::Settings::from_url(&url.parts.settings)?);
         Ok(Self {
             #[cfg(feature = "tls")]
             named: is_named.then(open).transpose()?,

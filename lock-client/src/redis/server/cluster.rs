@@ -15,8 +15,8 @@ use super::{
     certificates::Certificates,
     url::{InvalidRedisUrl, RedisUrl, connection_settings},
 };
+use crate::service_url::addresses;
 
-pub(super) const REDIS_PORT: u16 = 6379;
 /// How often the `redis` crate repeats a request by itself: where a node has moved a slot or was
 /// lost, or while a slot is moved. After that, its last answer is returned, and the request is
 /// repeated like any other.
@@ -32,19 +32,19 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
-        let parts = url.parts(REDIS_PORT)?;
+        let parts = &url.parts;
         if !parts.path.is_empty() {
             return Err(InvalidRedisUrl::new("a Cluster has no databases to choose from"));
         }
-        let settings = connection_settings(&parts)?;
-        let named = url.addresses(&parts.members).into_iter().map(|address| {
+        let settings = connection_settings(parts)?;
+        let named = url.addresses().into_iter().map(|address| {
             let info = address.into_connection_info()?.set_redis_settings(settings.clone());
             Ok(info.set_tcp_settings(tcp_settings()))
         });
         Ok(Self {
             named: named.collect::<RedisResult<_>>()?,
             certificates: Certificates::open(url)?,
-            hosts: parts.addresses(),
+            hosts: addresses(&parts.members),
         })
     }
 

@@ -3,13 +3,8 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use redis::ConnectionAddr;
 
-#[cfg(feature = "cluster")]
-use super::cluster::REDIS_PORT;
-#[cfg(feature = "sentinel")]
-use super::sentinel::SENTINEL_PORT;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-use super::url::SENTINEL_PASSWORD;
-use super::url::{InvalidRedisUrl, RedisUrl, UrlKind};
+use super::url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, UrlKind};
+use crate::service_url::addresses;
 #[cfg(feature = "sentinel")]
 use crate::service_url::decoded;
 
@@ -24,13 +19,8 @@ pub fn has_password(url: &str) -> bool {
 fn has_password_in(url: &str) -> Result<bool, InvalidRedisUrl> {
     let url = RedisUrl::parse(url)?;
     Ok(match url.kind {
-        UrlKind::Node | UrlKind::Socket => url.node()?.redis_settings().password().is_some(),
-        #[cfg(any(feature = "cluster", feature = "sentinel"))]
-        UrlKind::Sentinel | UrlKind::Cluster => {
-            url.parts(0)?.user.password.is_some() || url.settings.get(SENTINEL_PASSWORD).is_some()
-        }
-        #[cfg(not(any(feature = "cluster", feature = "sentinel")))]
-        _ => unreachable!("parse rejects URLs that need a missing feature"),
+        UrlKind::Socket => url.node()?.redis_settings().password().is_some(),
+        _ => url.parts.user.is_some() || url.parts.settings.get(SENTINEL_PASSWORD).is_some(),
     })
 }
 
@@ -47,31 +37,33 @@ pub fn identity(url: &str) -> Result<String, InvalidRedisUrl> {
 fn identity_of(url: &str) -> Result<String, InvalidRedisUrl> {
     let url = RedisUrl::parse(url)?;
     Ok(match url.kind {
-        UrlKind::Node | UrlKind::Socket => {
+        UrlKind::Node => {
+            let database = url.node()?.redis_settings().db();
+            format!("redis://{}/{database}", addresses(&url.parts.members))
+        }
+        UrlKind::Socket => {
             let info = url.node()?;
-            let database = info.redis_settings().db();
-            match info.addr() {
-                ConnectionAddr::Unix(socket) => {
-                    let socket = percent_encode(socket.as_os_str().as_encoded_bytes(), IN_PATH);
-                    format!("redis+unix://{socket}?db={database}")
-                }
-                address => format!("redis://{address}/{database}"),
-            }
+            let ConnectionAddr::Unix(socket) = info.addr() else {
+                return Err(InvalidRedisUrl::new("it names no socket"));
+            };
+            let socket = percent_encode(socket.as_os_str().as_encoded_bytes(), IN_PATH);
+            format!("redis+unix://{socket}?db={}", info.redis_settings().db())
         }
         #[cfg(feature = "sentinel")]
         UrlKind::Sentinel => {
-            let mut parts = url.parts(SENTINEL_PORT)?;
-            let (primary, database) = parts.path.split_once('/').unwrap_or((&parts.path, ""));
+            let mut members = url.parts.members.clone();
+            members.sort_unstable();
+            let path = &url.parts.path;
+            let (primary, database) = path.split_once('/').unwrap_or((path, ""));
             let (primary, database) = (decoded(primary)?, url.database(database)?);
             let primary = percent_encode(primary.as_bytes(), IN_PATH).to_string();
-            parts.members.sort_unstable();
-            format!("redis+sentinel://{}/{primary}/{database}", parts.addresses())
+            format!("redis+sentinel://{}/{primary}/{database}", addresses(&members))
         }
         #[cfg(feature = "cluster")]
         UrlKind::Cluster => {
-            let mut parts = url.parts(REDIS_PORT)?;
+            let mut parts = url.parts;
             parts.members.sort_unstable();
-            format!("redis+cluster://{}", parts.addresses())
+            format!("redis+cluster://{}", addresses(&parts.members))
         }
         #[cfg(not(all(feature = "cluster", feature = "sentinel")))]
         _ => unreachable!("parse rejects URLs that need a missing feature"),
@@ -81,6 +73,18 @@ fn identity_of(url: &str) -> Result<String, InvalidRedisUrl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn identity_of_a_node_is_a_url() {
+        for (url, identified) in [
+            ("redis://u:p@[::1]/3", "redis://[::1]:6379/3"),
+            ("redis://localhost?db=3", "redis://localhost:6379/3"),
+            ("redis+unix:///tmp/a%20b?db=1", "redis+unix:///tmp/a%20b?db=1"),
+        ] {
+            assert_eq!(identity(url).unwrap(), identified);
+            assert_eq!(identity(identified).unwrap(), identified);
+        }
+    }
 
     #[test]
     fn passwords_are_found_in_urls_of_every_kind() {

@@ -13,9 +13,7 @@ use super::{
     certificates::Certificates,
     url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, connection_settings},
 };
-use crate::service_url::decoded;
-
-pub(super) const SENTINEL_PORT: u16 = 26379;
+use crate::service_url::{addresses, decoded};
 
 /// A primary that Sentinels know.
 pub(super) struct Sentinels {
@@ -34,28 +32,28 @@ pub(super) struct Sentinels {
 
 impl Sentinels {
     pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
-        let parts = url.parts(SENTINEL_PORT)?;
+        let parts = &url.parts;
         let (primary, database) = parts.path.split_once('/').unwrap_or((&parts.path, ""));
         if primary.is_empty() {
             return Err(InvalidRedisUrl::new(
                 "/NAME, the primary's name, must follow the Sentinels",
             ));
         }
-        let redis = connection_settings(&parts)?;
+        let redis = connection_settings(parts)?;
         let setting = |name| parts.settings.get(name).map(str::to_owned);
         let (user, password) = (setting(SENTINEL_USER), setting(SENTINEL_PASSWORD));
         if user.is_some() && password.is_none() {
             return Err(InvalidRedisUrl::user_without_password());
         }
         Ok(Self {
-            addresses: url.addresses(&parts.members),
+            addresses: url.addresses(),
             user,
             password,
             redis: redis.set_db(url.database(database)?),
             is_encrypted: url.is_encrypted,
             certificates: Certificates::open(url)?,
             primary: decoded(primary)?,
-            hosts: parts.addresses(),
+            hosts: addresses(&parts.members),
         })
     }
 

@@ -9,11 +9,13 @@ use redis::RedisConnectionInfo;
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use super::certificates;
-use crate::service_url::{InvalidUrl, UrlSettings};
+use crate::service_url::{InvalidUrl, ServiceUrl, addresses};
 #[cfg(any(feature = "cluster", feature = "sentinel"))]
-use crate::service_url::{Member, ServiceUrl};
-#[cfg(feature = "tls")]
-use crate::tls;
+use crate::service_url::{Member, User};
+
+/// The ports of a node and of a Sentinel that a URL names without one.
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
 
 /// The setting with the number of the database.
 const DATABASE: &str = "db";
@@ -72,19 +74,12 @@ impl From<InvalidUrl> for InvalidRedisUrl {
     }
 }
 
-#[cfg(feature = "tls")]
-impl From<tls::InvalidSettings> for InvalidRedisUrl {
-    fn from(invalid: tls::InvalidSettings) -> Self {
-        Self::new(invalid.to_string())
-    }
-}
-
 /// A URL, split at its scheme.
 pub(super) struct RedisUrl<'a> {
     whole: &'a str,
     pub(super) kind: UrlKind,
     pub(super) is_encrypted: bool,
-    pub(super) settings: UrlSettings,
+    pub(super) parts: ServiceUrl,
 }
 
 /// The kind of server that a URL names.
@@ -135,7 +130,7 @@ impl<'a> RedisUrl<'a> {
     /// [`InvalidRedisUrl`] if its scheme is unknown or needs a feature that was not compiled, or it
     /// has an unknown setting.
     pub(super) fn parse(whole: &'a str) -> Result<Self, InvalidRedisUrl> {
-        let (scheme, rest) = whole
+        let (scheme, _) = whole
             .split_once("://")
             .ok_or_else(|| InvalidRedisUrl::new("it begins with no scheme of Redis"))?;
         let scheme = scheme.to_lowercase();
@@ -155,18 +150,13 @@ impl<'a> RedisUrl<'a> {
             }
             _ => {}
         }
-        // The `redis` crate reads `#insecure` as a wish for no verification.
-        if rest.contains('#') {
-            return Err(InvalidRedisUrl::new("a URL of Redis has no fragment; write %23 for a #"));
-        }
-        let query = rest.split_once('?').map_or("", |(_, query)| query);
-        // Before the first value, an @ is the end of a password, which no error may show.
-        if query.split('=').next().is_some_and(|name| name.contains('@')) {
-            return Err(InvalidRedisUrl::new("write %3F for the ? in the user or the password"));
-        }
-        let settings = UrlSettings::parse(query);
-        settings.check_known(&kind.settings())?;
-        Ok(Self { whole, kind, is_encrypted, settings })
+        let parts = match kind {
+            UrlKind::Node | UrlKind::Cluster => ServiceUrl::parse(whole, REDIS_PORT)?,
+            UrlKind::Sentinel => ServiceUrl::parse(whole, SENTINEL_PORT)?,
+            UrlKind::Socket => ServiceUrl::parse_socket(whole)?,
+        };
+        parts.settings.check_known(&kind.settings())?;
+        Ok(Self { whole, kind, is_encrypted, parts })
     }
 
     /// The single node.
@@ -178,19 +168,13 @@ impl<'a> RedisUrl<'a> {
             return Err(InvalidRedisUrl::user_without_password());
         }
         let redis = match self.kind {
-            UrlKind::Node if self.settings.get(DATABASE).is_some() => {
-                let (_, path) = self.before_settings().split_once('/').unwrap_or_default();
-                redis.clone().set_db(self.database(path)?)
+            UrlKind::Node if self.parts.members.len() > 1 => {
+                return Err(InvalidRedisUrl::new("it names several servers"));
             }
+            UrlKind::Node => redis.clone().set_db(self.database(&self.parts.path)?),
             _ => redis.clone(),
         };
         Ok(info.set_redis_settings(redis))
-    }
-
-    /// What is between the scheme and the settings.
-    fn before_settings(&self) -> &str {
-        let (_, rest) = self.whole.split_once("://").unwrap_or_default();
-        rest.split('?').next().unwrap_or_default()
     }
 
     /// Returns the database that a path or a setting names. It is 0 by default.
@@ -206,7 +190,7 @@ impl<'a> RedisUrl<'a> {
             "" => None,
             number => Some(parsed(number)?),
         };
-        let of_setting = self.settings.get(DATABASE).map(parsed).transpose()?;
+        let of_setting = self.parts.settings.get(DATABASE).map(parsed).transpose()?;
         match (of_path, of_setting) {
             (Some(one), Some(other)) if one != other => {
                 Err(InvalidRedisUrl::new(format!("it names the databases {one} and {other}")))
@@ -215,24 +199,14 @@ impl<'a> RedisUrl<'a> {
         }
     }
 
-    /// The parts of a URL that names several servers.
+    /// The addresses of the servers.
     #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    pub(super) fn parts(&self, default_port: u16) -> Result<ServiceUrl, InvalidRedisUrl> {
-        Ok(ServiceUrl::parse(self.whole, default_port)?)
-    }
-
-    /// The addresses of these servers.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    pub(super) fn addresses(&self, members: &[Member]) -> Vec<ConnectionAddr> {
-        let addresses = members.iter().map(|Member { host, port }| {
-            // The `redis` crate takes the address of IPv6 without its brackets.
-            let host = host.trim_matches(['[', ']']).to_owned();
-            if self.is_encrypted {
-                encrypted(host, *port)
-            } else {
-                ConnectionAddr::Tcp(host, *port)
-            }
-        });
+    pub(super) fn addresses(&self) -> Vec<ConnectionAddr> {
+        let addresses =
+            self.parts.members.iter().map(|Member { host, port }| match self.is_encrypted {
+                true => encrypted(host.clone(), *port),
+                false => ConnectionAddr::Tcp(host.clone(), *port),
+            });
         addresses.collect()
     }
 }
@@ -251,40 +225,23 @@ pub(super) fn connection_settings(
     // The `redis` crate reads the protocol.
     let protocol = parts.settings.get(PROTOCOL).unwrap_or("2");
     let info = format!("redis://host/?{PROTOCOL}={protocol}").into_connection_info()?;
-    let mut settings = info.redis_settings().clone();
-    if let Some(name) = &parts.user.name {
-        settings = settings.set_username(name);
-    }
-    if let Some(password) = &parts.user.password {
-        settings = settings.set_password(password);
-    }
-    Ok(settings)
+    let settings = info.redis_settings().clone();
+    Ok(match &parts.user {
+        Some(User { name, password }) if name.is_empty() => settings.set_password(password),
+        Some(User { name, password }) => settings.set_username(name).set_password(password),
+        None => settings,
+    })
 }
 
-/// Returns a URL without what may be a password. A URL that can't be parsed may have one anywhere:
-/// it is cut where no port follows a colon.
+/// Returns a URL without its user and its settings. A URL that can't be parsed may have a password anywhere.
 fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
-    // An @ behind a ? may be in a setting, or end a password.
-    if rest.split_once('?').is_some_and(|(_, query)| query.contains('@')) {
-        return format!("{scheme}…");
-    }
-    let rest = rest.rsplit('@').next().unwrap_or_default();
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let authority = rest.split('/').next().unwrap_or_default();
-    let mut end = 0;
-    for host in authority.split_inclusive(',') {
-        // The colons of an IPv6 address are inside brackets.
-        let address = host.rfind(']').unwrap_or(0);
-        if let Some(colon) = host[address..].find(':').map(|colon| address + colon) {
-            let port = host[colon + 1..].trim_end_matches(',');
-            if !port.bytes().all(|digit| digit.is_ascii_digit()) {
-                return format!("{scheme}{}…", &authority[..=end + colon]);
-            }
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    match ServiceUrl::parse(url, REDIS_PORT) {
+        Ok(ServiceUrl { members, path, .. }) => {
+            format!("{scheme}://{}/{path}", addresses(&members))
         }
-        end += host.len();
+        Err(_) => format!("{scheme}://…"),
     }
-    format!("{scheme}{rest}")
 }
 
 #[cfg(test)]
@@ -323,7 +280,7 @@ mod tests {
             ("redis://localhost/2?db=3", "it names the databases 2 and 3"),
             ("redis://localhost?db=x", "its database is no number"),
             ("redis://localhost?protocol=4", "Invalid protocol version"),
-            ("redis://localhost/#insecure", "has no fragment"),
+            ("redis://localhost/#insecure", "write %23 for a #"),
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(error.contains(reason), "{url}: {error}");
@@ -333,14 +290,14 @@ mod tests {
     #[test]
     fn wrong_url_is_named_without_its_password() {
         for (url, named) in [
-            ("localhost:6379", "localhost:6379"),
-            ("redis://", "redis://"),
-            ("redis://user:secret@[::1]:99999/3", "redis://[::1]:99999/3"),
-            ("redis://:se/cr?e@t@localhost/x", "redis://localhost/x"),
-            ("redis://:secret", "redis://:…"),
-            ("redis://host:6379,host:secret/x", "redis://host:6379,host:…"),
-            ("redis://host:secret/secret", "redis://host:…"),
-            ("redis://host/x?pass=secret", "redis://host/x"),
+            ("localhost:6379", "://…"),
+            ("redis://", "redis://…"),
+            ("redis://user:secret@[::1]/3#x", "redis://…"),
+            ("redis://user:secret@[::1]/x", "redis://[::1]:6379/x"),
+            ("redis://:se/cr?e@t@localhost/x", "redis://…"),
+            ("redis://:secret", "redis://…"),
+            ("redis://host:secret/secret", "redis://…"),
+            ("redis://host/x?pass=secret", "redis://host:6379/x"),
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(

@@ -1,7 +1,7 @@
 //! Requests, and the first message of a connection.
 
 use super::{
-    super::{jute::Writer, server::User, session::Session},
+    super::{jute::Writer, session::Session},
     AUTH_NUMBER, CREATE, ERROR, EVERYBODY, GET_CHILDREN, GET_DATA, PING_NUMBER, SET_DATA,
 };
 
@@ -136,8 +136,9 @@ impl Request {
         Self::new(PING, Writer::default())
     }
 
-    pub(in super::super) fn log_in(user: &User) -> Self {
-        let body = Writer::default().int(0).text("digest").text(&user.credentials());
+    pub(in super::super) fn log_in(user: &crate::service_url::User) -> Self {
+        let credentials = format!("{}:{}", user.name, user.password);
+        let body = Writer::default().int(0).text("digest").text(&credentials);
         Self::new(AUTH, body)
     }
 
