@@ -55,6 +55,11 @@ fn identity_of(url: &str) -> Result<String, InvalidRedisUrl> {
                     let socket = percent_encode(socket.as_os_str().as_encoded_bytes(), IN_PATH);
                     format!("redis+unix://{socket}?db={database}")
                 }
+                ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+                    if host.contains(':') =>
+                {
+                    format!("redis://[{host}]:{port}/{database}")
+                }
                 address => format!("redis://{address}/{database}"),
             }
         }
