@@ -15,6 +15,7 @@ use crate::{
     lease::Lease,
     lease::detached::Detached,
     lease::held::Granted,
+    retry::retry_until,
     service::{LockService, Unanswered},
     terms::{Order, Terms, Wait},
 };
@@ -262,10 +263,9 @@ impl Locks {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        let answer = self
-            .service
-            .retry_until(Moment::now() + self.service.patience(PATIENCE), request)
-            .await;
+        // Nobody waits for this longer than for its answer, so it is not recorded as unanswered.
+        let deadline = Moment::now() + self.service.patience(PATIENCE);
+        let answer = retry_until(deadline, || self.service.backend.address(), request).await;
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
     }
 
@@ -276,8 +276,9 @@ impl Locks {
         self.service.backend.held_names(prefix)
     }
 
-    /// Returns why the last request of these locks was not answered, while it is repeated. `None` if it
-    /// was answered. A program that waits for a lock can show it to its user.
+    /// Returns why the last request that acquires, renews or releases one of these locks was not
+    /// answered, while it is repeated. `None` if it was answered. A program that waits for a lock can
+    /// show it to its user.
     pub fn unanswered(&self) -> Option<Unanswered> {
         self.service.unanswered()
     }

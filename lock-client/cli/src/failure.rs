@@ -35,6 +35,9 @@ pub(crate) enum Failure {
     Degraded(String),
     /// A signal ended the work. The process ends by the same one.
     Signal(i32),
+    /// A signal came before a release was answered, which nobody waits for any longer. The process ends
+    /// by the same one.
+    Interrupted(i32),
     /// The command has printed everything already. Only the exit code is left.
     Reported {
         /// The exit code.
@@ -54,7 +57,7 @@ impl Failure {
             Self::LeaseLost(_) => exit_code::LEASE_LOST,
             Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
             Self::Degraded(_) => exit_code::DEGRADED,
-            Self::Signal(signal) => exit_code::ended_by_signal(*signal),
+            Self::Signal(signal) | Self::Interrupted(signal) => exit_code::ended_by_signal(*signal),
             Self::Reported { code } => *code,
         }
     }
@@ -70,7 +73,7 @@ impl Failure {
             | Self::TokenRejected(message)
             | Self::Degraded(message) => message.clone(),
             Self::CannotPrint(error) => format!("can't print: {error}"),
-            Self::Signal(_) | Self::Reported { .. } => return None,
+            Self::Signal(_) | Self::Interrupted(_) | Self::Reported { .. } => return None,
         })
     }
 
@@ -162,12 +165,6 @@ impl From<AcquireError> for Failure {
     }
 }
 
-impl From<LockServiceError> for Failure {
-    fn from(error: LockServiceError) -> Self {
-        Self::unavailable(&error)
-    }
-}
-
 impl From<RenewError> for Failure {
     fn from(error: RenewError) -> Self {
         match error {
@@ -177,12 +174,6 @@ impl From<RenewError> for Failure {
             }
             error => Self::unavailable(&error),
         }
-    }
-}
-
-impl From<Lost> for Failure {
-    fn from(lost: Lost) -> Self {
-        Self::LeaseLost(with_causes(&lost))
     }
 }
 
@@ -197,34 +188,28 @@ impl From<FencedError> for Failure {
     }
 }
 
-impl From<StorageError> for Failure {
-    fn from(error: StorageError) -> Self {
-        Self::Unavailable(with_hint(with_causes(&error)))
-    }
+/// Turns each error into a failure.
+macro_rules! failures {
+    ($($error:ty => $failure:expr;)*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                let failure: fn(&$error) -> Self = $failure;
+                failure(&error)
+            }
+        })*
+    };
 }
 
-impl From<InvalidRedisUrl> for Failure {
-    fn from(error: InvalidRedisUrl) -> Self {
-        Self::invalid_url(&error, "redis://HOST[:PORT]")
-    }
-}
-
-impl From<InvalidEtcdUrl> for Failure {
-    fn from(error: InvalidEtcdUrl) -> Self {
-        Self::invalid_url(&error, "etcd://HOST[:PORT],HOST[:PORT]")
-    }
-}
-
-impl From<InvalidZooKeeperUrl> for Failure {
-    fn from(error: InvalidZooKeeperUrl) -> Self {
-        Self::invalid_url(&error, "zookeeper://HOST[:PORT],HOST[:PORT]")
-    }
-}
-
-impl From<InvalidDatabaseUrl> for Failure {
-    fn from(error: InvalidDatabaseUrl) -> Self {
-        Self::Usage(format!("{}: see --help", with_causes(&error)))
-    }
+failures! {
+    LockServiceError => |error| Self::unavailable(error);
+    Lost => |error| Self::LeaseLost(with_causes(error));
+    StorageError => |error| Self::Unavailable(with_hint(with_causes(error)));
+    InvalidRedisUrl => |error| Self::invalid_url(error, "redis://HOST[:PORT]");
+    InvalidEtcdUrl => |error| Self::invalid_url(error, "etcd://HOST[:PORT],HOST[:PORT]");
+    InvalidZooKeeperUrl => |error| {
+        Self::invalid_url(error, "zookeeper://HOST[:PORT],HOST[:PORT]")
+    };
+    InvalidDatabaseUrl => |error| Self::Usage(format!("{}: see --help", with_causes(error)));
 }
 
 impl From<InvalidNodes> for Failure {

@@ -24,7 +24,14 @@ use tokio::time::timeout;
 
 pub use self::held::{HeldLocks, InvalidUrls};
 pub(crate) use self::service::Service;
-use crate::{environment::is_under_run, failure::Failure, stderr::Messages, waiting::retrying};
+use crate::{
+    acquisition::AcquireOptions,
+    environment::is_under_run,
+    failure::Failure,
+    signals::{ENDING, Signals},
+    stderr,
+    waiting::retrying,
+};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
@@ -170,14 +177,10 @@ impl LockService {
         }
     }
 
-    /// Keeps the counters of this process' locks for so long after the locks.
-    pub(crate) fn keep_counter_for(self, retention: Option<humantime::Duration>) -> Self {
-        Self { keep_counter_for: retention, ..self }
-    }
-
-    /// Puts a text before the host and the process id, which label the locks of this process.
-    pub(crate) fn with_label(self, label: Option<String>) -> Self {
-        Self { label, ..self }
+    /// Applies the options for the locks of this process.
+    pub(crate) fn with_options(&self, options: &AcquireOptions) -> Self {
+        let (label, keep_counter_for) = (options.label.clone(), options.keep_counter_for);
+        Self { label, keep_counter_for, ..self.clone() }
     }
 
     fn label(&self) -> String {
@@ -247,7 +250,8 @@ impl LockService {
     }
 
     /// Works with the locks, and then waits a moment for the library's work in the background,
-    /// which ends with this process. It waits longer for a release that is repeated.
+    /// which ends with this process. It waits longer for a release that is repeated, until a signal
+    /// comes.
     pub(crate) async fn with_locks<T>(
         &self,
         work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
@@ -257,11 +261,15 @@ impl LockService {
         // A lock service that is slower than this does not hold up the end.
         if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
             // Then there is no lock that must be released, only a try to undo.
-            && !matches!(result, Err(Failure::Unavailable(_)))
+            && !matches!(result, Err(Failure::Unavailable(_) | Failure::Interrupted(_)))
             && let Some(unanswered) = locks.unanswered()
         {
-            Messages::new().print(retrying(&unanswered));
-            let _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()).await;
+            let mut signals = Signals::listen(ENDING)?;
+            stderr::print(retrying(&unanswered));
+            tokio::select! {
+                _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()) => {}
+                received = signals.next() => return Err(received.into()),
+            }
         }
         result
     }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, setrlimit};
 use signal_hook::low_level::{emulate_default_handler, raise};
 use tokio::runtime::Runtime;
 
-use crate::{cli::Cli, exit_code, failure::Failure};
+use crate::{cli::Cli, exit_code, failure::Failure, stderr};
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -79,6 +79,7 @@ fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
+    stderr::flush();
     let Err(failure) = result else {
         return ExitCode::from(exit_code::SUCCESS);
     };
@@ -86,7 +87,7 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
         // If stderr is closed, the exit code must still be right.
         let _ = writeln!(io::stderr(), "lock-client: {message}");
     }
-    if let Failure::Signal(signal) = failure {
+    if let Failure::Signal(signal) | Failure::Interrupted(signal) = failure {
         end_by(signal);
     }
     ExitCode::from(failure.exit_code())

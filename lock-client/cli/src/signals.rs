@@ -1,15 +1,18 @@
 //! The signals that the command takes.
 
-use std::{io, os::unix::net, time::Duration};
+use std::{collections::VecDeque, io, os::unix::net};
 
 use rustix::process::{Signal, getpid};
 use signal_hook::{
     iterator::{backend::SignalDelivery, exfiltrator::WithOrigin},
     low_level::siginfo::{Cause, Origin},
 };
-use tokio::{io::AsyncReadExt, net::UnixStream, time::Instant};
+use tokio::{io::AsyncReadExt, net::UnixStream};
 
-use crate::{failure::Failure, process_group::ProcessGroup};
+use crate::{
+    failure::Failure,
+    process::{Process, is_in_foreground},
+};
 
 /// The signals that `run` forwards to its child, and that end a wait for a lock.
 pub(crate) const FORWARDED: &[Signal] = &[
@@ -25,11 +28,6 @@ pub(crate) const FORWARDED: &[Signal] = &[
 /// The signals that end any other command.
 pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
 
-/// How long the same signal of the leader of this process's group counts as one. `timeout` signals its
-/// child, and then its group, which the child is in. Nobody can count on two: the kernel makes one of
-/// them, too, if the first was not taken yet.
-const REPETITION: Duration = Duration::from_millis(100);
-
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
 /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
@@ -38,17 +36,25 @@ const REPETITION: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
-    /// The last signal of each number, and when it was taken.
-    last: Vec<(Received, Instant)>,
+    /// The signals that have come, and that nobody has taken.
+    waiting: VecDeque<Received>,
 }
 
 /// A signal that this process has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) signal: Signal,
-    /// The process that sent it, or 0 if that is in another PID namespace. `None` if the kernel sent
-    /// it, for a terminal or a timer.
-    sender: Option<i32>,
+    sender: Sender,
+}
+
+/// Who has sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Process,
+    /// The kernel, for a terminal or a timer.
+    Kernel,
+    /// macOS does not show it.
+    Unknown,
 }
 
 impl Signals {
@@ -63,7 +69,7 @@ impl Signals {
             SignalDelivery::with_pipe(ours, handlers, WithOrigin::default(), none)
         };
         let delivery = pipe().map_err(|error| cannot_listen(&error))?;
-        let mut listening = Self { delivery, last: Vec::new() };
+        let mut listening = Self { delivery, waiting: VecDeque::new() };
         listening.add(signals)?;
         Ok(listening)
     }
@@ -95,62 +101,63 @@ impl Signals {
     }
 
     /// Takes a signal that has come already.
+    ///
+    /// As in the kernel, the same signal counts once until it is taken, and SIGCONT discards SIGTSTP:
+    /// nothing shows which of them came first.
     pub(crate) fn take(&mut self) -> Option<Received> {
-        loop {
-            let received = Received::new(&self.delivery.pending().next()?);
-            if !self.is_repeated(received) {
-                return Some(received);
+        for received in self.delivery.pending().map(|origin| Received::new(&origin)) {
+            if !self.waiting.contains(&received) {
+                self.waiting.push_back(received);
             }
         }
-    }
-
-    fn is_repeated(&mut self, received: Received) -> bool {
-        let now = Instant::now();
-        let last = self.last.iter().position(|(last, _)| last.signal == received.signal);
-        let last = last.map(|place| self.last.swap_remove(place));
-        self.last.push((received, now));
-        last.is_some_and(|(last, at)| last == received && now - at < REPETITION)
-            && received.is_from_group_leader()
+        if self.waiting.iter().any(|received| received.signal == Signal::CONT) {
+            self.waiting.retain(|received| received.signal != Signal::TSTP);
+        }
+        self.waiting.pop_front()
     }
 }
 
 impl Received {
     fn new(origin: &Origin) -> Self {
         let signal = Signal::from_named_raw(origin.signal).expect("only such signals are taken");
-        let is_sent = matches!(origin.cause, Cause::Sent(_));
-        let sender = origin.process.filter(|_| is_sent).map(|process| process.pid);
+        let sender = match origin.cause {
+            Cause::Sent(_) => Sender::Process,
+            Cause::Kernel => Sender::Kernel,
+            _ => Sender::Unknown,
+        };
         Self { signal, sender }
     }
 
-    /// Whether the terminal sent it. For a timer, the kernel sends SIGALRM.
-    pub(crate) fn is_from_terminal(self) -> bool {
-        self.sender.is_none() && [Signal::HUP, Signal::INT, Signal::QUIT].contains(&self.signal)
+    /// Whether it stops the command, or lets it continue.
+    pub(crate) fn is_job_control(self) -> bool {
+        [Signal::TSTP, Signal::CONT].contains(&self.signal)
     }
 
-    /// Whether it went to all processes of this process's group.
+    /// Whether it may be of the terminal. For a timer, the kernel sends SIGALRM.
+    pub(crate) fn may_be_of_terminal(self) -> bool {
+        let of_terminal = [Signal::HUP, Signal::INT, Signal::QUIT].contains(&self.signal);
+        of_terminal && self.sender != Sender::Process
+    }
+
+    /// Whether all processes of this process's group have received it. If nothing shows the sender,
+    /// it is the terminal in the foreground, and a process elsewhere.
     pub(crate) fn went_to_group(self) -> bool {
+        let leads_session =
+            Process::this().is_some_and(|this| this.session == getpid().as_raw_pid());
+        self.went_to_group_if(is_in_foreground(), leads_session)
+    }
+
+    fn went_to_group_if(self, is_in_foreground: bool, leads_session: bool) -> bool {
         // When a terminal is gone, its session's leader alone gets SIGHUP, and the foreground group
         // when the leader has ended.
-        let is_leader =
-            || ProcessGroup::read(getpid()).is_some_and(|ours| ours.is_session_of(getpid()));
-        self.is_from_terminal() && !(self.signal == Signal::HUP && is_leader())
-    }
-
-    /// Whether it comes from the leader of this process's group, which may signal this process and
-    /// then the group, as `timeout` does.
-    fn is_from_group_leader(self) -> bool {
-        let ours = || ProcessGroup::read(getpid());
-        self.sender.is_some_and(|sender| ours().is_some_and(|ours| ours.group == sender))
+        self.may_be_of_terminal()
+            && (self.sender == Sender::Kernel || is_in_foreground)
+            && !(self.signal == Signal::HUP && leads_session)
     }
 }
 
 fn cannot_listen(error: &io::Error) -> Failure {
     Failure::Unavailable(format!("can't listen for signals: {error}"))
-}
-
-/// Returns whether this process is in the group that its terminal sends SIGINT and SIGQUIT to.
-pub(crate) fn is_in_foreground() -> bool {
-    ProcessGroup::read(getpid()).is_some_and(ProcessGroup::is_in_foreground)
 }
 
 /// Returns those of some signals that this process was not started to ignore. Correct only before
@@ -171,4 +178,26 @@ fn ignored_signals() -> u64 {
 #[cfg(not(target_os = "linux"))]
 fn ignored_signals() -> u64 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_signal_of_the_terminal_has_reached_the_group() {
+        for (signal, sender, in_foreground, went_to_group) in [
+            (Signal::INT, Sender::Kernel, true, true),
+            (Signal::INT, Sender::Process, true, false),
+            (Signal::TERM, Sender::Unknown, true, false),
+            (Signal::INT, Sender::Unknown, true, true),
+            (Signal::INT, Sender::Unknown, false, false),
+        ] {
+            let received = Received { signal, sender };
+            let found = received.went_to_group_if(in_foreground, false);
+            assert_eq!(found, went_to_group, "{received:?}, in the foreground: {in_foreground}");
+        }
+        let closed = Received { signal: Signal::HUP, sender: Sender::Kernel };
+        assert!(!closed.went_to_group_if(true, true), "the leader alone gets it");
+    }
 }

@@ -9,14 +9,13 @@ use lock_client::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::stderr::Messages;
+use crate::stderr::{self, shows_progress};
 
 /// How long a wait lasts before it is reported, and between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reports a wait for a lock: on the terminal, and to a listener.
 pub(crate) struct Waiting<'a> {
-    pub(crate) messages: &'a Messages,
     pub(crate) order: Order,
     /// Takes the first report; `None` if nobody listens.
     pub(crate) listener: Option<Listener<'a>>,
@@ -33,7 +32,7 @@ impl Waiting<'_> {
             let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
             let mut status = None;
             if unanswered.is_none() {
-                if !self.messages.shows_progress() && self.listener.is_none() {
+                if !shows_progress() && self.listener.is_none() {
                     continue;
                 }
                 match timeout(INTERVAL, locks.status(name)).await {
@@ -43,10 +42,10 @@ impl Waiting<'_> {
             }
             if let Some(line) = unanswered {
                 // Where no progress is shown, it is said once.
-                if !was_said && !self.messages.shows_progress() {
-                    self.messages.print(line);
+                if !was_said && !shows_progress() {
+                    stderr::print(line);
                 } else {
-                    self.messages.progress(line);
+                    stderr::show_progress(line);
                 }
                 was_said = true;
                 continue;
@@ -61,7 +60,7 @@ impl Waiting<'_> {
                 Order::Fair => status.queued.saturating_sub(1),
                 Order::Unordered => status.queued,
             });
-            self.messages.progress(line(name, &status, ahead));
+            stderr::show_progress(line(name, &status, ahead));
         }
     }
 }

@@ -89,6 +89,49 @@ async fn signal_of_timeout_comes_once() {
     assert!(timeout.line(PATIENCE).await.is_err(), "and not once more");
 }
 
+/// However fast they come, and whoever sends them.
+#[tokio::test]
+async fn steady_signals_of_one_process_are_all_forwarded() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let worker = "trap 'echo USR1' USR1; echo began; while :; do sleep 1 & wait $!; done";
+    // The shell leads the process group of run, as timeout does.
+    let script = format!(
+        r#""$0" run r --close -- bash -c "{worker}" & read began
+        for i in 1 2 3 4 5 6 7 8; do kill -USR1 $!; sleep 0.07; done; kill -TERM $!; wait"#
+    );
+    let mut command = without_terminal("bash");
+    command.args(["-c", &script, LOCK_CLIENT]).env("FENCED_LOCKS", redis.url());
+    let mut shell = Process::spawn("shell", &command, folder.path()).unwrap();
+    assert_eq!(shell.line(PATIENCE).await.unwrap(), "began");
+    shell.write_line("").unwrap();
+    for _ in 0..8 {
+        assert_eq!(shell.line(PATIENCE).await.unwrap(), "USR1");
+    }
+    assert!(shell.line(PATIENCE).await.is_err(), "and no more");
+}
+
+/// A second Ctrl-C, or a service manager that has no more patience, ends a wait for the lock service.
+#[tokio::test]
+async fn signal_ends_the_wait_for_a_release_that_is_not_answered() {
+    let mut redis = Redis::start().await.unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut run = Run::start(&redis, &["--ttl", "600s"], "echo began; read go");
+        assert_eq!(run.line().await, "began");
+        run.event("started").await;
+        redis.process().pause().await.unwrap();
+        run.continue_script();
+        run.event("exited").await;
+        // The control: without a signal, run waits.
+        sleep(Duration::from_secs(3)).await;
+        assert!(!run.process().has_ended().unwrap());
+        run.signal(signal);
+        assert_eq!(run.exit_code().await, 128 + signal.as_raw());
+        redis.process().resume().unwrap();
+        redis.command::<u64>(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    }
+}
+
 /// The group's signal comes before the command exists. `run` notices it when the command runs, because
 /// it was slow, and has to forward it.
 #[cfg(target_os = "linux")]

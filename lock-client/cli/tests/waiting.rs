@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use lock_client::{Lease, Ttl};
+use lock_client::{Lease, Terms, Ttl};
 use testbed::{
     Redis,
     process::Process,
@@ -118,6 +118,20 @@ async fn service_that_is_down_is_named_while_it_is_asked_again() {
     }
     let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
     assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
+}
+
+/// A wait looks at the lock meanwhile. What it shows of the lock service is of the wait itself.
+#[tokio::test]
+async fn look_at_a_lock_does_not_count_as_a_request_that_is_repeated() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let locks = locks(&redis);
+    locks.status(&name("r")).await.unwrap_err();
+    assert!(locks.unanswered().is_none());
+    // The control.
+    let terms = Terms::new(Ttl::from_secs(60).unwrap()).no_wait();
+    locks.acquire(&name("r"), terms).await.unwrap_err();
+    assert!(locks.unanswered().is_some());
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! What a process inherits in signals, and what it passes on to the program that it executes.
+//! What a process inherits in signals and descriptors, and what it passes on to the program that it
+//! executes.
 //!
 //! The Rust runtime ignores SIGPIPE before `main`, and the standard library sets it to its default in
 //! every program that it executes. So a program never inherits that SIGPIPE is ignored, as it does
@@ -6,7 +7,10 @@
 
 use std::{
     io, mem,
-    os::unix::process::CommandExt,
+    os::{
+        fd::{FromRawFd, OwnedFd, RawFd},
+        unix::process::CommandExt,
+    },
     process::Command,
     ptr,
     sync::atomic::{AtomicBool, Ordering},
@@ -46,6 +50,26 @@ pub fn unblock(signal: i32) -> io::Result<()> {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// Duplicates a descriptor that this process has inherited. It fails for one that this process has
+/// opened itself, because Rust opens all to be closed on exec.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: this request changes nothing, and fails if the descriptor is not open.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: it only makes another descriptor.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// Lets a command ignore SIGPIPE if this process was started to ignore it.

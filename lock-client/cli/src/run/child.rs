@@ -1,15 +1,19 @@
-//! The child of `run`: the command as it runs.
+//! The child of `run`: the command as it runs, and the processes that it has started.
 
 use std::{
-    io,
-    os::unix::process::CommandExt,
+    io, mem,
+    os::unix::process::{CommandExt, ExitStatusExt},
     process::{Command, ExitStatus},
 };
 
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait},
+};
+use tokio::signal::unix::{self, SignalKind, signal};
 
-use super::{command, descendants::Descendants, reaper::Reaper};
-use crate::{process_group::ProcessGroup, signals::is_in_foreground};
+use super::{command, descendants::Descendants};
+use crate::process::{Process, is_in_foreground};
 
 /// The command as it runs. It has the stdin, stdout and stderr of this process.
 ///
@@ -18,7 +22,14 @@ use crate::{process_group::ProcessGroup, signals::is_in_foreground};
 /// that a signal to the group of this process reaches it only through this process.
 #[derive(Debug)]
 pub(super) struct Child {
-    reaper: Reaper,
+    command: Pid,
+    /// How the command ended. Then its process id may belong to another process.
+    status: Option<ExitStatus>,
+    /// Whether the command has stopped because it used the terminal in the background.
+    has_stopped: bool,
+    /// SIGCHLD. A process that was started to ignore it could not wait for its children, and one that
+    /// was started with it blocked would not notice their ends.
+    child_ended: unix::Signal,
     /// The processes that it has started; `None` if the system does not show them.
     descendants: Option<Descendants>,
 }
@@ -39,12 +50,16 @@ impl Child {
         inheritance::pass_on_sigpipe(&mut starting);
         #[cfg(target_os = "linux")]
         inheritance::die_with_this_thread(&mut starting);
-        Ok(Self { reaper: Reaper::spawn(starting)?, descendants })
+        // Before the start, so that no end is missed.
+        let child_ended = signal(SignalKind::child())?;
+        inheritance::unblock(Signal::CHILD.as_raw())?;
+        let command = Pid::from_child(&starting.spawn()?);
+        Ok(Self { command, status: None, has_stopped: false, child_ended, descendants })
     }
 
     /// Its process id.
     pub(super) fn id(&self) -> u32 {
-        self.reaper.command().as_raw_pid().cast_unsigned()
+        self.command.as_raw_pid().cast_unsigned()
     }
 
     /// Waits until it has ended.
@@ -52,20 +67,13 @@ impl Child {
     /// # Cancellation safety
     /// If this future is dropped, it can be called again.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
-        self.reaper.status().await
-    }
-
-    /// Returns whether any process that the command has started is left. If they are ending, new
-    /// ones are ended too.
-    pub(super) fn has_descendants(&mut self) -> io::Result<bool> {
-        let Some(descendants) = &mut self.descendants else {
-            return Ok(false);
-        };
-        let any = descendants.any_left(&mut self.reaper)?;
-        if any {
-            descendants.end_new();
+        loop {
+            self.reap()?;
+            if let Some(status) = self.status {
+                return Ok(status);
+            }
+            self.any_ended().await;
         }
-        Ok(any)
     }
 
     /// Waits until a child of this process has ended: the command, or a process that it has started
@@ -74,34 +82,83 @@ impl Child {
     /// # Cancellation safety
     /// If this future is dropped, no end is missed.
     pub(super) async fn any_ended(&mut self) {
-        self.reaper.child_ended().await;
+        self.child_ended.recv().await;
     }
 
-    /// Whether a signal was sent to end the processes that the command has started.
-    pub(super) fn descendants_are_ending(&self) -> bool {
-        self.descendants.as_ref().is_some_and(Descendants::are_ending)
+    /// Waits for each child that has ended already, so that none stays a zombie. Returns whether there
+    /// was one.
+    fn reap(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if status.stopped() => {
+                    let for_terminal = [Signal::TTIN, Signal::TTOU].map(|by| Some(by.as_raw()));
+                    self.has_stopped |=
+                        pid == self.command && for_terminal.contains(&status.stopping_signal());
+                }
+                Ok(Some((pid, status))) => {
+                    any = true;
+                    if pid == self.command {
+                        self.status.get_or_insert(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) | Err(Errno::CHILD) => return Ok(any),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
-    /// Describes the processes that are left.
+    /// Whether the command has stopped because it used the terminal in the background, since the last
+    /// call.
+    pub(super) fn has_stopped_for_terminal(&mut self) -> bool {
+        mem::take(&mut self.has_stopped)
+    }
+
+    /// Returns whether any process that the command has started is left. If they are ending, new
+    /// ones are ended too.
+    pub(super) fn has_descendants(&mut self) -> io::Result<bool> {
+        self.reap()?;
+        loop {
+            let Some(descendants) = &mut self.descendants else { return Ok(false) };
+            if descendants.any_left() {
+                descendants.end_new();
+                return Ok(true);
+            }
+            // A parent that ends during the look hides its children. Then it is a zombie now.
+            if !self.reap()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The signal that was sent to end the processes that the command has started.
+    pub(super) fn ending(&self) -> Option<Signal> {
+        self.descendants.as_ref()?.ending()
+    }
+
+    /// Describes the processes that are left, with the command.
     pub(super) fn describe_descendants(&self) -> String {
-        self.descendants.as_ref().map(Descendants::describe).unwrap_or_default()
+        self.descendants.as_ref().map_or("the command".to_owned(), Descendants::describe)
     }
 
     /// Sends a signal to the command, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
-        if !self.reaper.has_ended() {
+        if self.status.is_none() {
             // The process id is still the command's: it was not waited for yet. A command that runs
             // as another user may be out of reach, and nothing helps against that.
-            let _ = kill_process(self.reaper.command(), signal);
+            let _ = kill_process(self.command, signal);
         }
     }
 
     /// Sends a signal to the command's own process group, or to the command alone if it is in the
     /// group of another process.
     pub(super) fn signal_group(&self, signal: Signal) {
-        let command = self.reaper.command();
-        if self.group() == Some(command.as_raw_pid()) {
-            let _ = kill_process_group(command, signal);
+        let group = self.command.as_raw_pid();
+        // The group lasts as long as it has a process.
+        let is_left = || self.descendants.as_ref().is_some_and(|others| others.are_in(group));
+        if self.group() == Some(group) || self.status.is_some() && is_left() {
+            let _ = kill_process_group(self.command, signal);
         } else {
             self.signal(signal);
         }
@@ -111,25 +168,18 @@ impl Child {
     pub(super) fn end(&mut self, signal: Signal) {
         self.signal(signal);
         if let Some(descendants) = &mut self.descendants {
-            descendants.end(signal, self.reaper.command());
+            descendants.end(signal, self.command);
         }
     }
 
     /// Whether the command is in the process group of this process.
     pub(super) fn has_our_group(&self) -> bool {
-        let ours = ProcessGroup::read(getpid()).map(|ours| ours.group);
+        let ours = Process::this().map(|ours| ours.group);
         ours.is_some() && self.group() == ours
     }
 
     /// The process group of the command, unless it has ended.
     fn group(&self) -> Option<i32> {
-        let command: Option<Pid> = (!self.reaper.has_ended()).then(|| self.reaper.command());
-        Some(ProcessGroup::read(command?)?.group)
-    }
-
-    /// Whether the command has stopped because it used the terminal in the background. Says so once
-    /// for each time.
-    pub(super) fn has_stopped_for_terminal(&mut self) -> bool {
-        self.reaper.has_stopped_for_terminal()
+        if self.status.is_some() { None } else { Some(Process::read(self.command)?.group) }
     }
 }

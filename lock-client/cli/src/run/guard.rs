@@ -1,18 +1,19 @@
 //! The lease under which the command of `run` works: that of this process, or of an outer `run`.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use fence::ResourceName;
-use lock_client::{Lease, Locks, Moment, RenewError};
-use tokio::{sync::watch, task::JoinHandle, time::sleep};
+use lock_client::{Lease, Locks, RenewError};
+use tokio::{task::JoinHandle, time::sleep};
 
-use super::lost_lease::LeaseWatch;
+use super::{
+    deadline::{DeadlineFile, OuterDeadline},
+    lost_lease::{Action, LeaseWatch},
+};
 use crate::environment::LeaseRecord;
 
-/// How often the lease of an outer `run` is looked at until its deadline.
-const LOOKS: u32 = 10;
-const MIN_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How often an inner `run` asks whether its outer one still has the lock.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A lease, and the watch that decides what happens to the child when it is lost.
 #[derive(Debug)]
@@ -21,11 +22,18 @@ pub(super) struct Guard<'a> {
     pub(super) watch: LeaseWatch,
 }
 
+impl Guard<'_> {
+    /// Looks at the lease, and returns what to do to the child now. Call it until there is nothing.
+    pub(super) fn next_action(&mut self) -> Option<Action> {
+        self.watch.next_action(self.lease.look())
+    }
+}
+
 /// The lease under which a command works.
 #[derive(Debug)]
 pub(super) enum GuardedLease<'a> {
-    /// This process renews it.
-    Own(&'a Lease),
+    /// This process renews it, and writes its deadline to the file.
+    Own(&'a Lease, Option<DeadlineFile>),
     /// An outer `run` renews it.
     Outer(ObservedLease),
 }
@@ -33,70 +41,80 @@ pub(super) enum GuardedLease<'a> {
 impl GuardedLease<'_> {
     pub(super) fn name(&self) -> &ResourceName {
         match self {
-            Self::Own(lease) => lease.name(),
-            Self::Outer(lease) => &lease.observation.record.resource,
+            Self::Own(lease, _) => lease.name(),
+            Self::Outer(lease) => &lease.record.resource,
         }
     }
 
-    /// The time until its deadline; zero if it is lost.
-    pub(super) fn remaining(&self) -> Duration {
+    /// The time until its deadline; zero if it is lost. Writes the deadline for inner `run`s.
+    fn look(&mut self) -> Duration {
         match self {
-            Self::Own(lease) => lease.remaining(),
-            Self::Outer(lease) => lease.observation.remaining(),
+            Self::Own(lease, file) => {
+                let remaining = lease.remaining();
+                if let Some(file) = file {
+                    file.publish(remaining);
+                }
+                remaining
+            }
+            Self::Outer(lease) => lease.remaining(),
         }
     }
 
-    /// Waits until the lease is lost.
+    /// Waits until the lease is lost. The loss of an outer lease shows at the next look.
     pub(super) async fn lost(&self) {
         match self {
-            Self::Own(lease) => lease.lost().await,
-            Self::Outer(lease) => {
-                // The sender lives as long as this lease.
-                let _ = lease.observation.until.subscribe().wait_for(Option::is_none).await;
-            }
+            Self::Own(lease, _) => lease.lost().await,
+            Self::Outer(_) => std::future::pending().await,
         }
     }
 
     /// Finds whether the lease has ended, though nobody has noticed it. If the lock service doesn't
     /// answer, the deadline decides.
-    pub(super) async fn has_ended(&self) -> bool {
+    pub(super) async fn has_ended(&mut self) -> bool {
         match self {
             // With Redlock, a status would not show it: a node that does not answer may have the
             // lock.
-            Self::Own(lease) if !lease.remaining().is_zero() => {
+            Self::Own(lease, _) if !lease.remaining().is_zero() => {
                 matches!(lease.renew().await, Err(RenewError::Lost(_)))
             }
-            Self::Own(_) => true,
+            Self::Own(..) => true,
             Self::Outer(lease) => {
-                lease.observation.look().await;
-                lease.observation.remaining().is_zero()
+                lease.is_lost |= is_lost(&lease.locks, &lease.record).await;
+                lease.remaining().is_zero()
             }
         }
     }
 }
 
-/// The lease of an outer `run`, as the lock service shows it from time to time.
+/// The lease of an outer `run`. It lasts until the deadline that this run has written, unless the lock
+/// service shows that the lock is another's, or nobody's.
 #[derive(Debug)]
 pub(super) struct ObservedLease {
-    observation: Arc<Observation>,
+    locks: Locks,
+    record: LeaseRecord,
+    deadline: OuterDeadline,
+    is_lost: bool,
+    /// It ends when the lock service shows that the lease is lost.
     observer: JoinHandle<()>,
 }
 
-#[derive(Debug)]
-struct Observation {
-    locks: Locks,
-    record: LeaseRecord,
-    /// The deadline by the last answer; `None` once another client holds the lock, or nobody.
-    until: watch::Sender<Option<Moment>>,
-}
-
 impl ObservedLease {
-    /// Observes a lease that ends at a moment, unless the outer `run` renews it.
-    pub(super) fn start(locks: Locks, record: LeaseRecord, until: Moment) -> Self {
-        let until = watch::Sender::new(Some(until));
-        let observation = Arc::new(Observation { locks, record, until });
-        let observer = tokio::spawn(Arc::clone(&observation).look_until_lost());
-        Self { observation, observer }
+    pub(super) fn start(locks: Locks, record: LeaseRecord, deadline: OuterDeadline) -> Self {
+        let observed = (locks.clone(), record.clone());
+        let observer = tokio::spawn(async move {
+            let (locks, record) = observed;
+            while !is_lost(&locks, &record).await {
+                sleep(LOOK_INTERVAL).await;
+            }
+        });
+        Self { locks, record, deadline, is_lost: false, observer }
+    }
+
+    fn remaining(&mut self) -> Duration {
+        if self.is_lost || self.observer.is_finished() {
+            return Duration::ZERO;
+        }
+        self.deadline.remaining()
     }
 }
 
@@ -106,30 +124,7 @@ impl Drop for ObservedLease {
     }
 }
 
-impl Observation {
-    fn remaining(&self) -> Duration {
-        self.until.borrow().map_or(Duration::ZERO, Moment::remaining)
-    }
-
-    async fn look_until_lost(self: Arc<Self>) {
-        while self.until.borrow().is_some() {
-            sleep((self.remaining() / LOOKS).clamp(MIN_PAUSE, MAX_PAUSE)).await;
-            self.look().await;
-        }
-    }
-
-    /// Asks until when the lease holds the lock. Without an answer, the last deadline counts.
-    async fn look(&self) {
-        let asked = Moment::now();
-        if let Ok(status) = self.locks.status(&self.record.resource).await {
-            let until = self.record.held_until(asked, status.held.as_ref());
-            // A lease that was lost is not held again.
-            self.until.send_if_modified(|last| {
-                last.is_some() && {
-                    *last = until;
-                    true
-                }
-            });
-        }
-    }
+async fn is_lost(locks: &Locks, record: &LeaseRecord) -> bool {
+    let status = locks.status(&record.resource).await;
+    status.is_ok_and(|status| !record.owns(status.held.as_ref()))
 }

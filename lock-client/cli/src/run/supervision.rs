@@ -10,20 +10,23 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     child::Child,
-    events::Event,
     guard::Guard,
-    lost_lease::{Action, Response},
-    reporter::Reporter,
+    lost_lease::Action,
+    reporter::{Event, Reporter},
 };
 use crate::{
     failure::Failure,
     signals::{Received, Signals},
+    stderr,
 };
 
 /// How often to look for new processes while all are ending.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to wait for the processes that the command has started, before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(1);
+/// How long to wait for processes that SIGKILL does not end: those of another user, which this process
+/// may not signal, and those that wait for a disk that hangs.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The supervision of a running child: it forwards signals, and acts when the lease is lost.
 #[derive(Debug)]
@@ -36,11 +39,14 @@ pub(super) struct Supervision<'a, 'l> {
     pub(super) grace: Duration,
     pub(super) reporter: &'a mut Reporter,
     pub(super) signals: &'a mut Signals,
+    /// When to wait no longer, after the lease was lost and SIGKILL was sent.
+    pub(super) give_up_at: Option<Instant>,
 }
 
 impl Supervision<'_, '_> {
-    /// Supervises the command until it has ended, and the processes that it has started.
-    pub(super) async fn run(mut self) -> Result<ExitStatus, Failure> {
+    /// Supervises the command until it has ended, and the processes that it has started. `None` if the
+    /// lease is lost and they can't be ended.
+    pub(super) async fn run(mut self) -> Result<Option<ExitStatus>, Failure> {
         let ended = self.wait().await;
         ended.map_err(|error| {
             self.child.end(Signal::KILL);
@@ -48,7 +54,7 @@ impl Supervision<'_, '_> {
         })
     }
 
-    async fn wait(&mut self) -> io::Result<ExitStatus> {
+    async fn wait(&mut self) -> io::Result<Option<ExitStatus>> {
         // A signal that came before the command was executed has missed it. One that comes in this
         // moment rather comes twice than not at all.
         while let Some(received) = self.signals.take() {
@@ -56,7 +62,7 @@ impl Supervision<'_, '_> {
         }
         self.reporter.event(&Event::Started { pid: self.child.id() });
         // 1. Wait for the command, and for those that it has started, which work under the lock.
-        let (status, terminated) = self.command_ended().await?;
+        let Some((status, terminated)) = self.command_ended().await? else { return Ok(None) };
         self.reporter.event(&match status.signal() {
             None => Event::Exited { code: status.code().expect("no signal ended it") },
             Some(signal) => Event::Killed { signal },
@@ -70,14 +76,14 @@ impl Supervision<'_, '_> {
             self.look_at_lease();
         }
         // 3. Whatever works on under a lost lease is ended, also if it has not kept the lock.
-        if self.child.descendants_are_ending() {
+        if self.child.ending().is_some() {
             self.descendants_ended(false).await?;
         }
-        Ok(status)
+        Ok(Some(status))
     }
 
     /// Waits until the command has ended. Returns also whether SIGTERM has come meanwhile.
-    async fn command_ended(&mut self) -> io::Result<(ExitStatus, bool)> {
+    async fn command_ended(&mut self) -> io::Result<Option<(ExitStatus, bool)>> {
         let mut terminated = false;
         loop {
             // After SIGSTOP and SIGCONT, this comes before the SIGCONT is forwarded: a child whose
@@ -85,17 +91,21 @@ impl Supervision<'_, '_> {
             self.look_at_lease();
             tokio::select! {
                 biased;
-                status = self.child.ended() => return Ok((status?, terminated)),
+                status = self.child.ended() => return Ok(Some((status?, terminated))),
                 received = self.signals.next() => {
                     terminated |= received.signal == Signal::TERM;
                     if !(received.went_to_group() && self.child.has_our_group()) {
                         self.deliver(received);
                     }
                 }
+                () = moment(self.give_up_at) => {
+                    self.say_that_they_live_on();
+                    return Ok(None);
+                }
                 () = next_look(self.guard) => {}
             }
             if self.child.has_stopped_for_terminal() {
-                self.reporter.message(
+                stderr::print(
                     "the command uses the terminal in the background, and has stopped; start run \
                      in the foreground instead",
                 );
@@ -107,8 +117,7 @@ impl Supervision<'_, '_> {
     /// group of this process.
     fn deliver(&mut self, received: Received) {
         let signal = received.signal;
-        let is_job_control = [Signal::TSTP, Signal::CONT].contains(&signal);
-        if is_job_control || received.is_from_terminal() {
+        if received.is_job_control() || received.may_be_of_terminal() {
             self.child.signal_group(signal);
         } else {
             self.child.signal(signal);
@@ -138,20 +147,27 @@ impl Supervision<'_, '_> {
                 }
                 look_at = Instant::now() + LOOK_INTERVAL;
             }
-            let all_are_ending = self.child.descendants_are_ending();
+            let all_are_ending = self.child.ending().is_some();
             tokio::select! {
                 biased;
                 received = self.signals.next() => {
-                    end = ![Signal::TSTP, Signal::CONT].contains(&received.signal);
+                    end = !received.is_job_control();
+                    if !end {
+                        self.deliver(received);
+                    }
                 }
                 () = moment(kill_at) => {
                     self.child.end(Signal::KILL);
                     kill_at = None;
                 }
+                () = moment(self.give_up_at) => {
+                    self.say_that_they_live_on();
+                    return Ok(());
+                }
                 () = moment(say_at) => {
                     let left = self.child.describe_descendants();
                     let hint = if self.close { "" } else { "; run --close does not wait" };
-                    self.reporter.message(format!(
+                    stderr::print(format!(
                         "the command has ended, and run waits for {left}, which it has started{hint}",
                     ));
                     say_at = None;
@@ -167,36 +183,41 @@ impl Supervision<'_, '_> {
 
     /// Does everything that the lease's watch asks for now. The signal comes before the report.
     fn look_at_lease(&mut self) {
-        let Guard { lease, watch } = self.guard;
-        while let Some(action) = watch.next_action(lease.remaining()) {
+        while let Some(action) = self.guard.next_action() {
             match action {
-                Action::Lost(reason, response) => {
-                    match response {
-                        Response::End(signal) => self.child.end(signal),
-                        Response::Signal(signal) => self.child.signal(signal),
-                        Response::Nothing => {}
+                Action::Lost(reason, signal) => {
+                    match signal {
+                        Some(Signal::KILL) => self.kill(),
+                        Some(signal) => self.child.end(signal),
+                        None => {}
                     }
-                    self.reporter.lost(lease.name(), reason);
+                    self.reporter.lost(self.guard.lease.name(), reason);
                 }
                 Action::Kill => {
-                    self.child.end(Signal::KILL);
-                    self.reporter
-                        .message("not all processes ended in time, and the rest was killed");
+                    self.kill();
+                    stderr::print("not all processes ended in time, and the rest was killed");
                 }
             }
         }
+    }
+
+    /// Kills everything that works under a lost lease.
+    fn kill(&mut self) {
+        self.child.end(Signal::KILL);
+        self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
+    }
+
+    fn say_that_they_live_on(&self) {
+        let left = self.child.describe_descendants();
+        stderr::print(format!("{left} can't be ended, and goes on without the lock"));
     }
 }
 
 /// Waits until the lease must be looked at again.
 async fn next_look(guard: &Guard<'_>) {
-    let Guard { lease, watch } = guard;
-    let pause = sleep(watch.pause());
-    if watch.lost().is_some() {
-        return pause.await;
-    }
+    let pause = sleep(guard.watch.pause());
     tokio::select! {
-        () = lease.lost() => {}
+        () = guard.lease.lost(), if guard.watch.lost().is_none() => {}
         () = pause => {}
     }
 }
