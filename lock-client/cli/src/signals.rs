@@ -1,6 +1,11 @@
 //! The signals that the command takes.
 
-use std::{collections::VecDeque, io, os::unix::net};
+use std::{
+    collections::VecDeque,
+    io,
+    os::unix::net,
+    time::{Duration, Instant},
+};
 
 use rustix::process::{Signal, getpid};
 use signal_hook::{
@@ -28,6 +33,10 @@ pub(crate) const FORWARDED: &[Signal] = &[
 /// The signals that end any other command.
 pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
 
+/// How long the same signal of the leader of this process's group counts as one, from the first one
+/// on. `timeout` signals its child, and at once its group, which the child is in.
+const REPETITION: Duration = Duration::from_millis(50);
+
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
 /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
@@ -38,6 +47,8 @@ pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     /// The signals that have come, and that nobody has taken.
     waiting: VecDeque<Received>,
+    /// The signals of the group's leader that were taken in the last moment.
+    recent: Vec<(Received, Instant)>,
 }
 
 /// A signal that this process has received.
@@ -51,6 +62,8 @@ pub(crate) struct Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Process,
+    /// The leader of this process's group.
+    Leader,
     /// The kernel, for a terminal or a timer.
     Kernel,
     /// macOS does not show it.
@@ -69,7 +82,7 @@ impl Signals {
             SignalDelivery::with_pipe(ours, handlers, WithOrigin::default(), none)
         };
         let delivery = pipe().map_err(|error| cannot_listen(&error))?;
-        let mut listening = Self { delivery, waiting: VecDeque::new() };
+        let mut listening = Self { delivery, waiting: VecDeque::new(), recent: Vec::new() };
         listening.add(signals)?;
         Ok(listening)
     }
@@ -113,7 +126,16 @@ impl Signals {
         if self.waiting.iter().any(|received| received.signal == Signal::CONT) {
             self.waiting.retain(|received| received.signal != Signal::TSTP);
         }
-        self.waiting.pop_front()
+        self.recent.retain(|(_, taken)| taken.elapsed() < REPETITION);
+        loop {
+            let received = self.waiting.pop_front()?;
+            if self.recent.iter().all(|(recent, _)| *recent != received) {
+                if received.sender == Sender::Leader {
+                    self.recent.push((received, Instant::now()));
+                }
+                return Some(received);
+            }
+        }
     }
 }
 
@@ -121,7 +143,11 @@ impl Received {
     fn new(origin: &Origin) -> Self {
         let signal = Signal::from_named_raw(origin.signal).expect("only such signals are taken");
         let sender = match origin.cause {
-            Cause::Sent(_) => Sender::Process,
+            Cause::Sent(_) => {
+                let sender = origin.process.map(|process| process.pid);
+                let leader = Process::this().map(|this| this.group);
+                if sender == leader { Sender::Leader } else { Sender::Process }
+            }
             Cause::Kernel => Sender::Kernel,
             _ => Sender::Unknown,
         };
@@ -136,7 +162,7 @@ impl Received {
     /// Whether it may be of the terminal. For a timer, the kernel sends SIGALRM.
     pub(crate) fn may_be_of_terminal(self) -> bool {
         let of_terminal = [Signal::HUP, Signal::INT, Signal::QUIT].contains(&self.signal);
-        of_terminal && self.sender != Sender::Process
+        of_terminal && matches!(self.sender, Sender::Kernel | Sender::Unknown)
     }
 
     /// Whether all processes of this process's group have received it. If nothing shows the sender,
@@ -189,6 +215,7 @@ mod tests {
         for (signal, sender, in_foreground, went_to_group) in [
             (Signal::INT, Sender::Kernel, true, true),
             (Signal::INT, Sender::Process, true, false),
+            (Signal::INT, Sender::Leader, true, false),
             (Signal::TERM, Sender::Unknown, true, false),
             (Signal::INT, Sender::Unknown, true, true),
             (Signal::INT, Sender::Unknown, false, false),
@@ -199,5 +226,20 @@ mod tests {
         }
         let closed = Received { signal: Signal::HUP, sender: Sender::Kernel };
         assert!(!closed.went_to_group_if(true, true), "the leader alone gets it");
+    }
+
+    #[tokio::test]
+    async fn continuation_discards_a_stop_that_nobody_has_taken() {
+        let mut signals = Signals::listen(&[Signal::TSTP, Signal::CONT]).unwrap();
+        for (sent, taken) in [
+            (&[Signal::TSTP, Signal::CONT][..], Some(Signal::CONT)),
+            (&[Signal::TSTP], Some(Signal::TSTP)),
+        ] {
+            for signal in sent {
+                signal_hook::low_level::raise(signal.as_raw()).unwrap();
+            }
+            assert_eq!(signals.take().map(|received| received.signal), taken);
+            assert_eq!(signals.take(), None);
+        }
     }
 }
