@@ -121,21 +121,20 @@
 //! still keeps the session.
 
 mod attempt;
+mod certificates;
 mod client;
 mod connection;
+mod door;
 mod ensemble;
 mod failure;
 mod health;
-mod jute;
 mod login;
-mod messages;
 mod names;
 mod nodes;
 mod own_nodes;
 mod ownership;
 mod server;
 mod session;
-mod stream;
 mod view;
 mod wakeups;
 

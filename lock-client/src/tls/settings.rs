@@ -25,6 +25,13 @@ pub(crate) struct Settings {
 #[error("{0}")]
 pub(crate) struct InvalidSettings(String);
 
+impl InvalidSettings {
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn new(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
 impl Settings {
     /// Parses the part of a URL behind its `?`.
     pub(crate) fn parse(query: &str) -> Result<Self, InvalidSettings> {
@@ -35,13 +42,21 @@ impl Settings {
                 AUTHORITY => &mut settings.authority,
                 CERTIFICATE => &mut settings.certificate,
                 KEY => &mut settings.key,
-                _ => return Err(InvalidSettings(format!("`{name}` is no setting here"))),
+                _ => return Err(InvalidSettings(format!(
+                    "`{name}` is no setting here; the settings are {AUTHORITY}, {CERTIFICATE} and {KEY}"
+                ))),
             };
             let decoded = percent_decode_str(value).decode_utf8();
             let decoded = decoded.map_err(|_| InvalidSettings(format!("{name} is not UTF-8")))?;
             *file = Some(decoded.into_owned());
         }
         Ok(settings)
+    }
+
+    /// The files that are named: the authority, and the client's certificate and key.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn files(&self) -> [Option<&str>; 3] {
+        [&self.authority, &self.certificate, &self.key].map(Option::as_deref)
     }
 
     /// Reads the files.

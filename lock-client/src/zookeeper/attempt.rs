@@ -1,19 +1,19 @@
 //! One attempt to acquire a lock, in six steps.
 
-use std::time::Duration;
+use std::{mem::take, time::Duration};
 
 use fence::{Holder, ResourceName};
 use tokio::join;
+use zookeeper_client::CreateMode;
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    messages::{Kind, Request, Watch},
     nodes::Nodes,
     own_nodes::OwnNode,
-    ownership::close_in_background,
-    view::{Part, Place, Predecessor, View, token},
+    session::{Link, Session},
+    view::{Predecessor, View, token},
 };
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
@@ -24,9 +24,9 @@ use crate::{
 
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
-/// others no longer, whatever its ttl.
-const WAITER_TTL: Duration = Duration::from_secs(15);
+/// How old the proof of a session may be for a first attempt, in parts of the ttl. The deadline of the
+/// lease counts from the proof.
+const PROOF_AGE: u32 = 10;
 
 /// One attempt to acquire a lock.
 struct Try<'a> {
@@ -37,18 +37,6 @@ struct Try<'a> {
     ttl: Ttl,
     order: Order,
     asked: Moment,
-}
-
-/// What an attempt finds.
-struct Found {
-    /// What the holder has, or may have.
-    own_node: Option<OwnNode>,
-    /// Whether its node exists.
-    has_place: bool,
-    /// Whether nobody else is in the queue.
-    is_empty: bool,
-    /// The time-out of the oldest place that was read.
-    remaining: Option<Duration>,
 }
 
 /// What a holder that is in the queue sees.
@@ -66,23 +54,20 @@ impl ZooKeeper {
         holder: &Holder,
         ttl: Ttl,
         order: Order,
+        has_own_session: bool,
     ) -> Result<Attempt, BackendError> {
-        loop {
-            let (nodes, asked) = (self.nodes(name), Moment::now());
-            let attempt = Try { zookeeper: self, name, nodes, holder, ttl, order, asked };
-            if let Some(attempt) = attempt.run().await? {
-                return Ok(attempt);
-            }
-        }
+        let (nodes, asked) = (self.nodes(name), Moment::now());
+        let attempt = Try { zookeeper: self, name, nodes, holder, ttl, order, asked };
+        attempt.run(has_own_session).await
     }
 
     /// Makes the container of a lock, and the nodes above it if they don't exist.
     async fn make_container(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
         let container = nodes.queue();
-        match self.make(connection, &container, Kind::Container).await {
+        match self.make(connection, &container, CreateMode::Container).await {
             Err(Failure::NoNode) => {
                 self.make_parents(connection).await?;
-                self.make(connection, &container, Kind::Container).await
+                self.make(connection, &container, CreateMode::Container).await
             }
             made => made,
         }
@@ -92,7 +77,7 @@ impl ZooKeeper {
     pub(super) async fn make_parents(&self, connection: &Connection) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
         for path in Nodes::above_all(root) {
-            match self.make(connection, &path, Kind::Persistent).await {
+            match self.make(connection, &path, CreateMode::Persistent).await {
                 Err(Failure::NoNode) if !root.is_empty() => return Err(self.missing_root()),
                 made => made?,
             }
@@ -101,8 +86,14 @@ impl ZooKeeper {
     }
 
     /// Makes a node, unless it exists.
-    async fn make(&self, connection: &Connection, path: &str, kind: Kind) -> Result<(), Failure> {
-        match connection.send(Request::create(path, "", kind, self.access())).await {
+    async fn make(
+        &self,
+        connection: &Connection,
+        path: &str,
+        mode: CreateMode,
+    ) -> Result<(), Failure> {
+        let created = connection.client.create(path, b"", &mode.with_acls(self.access()));
+        match connection.answer(created).await {
             Ok(_) | Err(Failure::NodeExists) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -110,109 +101,120 @@ impl ZooKeeper {
 }
 
 impl Try<'_> {
-    /// Returns `None` if the holder has left the queue, and must queue again with a shorter session.
-    async fn run(&self) -> Result<Option<Attempt>, BackendError> {
-        let Self { zookeeper, name, nodes, holder, ttl, order, .. } = self;
-        let found = self.find().await?;
-        if let (Order::Unordered, None, Some(remaining)) = (order, &found.own_node, found.remaining)
-        {
-            return Ok(Some(busy(remaining, None, *ttl)));
+    async fn run(&self, has_own_session: bool) -> Result<Attempt, BackendError> {
+        let Self { zookeeper, name, nodes, holder, ttl, order, asked } = self;
+        let own_nodes = &zookeeper.shared.own_nodes;
+        // 1. Look first if there is a connection that reads: somebody waits here. In no order, an attempt
+        // that can't succeed then writes nothing.
+        let remembered = own_nodes.get(name, holder);
+        if *order == Order::Unordered && remembered.is_none() && zookeeper.ensemble.is_reading() {
+            if let Some(owner) = zookeeper.view(nodes, None).await?.owner() {
+                return Ok(busy(owner.lasts, None, *ttl));
+            }
         }
-        let turn = zookeeper.attempt_turn().await;
-        let (has_place, resumes) = (found.has_place, found.own_node.is_some());
-        let opens_short = *order == Order::Fair && found.own_node.is_none() && !found.is_empty;
-        let connection = self.connect(&found, opens_short).await?;
-        // A release ends the session, because it is remembered before there is a node.
-        let session = connection.session.clone();
-        let new = || OwnNode::new(session, nodes.place(holder));
-        let mut own_node = found.own_node.unwrap_or_else(new);
-        // An earlier attempt had no answer.
-        own_node.may_get_another |= resumes && !has_place;
-        zookeeper.own_nodes.remember(name, holder, own_node.clone());
-        let view = if has_place {
-            match self.look_again(&connection, &own_node).await? {
-                Look::Whole(view) => view,
-                Look::Behind(before) => {
-                    return Ok(Some(busy(before.remaining, Some(before.ahead), *ttl)));
+        // 2. Take a session, or go on with that of an earlier attempt. A release deletes the node, because
+        // it is remembered before there is one.
+        let resumes = remembered.is_some();
+        let mut own_node = match remembered {
+            Some(own_node) => own_node,
+            None => {
+                let session = zookeeper.session(*ttl, has_own_session).await?;
+                let path = nodes.place(holder);
+                OwnNode {
+                    room: session.room(&path),
+                    path,
+                    is_placed: false,
+                    is_granted: false,
+                    is_alone: has_own_session,
+                    may_have_another: false,
+                    predecessor: None,
+                    until: *asked,
                 }
             }
-        } else {
-            // To go on with the session has set its full time.
-            let queued = self.queue(&connection).await;
-            queued.map_err(|error| if resumes { error.after_a_change() } else { error })?
         };
-        let outcome = self.outcome(&connection, &view).await?;
-        let Attempt::Busy(contention) = &outcome else {
-            if let Some(own) = view.place(holder)
-                && own.session.timeout_ms < ttl.as_millis()
-            {
-                let moved = self.move_to_longer_session(own).await;
-                moved.map_err(BackendError::after_a_change)?;
-                close_in_background(connection, turn);
+        own_node.until = Moment::now() + ttl.as_duration();
+        own_nodes.remember(name, holder, own_node.clone());
+        let session = own_node.room.session.clone();
+        let waits = own_node.predecessor.is_some();
+        let since = match resumes && !waits {
+            true => Some(*asked),
+            false => asked.checked_sub(ttl.as_duration() / PROOF_AGE),
+        };
+        let link = session.proven_since(&zookeeper.ensemble, since.unwrap_or(*asked)).await;
+        let link = link.map_err(|failure| self.lost(failure))?;
+        let sent = Moment::now();
+        // 3. Queue, or check the place that the holder has. An earlier attempt may have made one, or
+        // another client may have moved it.
+        let look = match own_node.is_placed {
+            true => self.look_again(&link.connection, &own_node).await?,
+            false if resumes => match self.look_for_place(&link.connection).await? {
+                Some(view) => Look::Whole(view),
+                None => self.queue(&link, &session).await.map_err(BackendError::after_a_change)?,
+            },
+            false => self.queue(&link, &session).await?,
+        };
+        // A server that is alone sets the full time with each write.
+        let mut proven = session.proven();
+        if link.is_alone {
+            session.has_written(sent);
+            proven = proven.max(sent);
+        }
+        let view = match look {
+            Look::Whole(view) => view,
+            Look::Behind(before) => return Ok(busy(before.remaining, Some(before.ahead), *ttl)),
+        };
+        // 4. See whose place is the oldest. The offset was read behind the list that shows it: an owner
+        // before this one may have raised it until its own place was deleted.
+        let Some(own) = view.place(holder) else {
+            own_nodes.change(name, holder, |own_node| own_node.is_placed = false);
+            return Err(zookeeper.unavailable("the holder's node was deleted meanwhile"));
+        };
+        let before = view.predecessor(holder);
+        own_nodes.change(name, holder, |own_node| {
+            own_node.is_placed = true;
+            own_node.predecessor = before.clone();
+            own_node.path = own.path.clone();
+        });
+        if let Some(before) = before {
+            let ahead = (*order == Order::Fair).then_some(before.ahead);
+            if ahead.is_none() {
+                // 5. Another was faster. Leave, and again until that is answered.
+                drop(link);
+                own_nodes.change(name, holder, |own_node| own_node.until = *asked);
+                zookeeper.release_holder(name, holder).await.map_err(BackendError::after_a_change)?;
             }
-            return Ok(Some(outcome));
-        };
-        // 6. Another was faster. A waiter that has just queued with a session for an owner leaves again:
-        // the session would outlast a crash.
-        let lasts = Duration::from_millis(connection.session.timeout_ms);
-        if contention.ahead.is_some() && (has_place || opens_short || lasts <= WAITER_TTL) {
-            return Ok(Some(outcome));
+            return Ok(busy(before.remaining, ahead, *ttl));
         }
-        connection.close_session().await.map_err(Failure::after_a_change)?;
-        zookeeper.own_nodes.forget(name, holder);
-        Ok((*order == Order::Unordered).then_some(outcome))
+        let grant = token(own.grant).map_err(BackendError::after_a_change)?;
+        let token = view.token(own).map_err(BackendError::after_a_change)?;
+        let mut asked = proven.min(*asked);
+        // 6. A place in another session moves to this one, and an owner to one that lasts long enough.
+        drop(link);
+        if own.session != session.id() || session.ttl < *ttl {
+            let moved = zookeeper.move_to_session(name, own, *ttl, has_own_session).await;
+            moved.map_err(BackendError::after_a_change)?;
+            asked = self.asked;
+        }
+        own_nodes.change(name, holder, |own_node| own_node.is_granted = true);
+        let ownership = Ownership { holder: (*holder).clone(), grant };
+        Ok(Attempt::Granted { token, ownership, asked })
     }
 
-    /// 1. Look first, unless the holder knows whom it waits for. In no order, an attempt that can't
-    ///    succeed makes no session. In the queue, a waiter has a session that is short.
-    async fn find(&self) -> Result<Found, BackendError> {
-        let Self { zookeeper, name, nodes, holder, order, .. } = self;
-        let remembered = zookeeper.own_nodes.get(name, holder);
-        let waits = remembered.as_ref().is_some_and(|own_node| own_node.predecessor.is_some());
-        if *order == Order::Fair && waits {
-            let (has_place, is_empty, remaining) = (true, false, None);
-            return Ok(Found { own_node: remembered, has_place, is_empty, remaining });
-        }
-        let part = match order {
-            Order::Unordered => Part::All,
-            Order::Fair => Part::Holder(holder),
-        };
-        let own_path = remembered.as_ref().map(|own_node| own_node.path.as_str());
-        let seen = zookeeper.view(nodes, part, own_path).await?;
-        let placed = seen.place(holder).map(OwnNode::from);
-        let time_out = |owner: &Place| Duration::from_millis(owner.session.timeout_ms);
-        Ok(Found {
-            has_place: placed.is_some(),
-            own_node: placed.or(remembered),
-            is_empty: seen.count == 0,
-            remaining: seen.owner().map(time_out),
-        })
-    }
-
-    /// 2. Go on with the session of an earlier attempt, or make one. Either sets its full time.
-    async fn connect(&self, found: &Found, opens_short: bool) -> Result<Connection, BackendError> {
-        let Self { zookeeper, ttl, .. } = self;
-        match &found.own_node {
-            Some(own_node) => {
-                let resumed = zookeeper.ensemble.resume(&own_node.session).await;
-                resumed.map_err(|failure| self.lost(failure))
-            }
-            None if opens_short => zookeeper.ensemble.open_short_session(*ttl, WAITER_TTL).await,
-            None => zookeeper.ensemble.open_session(*ttl).await,
-        }
-    }
-
-    /// 3. Queue: make the node, and those above it if they don't exist. The look is sent behind it.
-    async fn queue(&self, connection: &Connection) -> Result<View, BackendError> {
+    /// Makes the node, and those above it if they don't exist. The look is sent behind it.
+    async fn queue(&self, link: &Link, session: &Session) -> Result<Look, BackendError> {
         let Self { zookeeper, nodes, holder, .. } = self;
-        let (path, record) = (nodes.place(holder), connection.session.record());
-        let create = Request::create(&path, &record, Kind::Ephemeral, zookeeper.access());
+        let connection = &link.connection;
+        let path = nodes.place(holder);
+        let record = session.ttl.as_millis().to_string();
+        let options = CreateMode::Ephemeral.with_acls(zookeeper.access());
         loop {
-            let created = connection.send(create.clone());
-            let look = View::read(connection, nodes, Part::All, Some(&path));
-            match join!(created, look) {
+            let created = connection.client.create(&path, record.as_bytes(), &options);
+            let look = View::read(connection, nodes, Some(&path));
+            match join!(connection.answer(created), look) {
                 // An earlier attempt may have made it.
-                (Ok(_) | Err(Failure::NodeExists), view) => return view.map_err(unknown),
+                (Ok(_) | Err(Failure::NodeExists), view) => {
+                    return view.map(Look::Whole).map_err(unknown);
+                }
                 // An empty container may be deleted at any moment.
                 (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
                 (Err(failure), _) => return Err(failure.into()),
@@ -220,8 +222,21 @@ impl Try<'_> {
         }
     }
 
-    /// 4. Check the node that the holder has. As long as the place before a waiter's exists, nothing
-    ///    else matters. If the owner has moved to another node, the whole queue shows it.
+    /// Returns what the holder sees if it has a place.
+    async fn look_for_place(&self, connection: &Connection) -> Result<Option<View>, BackendError> {
+        let Self { zookeeper, name, nodes, holder, .. } = self;
+        let seen = View::read(connection, nodes, None).await.map_err(unknown)?;
+        if seen.place(holder).is_some() {
+            return Ok(Some(seen));
+        }
+        // A late request may make a second one.
+        let own_nodes = &zookeeper.shared.own_nodes;
+        own_nodes.change(name, holder, |own_node| own_node.may_have_another = true);
+        Ok(None)
+    }
+
+    /// Checks the node that the holder has. As long as the place before a waiter's exists, nothing else
+    /// matters. If the owner has moved to another node, the whole queue shows it.
     async fn look_again(
         &self,
         connection: &Connection,
@@ -230,12 +245,12 @@ impl Try<'_> {
         let checked = connection.check(&own_node.path);
         let looked = async {
             match &own_node.predecessor {
-                Some(before) if before.exists(connection, Watch::No).await? => {
+                Some(before) if before.exists(connection).await? => {
                     Ok(Look::Behind(before.clone()))
                 }
                 _ => {
                     let path = Some(own_node.path.as_str());
-                    View::read(connection, &self.nodes, Part::All, path).await.map(Look::Whole)
+                    View::read(connection, &self.nodes, path).await.map(Look::Whole)
                 }
             }
         };
@@ -248,48 +263,25 @@ impl Try<'_> {
     /// Reports why the session or the node of an earlier attempt can't be used.
     fn lost(&self, failure: Failure) -> BackendError {
         let Self { zookeeper, name, holder, .. } = self;
+        let own_nodes = &zookeeper.shared.own_nodes;
         match failure {
             Failure::Expired => {
-                zookeeper.own_nodes.forget(name, holder);
+                if let Some(own_node) = own_nodes.get(name, holder) {
+                    own_node.room.session.give_up();
+                }
+                own_nodes.forget(name, holder);
                 zookeeper.unavailable("the session of an earlier attempt has expired")
             }
             Failure::NoNode => {
-                // The next attempt looks where the holder's place is.
-                zookeeper.own_nodes.change(name, holder, |own_node| own_node.predecessor = None);
+                // The next attempt looks where the holder's place is, or queues again.
+                own_nodes.change(name, holder, |own_node| {
+                    own_node.is_placed = false;
+                    take(&mut own_node.predecessor);
+                });
                 Failure::NoNode.into()
             }
             failure => failure.into(),
         }
-    }
-
-    async fn move_to_longer_session(&self, own: &Place) -> Result<(), BackendError> {
-        let longer = self.zookeeper.ensemble.open_session(self.ttl).await?;
-        Ok(self.zookeeper.move_to_session(self.name, &longer, own).await?)
-    }
-
-    /// 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner before
-    ///    this one may have raised it until its own place was deleted.
-    async fn outcome(&self, connection: &Connection, view: &View) -> Result<Attempt, BackendError> {
-        let Self { zookeeper, name, holder, ttl, order, asked, .. } = self;
-        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
-        let Some(own) = own else {
-            let reason = "the holder's node was deleted, or moved meanwhile";
-            return Err(zookeeper.unavailable(reason));
-        };
-        let before = view.predecessor(holder);
-        zookeeper.own_nodes.change(name, holder, |own_node| {
-            let predecessor = before.clone();
-            let may_get_another = own_node.may_get_another;
-            *own_node = OwnNode { predecessor, may_get_another, ..OwnNode::from(own) };
-        });
-        if let Some(before) = before {
-            let ahead = (*order == Order::Fair).then_some(before.ahead);
-            return Ok(busy(before.remaining, ahead, *ttl));
-        }
-        let grant = token(own.grant).map_err(BackendError::after_a_change)?;
-        let ownership = Ownership { holder: (*holder).clone(), grant };
-        let token = view.token(own).map_err(BackendError::after_a_change)?;
-        Ok(Attempt::Granted { token, ownership, asked: *asked })
     }
 }
 

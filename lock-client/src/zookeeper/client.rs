@@ -3,21 +3,18 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
-    time::timeout,
-    try_join,
-};
+use tokio::{time::timeout, try_join};
+use zookeeper_client::Acls;
 
 use super::{
-    ensemble::Ensemble,
+    ensemble::{Ensemble, Of},
     failure::Failure,
-    messages::{Access, Request},
     names,
     nodes::Nodes,
     own_nodes::OwnNodes,
     server::{InvalidZooKeeperUrl, Server},
-    view::{Part, View, token},
+    session::{Session, Sessions},
+    view::{View, token},
     wakeups,
 };
 use crate::{
@@ -32,21 +29,19 @@ use crate::{
 /// How many answers one method may wait for: an attempt that makes all nodes needs as many. A method
 /// that needs more is repeated.
 const LONGEST_METHOD: u32 = 13;
-/// How many attempts, renewals and releases connect sessions at once. A release has one connection,
-/// and the others have two at most. A member allows 60 to each address by default.
-const CONNECTING_ATTEMPTS: usize = 16;
-const CONNECTING_RENEWALS: usize = 8;
-const CONNECTING_RELEASES: usize = 8;
 
 /// Locks in ZooKeeper.
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
-    pub(super) own_nodes: Arc<OwnNodes>,
-    /// Attempts and releases that hang delay no renewals.
-    attempts: Arc<Semaphore>,
-    renewals: Arc<Semaphore>,
-    releases: Arc<Semaphore>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the clones of a client share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) sessions: Sessions,
+    pub(super) own_nodes: OwnNodes,
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -80,16 +75,14 @@ impl ZooKeeper {
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read once, here.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
+    /// last ones are, and a warning is logged.
     ///
     /// # Errors
     /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let [attempts, renewals, releases] =
-            [CONNECTING_ATTEMPTS, CONNECTING_RENEWALS, CONNECTING_RELEASES]
-                .map(|limit| Arc::new(Semaphore::new(limit)));
-        Ok(Self { ensemble, own_nodes: Arc::default(), attempts, renewals, releases })
+        Ok(Self { ensemble, shared: Arc::default() })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -111,19 +104,18 @@ impl ZooKeeper {
         timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
     }
 
-    /// Waits until an attempt may connect its session.
-    pub(super) async fn attempt_turn(&self) -> OwnedSemaphorePermit {
-        self.attempts.clone().acquire_owned().await.expect("nothing closes it")
-    }
-
-    /// Waits until a renewal may connect its session.
-    pub(super) async fn renewal_turn(&self) -> OwnedSemaphorePermit {
-        self.renewals.clone().acquire_owned().await.expect("nothing closes it")
-    }
-
-    /// Waits until a release may connect its session.
-    pub(super) async fn release_turn(&self) -> SemaphorePermit<'_> {
-        self.releases.acquire().await.expect("nothing closes it")
+    /// Returns a session for another node: one of this ttl that the locks of this client share, or one for
+    /// this node alone.
+    pub(super) async fn session(
+        &self,
+        ttl: Ttl,
+        is_alone: bool,
+    ) -> Result<Arc<Session>, BackendError> {
+        self.shared.own_nodes.keep(&self.shared, &self.ensemble);
+        match is_alone {
+            true => Session::open(&self.ensemble, ttl).await,
+            false => self.shared.sessions.get(&self.ensemble, ttl).await,
+        }
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -135,10 +127,10 @@ impl ZooKeeper {
     }
 
     /// Who may use the nodes that this client makes.
-    pub(super) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> Acls<'static> {
         match self.ensemble.server().user {
-            Some(_) => Access::Creator,
-            None => Access::Everybody,
+            Some(_) => Acls::creator_all(),
+            None => Acls::anyone_all(),
         }
     }
 
@@ -146,28 +138,23 @@ impl ZooKeeper {
     pub(super) async fn view(
         &self,
         nodes: &Nodes,
-        part: Part<'_>,
         own_path: Option<&str>,
     ) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // The member may be behind the leader.
-        let synced = connection.send(Request::sync(&nodes.queue()));
+        let synced = connection.answer(connection.client.sync(&nodes.queue()));
         // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, View::read(&connection, nodes, part, own_path))?;
+        let (_, view) = try_join!(synced, View::read(&connection, nodes, own_path))?;
         Ok(view)
     }
 
     /// Reads a lock behind a write, before the client reports that a holder lacks it. A leader that was
     /// just replaced answers a `sync`, but no write.
-    pub(super) async fn view_behind_write(
-        &self,
-        nodes: &Nodes,
-        part: Part<'_>,
-    ) -> Result<View, Failure> {
+    pub(super) async fn view_behind_write(&self, nodes: &Nodes) -> Result<View, Failure> {
         let connection = self.ensemble.reading().await?;
         // It changes nothing. A check that fails goes through a quorum, too.
-        match connection.transact(&[Request::check(&nodes.queue())]).await {
-            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part, None).await,
+        match connection.check(&nodes.queue()).await {
+            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, None).await,
             Err(failure) => Err(failure),
         }
     }
@@ -179,10 +166,10 @@ impl ZooKeeper {
         ownership: &Ownership,
     ) -> Result<View, Failure> {
         let own_path = nodes.place(&ownership.holder);
-        let seen = self.view(nodes, Part::All, Some(&own_path)).await?;
+        let seen = self.view(nodes, Some(&own_path)).await?;
         match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
             Some(_) => Ok(seen),
-            None => self.view_behind_write(nodes, Part::All).await,
+            None => self.view_behind_write(nodes).await,
         }
     }
 
@@ -192,9 +179,10 @@ impl ZooKeeper {
         if root.is_empty() {
             return Ok(());
         }
-        match self.ensemble.reading().await?.send(Request::exists(root)).await {
-            Err(Failure::NoNode) => Err(self.missing_root()),
-            answer => answer.map(drop),
+        let connection = self.ensemble.reading().await?;
+        match connection.answer(connection.client.check_stat(root)).await? {
+            Some(_) => Ok(()),
+            None => Err(self.missing_root()),
         }
     }
 
@@ -213,7 +201,17 @@ impl Backend for ZooKeeper {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, false)))
+    }
+
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, true)))
     }
 
     fn renew<'a>(
@@ -238,9 +236,9 @@ impl Backend for ZooKeeper {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        token: Option<Token>,
+        _token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.release_holder(name, holder, token.is_some())))
+        Box::pin(self.within(self.release_holder(name, holder)))
     }
 
     fn subscribe<'a>(
@@ -254,7 +252,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.view(&self.nodes(name), Part::All, None).await?;
+            let view = self.view(&self.nodes(name), None).await?;
             let Some(owner) = view.owner() else {
                 self.check_root().await?;
                 return Ok(Status { held: None, last_token: None, queued: 0 });
@@ -264,7 +262,7 @@ impl Backend for ZooKeeper {
             let held = HeldLock {
                 token,
                 ownership: Ownership { holder: owner.holder.clone(), grant },
-                remaining: Some(Duration::from_millis(owner.session.timeout_ms)),
+                remaining: Some(owner.lasts),
                 since_ms: None,
                 label: String::new(),
                 nodes: None,
@@ -279,17 +277,14 @@ impl Backend for ZooKeeper {
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        // The process that adopts the lock finds the session in the owner's node.
-        self.own_nodes.forget_holder(&ownership.holder);
+        // Its session ends after its time, unless another process moves the lock to its own session.
+        self.shared.own_nodes.forget_holder(&ownership.holder);
         token
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
         Box::pin(self.within(async move {
-            let _turn = self.attempt_turn().await;
-            let connection = self.ensemble.open_session(ttl).await?;
-            connection.close_session().await?;
-            Ok(())
+            self.ensemble.open_session(ttl, Of::Connection).await.map(drop)
         }))
     }
 

@@ -1,7 +1,6 @@
 //! The members of a ZooKeeper. A client connects to one of them, until it fails.
 
 use std::{
-    ops::RangeInclusive,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -10,20 +9,13 @@ use std::{
 };
 
 use tokio::{sync::Mutex, time::timeout};
+use zookeeper_client::{Client, Error, SessionInfo};
 
-use super::{
-    connection::{
-        Connection,
-        Keeping::{self, ByConnecting, ByPings},
-    },
-    failure::Failure,
-    server::Server,
-    session::Session,
-};
+use super::{connection::Connection, door, failure::Failure, server::Server};
 use crate::{backend::BackendError, ttl::Ttl};
 
 /// The time-out of the session that reads and watches. It holds no lock.
-const READING_TIMEOUT_MS: i32 = 10_000;
+const READING_TIMEOUT_MS: u64 = 10_000;
 
 /// The members, and the connection that reads and watches.
 #[derive(Clone)]
@@ -39,6 +31,17 @@ struct Shared {
     /// The longest time-out that each member has granted since it last failed, in milliseconds.
     granted: Vec<AtomicU64>,
     reading: Mutex<Option<Arc<Connection>>>,
+}
+
+/// The session of a connection.
+#[derive(Clone)]
+pub(super) enum Of {
+    /// A new one, which is closed when the connection is dropped.
+    Connection,
+    /// A new one, which goes on without the connection.
+    New,
+    /// This one, which goes on without the connection.
+    Session(SessionInfo),
 }
 
 impl Ensemble {
@@ -61,44 +64,16 @@ impl Ensemble {
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if this ZooKeeper has no such sessions.
-    pub(super) async fn open_session(&self, ttl: Ttl) -> Result<Connection, BackendError> {
-        self.open_session_of(ttl.as_millis()..=ttl.as_millis()).await
-    }
-
-    /// Makes a session that expires after this time, or after the ttl if the ttl is shorter.
-    ///
-    /// # Errors
-    /// [`BackendError::Invalid`] if this ZooKeeper has no session that lasts as long as the ttl, which
-    /// the holder will need.
-    pub(super) async fn open_short_session(
-        &self,
-        ttl: Ttl,
-        time: Duration,
-    ) -> Result<Connection, BackendError> {
-        self.open_session_of(ttl.at_most(time).as_millis()..=ttl.as_millis()).await
-    }
-
-    /// Makes the shortest session of these times, in milliseconds, that this ZooKeeper has.
-    async fn open_session_of(
-        &self,
-        times: RangeInclusive<u64>,
-    ) -> Result<Connection, BackendError> {
-        let (shortest, longest) = (*times.start(), *times.end());
-        let timeout_ms = i32::try_from(shortest).expect("7 days fit");
-        let needed_ms = if shortest < longest { longest } else { 0 };
-        let connection = self.connect_for(None, timeout_ms, needed_ms, ByConnecting).await?;
-        let granted = connection.session.timeout_ms;
-        if times.contains(&granted) {
+    pub(super) async fn open_session(&self, ttl: Ttl, of: Of) -> Result<Connection, BackendError> {
+        let ttl_ms = ttl.as_millis();
+        let connection = self.connect_for(of, ttl_ms, ttl_ms).await?;
+        let granted_ms = granted_ms(&connection);
+        if granted_ms == ttl_ms {
             return Ok(connection);
         }
-        // It has no node yet.
-        connection.close_session().await?;
-        if granted < shortest {
-            return Err(self.too_long(longest, granted).into());
-        }
         let reason = format!(
-            "{}: a ttl of {longest} ms is too short; the shortest session of this ZooKeeper lasts \
-             {granted} ms",
+            "{}: a ttl of {ttl_ms} ms is too short; the shortest session of this ZooKeeper lasts \
+             {granted_ms} ms",
             self.server()
         );
         Err(BackendError::Invalid(reason.into()))
@@ -119,25 +94,15 @@ impl Ensemble {
     /// # Errors
     /// [`BackendError::Invalid`] if no member gives the session its full time.
     /// [`Failure::Shortened`] if one has shortened it.
-    pub(super) async fn resume(&self, session: &Session) -> Result<Connection, Failure> {
-        self.resume_for(session, session.timeout_ms).await
-    }
-
-    /// Goes on with a session, to end it. It does not matter how long it would last.
-    pub(super) async fn resume_to_end(&self, session: &Session) -> Result<Connection, Failure> {
-        self.resume_for(session, 0).await
-    }
-
-    async fn resume_for(&self, session: &Session, needed_ms: u64) -> Result<Connection, Failure> {
-        let timeout_ms = session.timeout_ms.try_into().map_err(|_| Failure::foreign())?;
-        self.connect_for(Some(session), timeout_ms, needed_ms, ByConnecting).await
+    pub(super) async fn resume(&self, session: SessionInfo, ttl: Ttl) -> Result<Connection, Failure> {
+        self.connect_for(Of::Session(session), ttl.as_millis(), ttl.as_millis()).await
     }
 
     /// The connection that reads and watches.
     pub(super) async fn reading(&self) -> Result<Arc<Connection>, Failure> {
         let mut reading = self.shared.reading.lock().await;
         if let Some(connection) = &*reading {
-            if !connection.has_ended() {
+            if connection.is_usable() {
                 return Ok(connection.clone());
             }
             // Its member has failed, or is silent.
@@ -145,8 +110,13 @@ impl Ensemble {
             self.fail_over_from(connection.member);
             *reading = None;
         }
-        let connection = self.connect_for(None, READING_TIMEOUT_MS, 0, ByPings).await?;
+        let connection = self.connect_for(Of::Connection, READING_TIMEOUT_MS, 0).await?;
         Ok(reading.insert(Arc::new(connection)).clone())
+    }
+
+    /// Whether there is a connection that reads and watches.
+    pub(super) fn is_reading(&self) -> bool {
+        self.shared.reading.try_lock().is_ok_and(|reading| reading.is_some())
     }
 
     /// Connects to one member after the other, until one answers, and has sessions that last as long as
@@ -154,29 +124,25 @@ impl Ensemble {
     ///
     /// A member reports the end of a session wrongly if it is a leader that was replaced, or belongs to
     /// another ensemble. So the others are asked, too.
-    async fn connect_for(
-        &self,
-        session: Option<&Session>,
-        timeout_ms: i32,
-        needed_ms: u64,
-        keeping: Keeping,
-    ) -> Result<Connection, Failure> {
+    async fn connect_for(&self, of: Of, timeout_ms: u64, needed_ms: u64) -> Result<Connection, Failure> {
         let (mut shortened, mut expired, mut rejected, mut failed) = (None, None, None, None);
+        let resumes = matches!(of, Of::Session(_));
         for _ in &self.server().members {
             let number = self.shared.current.load(Ordering::Relaxed);
             let opened = async {
                 self.check_limit(number, needed_ms).await?;
-                self.connect_to(number, session, timeout_ms, keeping).await
+                self.connect_to(number, of.clone(), timeout_ms).await
             };
             match opened.await {
-                Ok(connection)
-                    if session.is_some() && connection.session.timeout_ms < needed_ms =>
-                {
+                Ok(connection) if granted_ms(&connection) < needed_ms => {
                     // The member was started anew with another limit. Another may give the session its
                     // full time again.
                     self.forget_granted(number);
-                    let granted_ms = connection.session.timeout_ms;
-                    shortened = Some(Failure::Shortened { session_ms: needed_ms, granted_ms });
+                    let granted_ms = granted_ms(&connection);
+                    shortened = Some(match resumes {
+                        true => Failure::Shortened { session_ms: needed_ms, granted_ms },
+                        false => self.too_long(needed_ms, granted_ms),
+                    });
                 }
                 Ok(connection) => return Ok(connection),
                 Err(Failure::Expired) => expired = Some(Failure::Expired),
@@ -190,26 +156,49 @@ impl Ensemble {
             self.fail_over_from(number);
         }
         // A member that failed may have set the full time of the session. So nothing is rejected.
-        let unusable = if session.is_some() { failed.or(rejected) } else { rejected.or(failed) };
+        let unusable = if resumes { failed.or(rejected) } else { rejected.or(failed) };
         Err(shortened.or(expired).or(unusable).expect("a URL has a member"))
     }
 
     /// Connects to a member, and limits the time of its answer.
-    async fn connect_to(
+    pub(super) async fn connect_to(
         &self,
         number: usize,
-        session: Option<&Session>,
-        timeout_ms: i32,
-        keeping: Keeping,
+        of: Of,
+        timeout_ms: u64,
     ) -> Result<Connection, Failure> {
         let (server, limit) = (self.server(), self.answer_timeout);
-        let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
-        let connection = timeout(limit, opening).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} ms", limit.as_millis());
-            Err(Failure::unavailable(&server.members[number].to_string(), &reason))
-        })?;
-        let granted_ms = connection.session.timeout_ms;
-        self.shared.granted[number].fetch_max(granted_ms, Ordering::Relaxed);
+        let member = &server.members[number];
+        let mut connector = Client::connector()
+            .with_fail_eagerly()
+            .with_session_timeout(Duration::from_millis(timeout_ms));
+        if let Some(user) = &server.user {
+            connector = connector.with_auth("digest", user.credentials().as_bytes());
+        }
+        let mut url = member.to_string();
+        if let Some(certificates) = &server.tls {
+            url = format!("tcp+tls://{member}");
+            connector = connector.with_tls(certificates.options());
+        }
+        connector = match of {
+            Of::Connection => connector,
+            Of::New => connector.with_detached(),
+            Of::Session(session) => connector.with_detached().with_session(session),
+        };
+        let client = match timeout(limit, connector.connect(&url)).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(error @ (Error::SessionExpired | Error::AuthFailed))) => {
+                return Err(Failure::new(&member.to_string(), error));
+            }
+            // The client does not tell the reason.
+            Ok(Err(_)) => return Err(door::knock(server, member, limit).await),
+            Err(_) => {
+                let reason = format!("no answer within {} ms", limit.as_millis());
+                return Err(Failure::unavailable(&member.to_string(), &reason));
+            }
+        };
+        let connection = Connection::new(client, number, member.to_string(), limit);
+        self.shared.granted[number].fetch_max(granted_ms(&connection), Ordering::Relaxed);
         Ok(connection)
     }
 
@@ -219,7 +208,7 @@ impl Ensemble {
     async fn check_limit(&self, number: usize, needed_ms: u64) -> Result<(), Failure> {
         if let Ok(reading) = self.shared.reading.try_lock()
             && let Some(connection) = &*reading
-            && connection.has_ended()
+            && !connection.is_usable()
         {
             // The member may have been started anew.
             self.forget_granted(connection.member);
@@ -227,16 +216,15 @@ impl Ensemble {
         if self.shared.granted[number].load(Ordering::Relaxed) >= needed_ms {
             return Ok(());
         }
-        let timeout_ms = i32::try_from(needed_ms).map_err(|_| Failure::foreign())?;
-        let connection = self.connect_to(number, None, timeout_ms, ByConnecting).await?;
-        connection.close_session().await?;
-        match connection.session.timeout_ms {
+        let connection = self.connect_to(number, Of::Connection, needed_ms).await?;
+        match granted_ms(&connection) {
             granted_ms if granted_ms < needed_ms => Err(self.too_long(needed_ms, granted_ms)),
             _ => Ok(()),
         }
     }
 
-    fn forget_granted(&self, number: usize) {
+    /// Forgets which sessions a member has, because it may have been started anew.
+    pub(super) fn forget_granted(&self, number: usize) {
         self.shared.granted[number].store(0, Ordering::Relaxed);
     }
 
@@ -251,4 +239,9 @@ impl Ensemble {
             Ordering::Relaxed,
         );
     }
+}
+
+/// The time-out of a connection's session, in milliseconds.
+pub(super) fn granted_ms(connection: &Connection) -> u64 {
+    connection.client.session_timeout().as_millis().try_into().expect("a time-out has 32 bits")
 }

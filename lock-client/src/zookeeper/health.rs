@@ -9,18 +9,19 @@ use tokio::{
 
 use super::{
     client::ZooKeeper,
-    connection::{Connection, Keeping},
+    connection::Connection,
+    door,
+    ensemble::{Of, granted_ms},
     failure::Failure,
-    messages::{Node, Request, Watch},
-    session::Session,
-    stream,
 };
 use crate::backend::BackendError;
 
-/// The node that lists the members, since ZooKeeper 3.5.
-const CONFIG: &str = "/zookeeper/config";
 /// The time-out of the session that goes from member to member.
-const SHARED_TIMEOUT_MS: i32 = 10_000;
+const SHARED_TIMEOUT_MS: u64 = 10_000;
+/// Shorter and longer than any session that a member has. A connection for the shorter one must be made
+/// within two fifths of it.
+const SHORTEST_MS: u64 = 500;
+const LONGEST_MS: u64 = i32::MAX as u64;
 /// Reports of members are shorter.
 const LONGEST_REPORT: u64 = 1 << 16;
 
@@ -59,10 +60,6 @@ impl ZooKeeper {
             let report = self.member(number, &mut shared).await.map_err(Into::into);
             all.push(MemberHealth { address: member.to_string(), report });
         }
-        if let Some(connection) = shared {
-            // If this fails, the session expires soon.
-            let _ = connection.close_session().await;
-        }
         all
     }
 
@@ -72,9 +69,10 @@ impl ZooKeeper {
     /// [`BackendError`] if no member answers, or the user may not read it.
     pub async fn ensemble_size(&self) -> Result<usize, BackendError> {
         let connection = self.ensemble.reading().await?;
-        let node = Node::parse(&connection.send(Request::get_data(CONFIG, Watch::No)).await?)?;
+        let (config, _) = connection.answer(connection.client.get_config()).await?;
+        let config = String::from_utf8_lossy(&config);
         // A member that is alone lists nothing.
-        Ok(node.data.lines().filter(|line| line.starts_with("server.")).count().max(1))
+        Ok(config.lines().filter(|line| line.starts_with("server.")).count().max(1))
     }
 
     async fn member(
@@ -83,8 +81,8 @@ impl ZooKeeper {
         shared: &mut Option<Connection>,
     ) -> Result<MemberReport, Failure> {
         let shares_sessions = self.shares_sessions(number, shared).await?;
-        let shortest_ttl = self.granted(number, 1).await?;
-        let longest_ttl = self.granted(number, i32::MAX).await?;
+        let shortest_ttl = self.granted(number, SHORTEST_MS).await?;
+        let longest_ttl = self.granted(number, LONGEST_MS).await?;
         // The report may be disabled.
         let report = self.report(number).await.unwrap_or_default();
         let line = |name| report.lines().find_map(|line| line.strip_prefix(name));
@@ -100,42 +98,38 @@ impl ZooKeeper {
         number: usize,
         shared: &mut Option<Connection>,
     ) -> Result<bool, Failure> {
-        let Some(before) = shared else {
-            *shared = Some(self.open_at(number, None, SHARED_TIMEOUT_MS).await?);
+        let Some(before) = shared.take() else {
+            *shared = Some(self.ensemble.connect_to(number, Of::New, SHARED_TIMEOUT_MS).await?);
             return Ok(true);
         };
-        match self.open_at(number, Some(&before.session), SHARED_TIMEOUT_MS).await {
+        let (session, first) = (before.client.session().clone(), before.member);
+        // While it lives, it would take the session back.
+        drop(before);
+        let resume = async |number| {
+            let of = Of::Session(session.clone());
+            self.ensemble.connect_to(number, of, SHARED_TIMEOUT_MS).await
+        };
+        match resume(number).await {
             Ok(connection) => {
                 *shared = Some(connection);
                 Ok(true)
             }
             Err(Failure::Expired) => {
                 // Only a session that lives elsewhere proves that this is another ensemble.
-                let session = Some(&before.session);
-                *shared = Some(self.open_at(before.member, session, SHARED_TIMEOUT_MS).await?);
+                *shared = Some(resume(first).await?);
                 Ok(false)
             }
-            Err(failure) => Err(failure),
+            Err(failure) => {
+                *shared = resume(first).await.ok();
+                Err(failure)
+            }
         }
     }
 
     /// Returns the time-out of the session that a member grants instead of this one.
-    async fn granted(&self, number: usize, timeout_ms: i32) -> Result<Duration, Failure> {
-        let connection = self.open_at(number, None, timeout_ms).await?;
-        connection.close_session().await?;
-        Ok(Duration::from_millis(connection.session.timeout_ms))
-    }
-
-    async fn open_at(
-        &self,
-        number: usize,
-        session: Option<&Session>,
-        timeout_ms: i32,
-    ) -> Result<Connection, Failure> {
-        let (server, limit) = (self.ensemble.server(), self.ensemble.answer_timeout);
-        let keeping = Keeping::ByConnecting;
-        let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
-        self.answer_of(number, opening).await
+    async fn granted(&self, number: usize, timeout_ms: u64) -> Result<Duration, Failure> {
+        let connection = self.ensemble.connect_to(number, Of::Connection, timeout_ms).await?;
+        Ok(Duration::from_millis(granted_ms(&connection)))
     }
 
     /// Asks a member for the report `srvr`. It is a question without a session.
@@ -143,12 +137,12 @@ impl ZooKeeper {
         let server = self.ensemble.server();
         let member = &server.members[number];
         let asking = async {
-            let (reader, mut writer) = stream::open(server, member).await?;
+            let mut stream = door::open(server, member).await?;
             let mut report = String::new();
             let answer = async {
-                writer.write_all(b"srvr").await?;
-                writer.flush().await?;
-                reader.take(LONGEST_REPORT).read_to_string(&mut report).await
+                stream.write_all(b"srvr").await?;
+                stream.flush().await?;
+                stream.take(LONGEST_REPORT).read_to_string(&mut report).await
             };
             match answer.await {
                 Ok(_) => Ok(report),

@@ -1,12 +1,12 @@
 //! What the nodes of the locks show about a client's user and password.
 
 use futures_util::future::try_join_all;
+use zookeeper_client::{Acl, Permission};
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    messages::{Request, Watch, child_count, children, lets_everybody_create},
     nodes::Nodes,
 };
 use crate::backend::BackendError;
@@ -57,22 +57,25 @@ impl ZooKeeper {
         let server = self.ensemble.server();
         let [root, queues, offsets] = Nodes::above_all(&server.root);
         let (mut is_empty, mut is_open) = (true, false);
+        let client = &connection.client;
         for node in [&root, &queues, &offsets] {
-            if let Some(access) = answer(connection, node, Request::get_access(node)).await? {
+            let access = connection.answer(client.get_acl(node));
+            if let Some((access, _)) = unless_missing(node, access.await)? {
                 is_empty = false;
-                is_open |= lets_everybody_create(&access).map_err(|error| (node.clone(), error))?;
+                is_open |= access.iter().any(lets_everybody_create);
             }
         }
         for above in [&queues, &offsets] {
-            let list = Request::get_children(above, Watch::No);
-            let Some(list) = answer(connection, above, list).await? else { continue };
-            let names = children(&list).map_err(|error| (above.clone(), error))?;
+            let names = connection.answer(client.list_children(above));
+            let names = unless_missing(above, names.await)?.unwrap_or_default();
             let looks = names.iter().take(NODES).map(async |name| {
                 let node = format!("{above}/{name}");
                 // ZooKeeper is about to delete an empty queue. It does not matter whose it was.
-                let is_left = above == &queues && is_without_children(connection, &node).await?;
-                if !is_left {
-                    answer(connection, &node, Request::get_data(&node, Watch::No)).await?;
+                let stat = connection.answer(client.check_stat(&node)).await;
+                let children = unless_missing(&node, stat)?.flatten().map_or(0, |stat| stat.num_children);
+                if above == &offsets || children > 0 {
+                    let data = connection.answer(client.get_data(&node));
+                    unless_missing(&node, data.await)?;
                 }
                 Ok(())
             });
@@ -87,27 +90,18 @@ impl ZooKeeper {
     }
 }
 
-/// Whether a node has no children. It needs no permission.
-async fn is_without_children(
-    connection: &Connection,
-    node: &str,
-) -> Result<bool, (String, Failure)> {
-    let Some(numbers) = answer(connection, node, Request::exists(node)).await? else {
-        return Ok(true);
-    };
-    let count = child_count(&numbers).map_err(|error| (node.to_owned(), error))?;
-    Ok(count == 0)
-}
-
 /// Returns the answer to a request about a node; `None` if the node does not exist.
-async fn answer(
-    connection: &Connection,
+fn unless_missing<T>(
     node: &str,
-    request: Request,
-) -> Result<Option<Vec<u8>>, (String, Failure)> {
-    match connection.send(request).await {
+    answer: Result<T, Failure>,
+) -> Result<Option<T>, (String, Failure)> {
+    match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(Failure::NoNode) => Ok(None),
         Err(failure) => Err((node.to_owned(), failure)),
     }
+}
+
+fn lets_everybody_create(access: &Acl) -> bool {
+    access.scheme() == "world" && access.permission().has(Permission::CREATE)
 }

@@ -1,92 +1,63 @@
-//! The nodes of a client's own holders, as the client remembers them.
+//! The nodes of a client's own holders, and the task that deletes those whose leases have ended.
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName};
+use futures_util::future::join_all;
+use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
-    session::Session,
-    view::{Place, Predecessor},
+    client::{Shared, ZooKeeper},
+    ensemble::Ensemble,
+    session::Room,
+    view::Predecessor,
 };
-use crate::clock::Moment;
+use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
 
-/// How many may be remembered before the first look for sessions that have ended.
-const FIRST_SWEEP: usize = 64;
+/// How often the task looks.
+const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The node of a holder, and its session.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct OwnNode {
-    pub(super) session: Session,
+    pub(super) room: Arc<Room>,
     /// The path of the node, which may not exist.
     pub(super) path: String,
+    /// Whether the node has been seen.
+    pub(super) is_placed: bool,
+    /// Whether the holder was granted the lock.
+    pub(super) is_granted: bool,
+    /// Whether no lock of this client but this one has the session.
+    pub(super) is_alone: bool,
+    /// Whether the holder may get another node, by a request that was not answered.
+    pub(super) may_have_another: bool,
     /// The place before the node when the whole queue was last read; `None` if it was not read, or
     /// showed the holder as the owner.
     pub(super) predecessor: Option<Predecessor>,
-    /// Whether the holder may get another node, in another session, by a request that is under way: one
-    /// of this client without an answer, or one of another client that has the handle.
-    pub(super) may_get_another: bool,
-}
-
-impl OwnNode {
-    /// A node that this client makes for a new holder, which no other client knows.
-    pub(super) fn new(session: Session, path: String) -> Self {
-        Self { session, path, predecessor: None, may_get_another: false }
-    }
-}
-
-/// A node that was found.
-impl From<&Place> for OwnNode {
-    fn from(place: &Place) -> Self {
-        let own_node = Self::new(place.session.clone(), place.path.clone());
-        Self { may_get_another: true, ..own_node }
-    }
+    /// When the node is deleted, unless its lease is renewed or its waiter tries again. The session
+    /// lives longer.
+    pub(super) until: Moment,
 }
 
 /// The nodes of a client's own holders.
 #[derive(Default)]
-pub(super) struct OwnNodes(Mutex<Remembered>);
-
-#[derive(Default)]
-struct Remembered {
-    /// The nodes, and when each was last remembered.
-    nodes: HashMap<(ResourceName, Holder), (OwnNode, Moment)>,
-    /// How many nodes there may be before the next sweep.
-    sweep_above: usize,
+pub(super) struct OwnNodes {
+    nodes: Mutex<HashMap<(ResourceName, Holder), OwnNode>>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl OwnNodes {
     pub(super) fn get(&self, name: &ResourceName, holder: &Holder) -> Option<OwnNode> {
-        let remembered = self.remembered();
-        remembered.nodes.get(&(name.clone(), holder.clone())).map(|(own_node, _)| own_node.clone())
+        self.nodes().get(&(name.clone(), holder.clone())).cloned()
     }
 
-    /// Remembers a node whose session has just been connected.
-    ///
-    /// Forgets those whose sessions have had no connection for their time: they have ended, unless
-    /// ZooKeeper was down. Nobody releases a holder for so long, and a release that comes nevertheless
-    /// finds the session in the holder's node.
-    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, mut own_node: OwnNode) {
-        let mut remembered = self.remembered();
-        let Remembered { nodes, sweep_above } = &mut *remembered;
-        if nodes.len() > *sweep_above {
-            nodes.retain(|_, (own_node, connected)| {
-                connected.elapsed() < Duration::from_millis(own_node.session.timeout_ms)
-            });
-            // So that each node is looked at twice, in the mean.
-            *sweep_above = FIRST_SWEEP.max(2 * nodes.len());
-        }
-        let key = (name.clone(), holder.clone());
-        if let Some((earlier, _)) = nodes.get(&key)
-            && earlier.session.id == own_node.session.id
-        {
-            // A request may have been sent meanwhile.
-            own_node.may_get_another |= earlier.may_get_another;
-        }
-        nodes.insert(key, (own_node, Moment::now()));
+    /// Remembers a node, before the request that makes it is sent.
+    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own_node: OwnNode) {
+        self.nodes().insert((name.clone(), holder.clone()), own_node);
     }
 
     /// Changes what is remembered of a holder, if anything is.
@@ -96,53 +67,80 @@ impl OwnNodes {
         holder: &Holder,
         change: impl FnOnce(&mut OwnNode),
     ) {
-        let mut remembered = self.remembered();
-        if let Some((own_node, _)) = remembered.nodes.get_mut(&(name.clone(), holder.clone())) {
+        if let Some(own_node) = self.nodes().get_mut(&(name.clone(), holder.clone())) {
             change(own_node);
         }
     }
 
+    /// Remembers that the lease lasts, or that the waiter waits, for another ttl.
+    pub(super) fn prolong(&self, name: &ResourceName, holder: &Holder, ttl: Ttl) {
+        self.change(name, holder, |own_node| own_node.until = Moment::now() + ttl.as_duration());
+    }
+
     pub(super) fn forget(&self, name: &ResourceName, holder: &Holder) {
-        self.remembered().nodes.remove(&(name.clone(), holder.clone()));
+        self.nodes().remove(&(name.clone(), holder.clone()));
     }
 
-    /// Forgets the nodes of a holder, whatever the lock.
-    pub(super) fn forget_holder(&self, left: &Holder) {
-        self.remembered().nodes.retain(|(_, holder), _| holder != left);
+    /// Forgets a holder whose lock goes on without this client.
+    pub(super) fn forget_holder(&self, holder: &Holder) {
+        self.nodes().retain(|(_, other), _| other != holder);
     }
 
-    fn remembered(&self) -> MutexGuard<'_, Remembered> {
-        self.0.lock().expect("nothing panics while it holds this")
+    /// Starts the task that deletes nodes, unless it runs.
+    pub(super) fn keep(&self, shared: &Arc<Shared>, ensemble: &Ensemble) {
+        let mut keeper = self.keeper.lock().expect("nothing panics while it holds this");
+        if keeper.as_ref().is_none_or(JoinHandle::is_finished) {
+            *keeper = Some(tokio::spawn(keep(Arc::downgrade(shared), ensemble.clone())));
+        }
+    }
+
+    /// The holders whose leases have ended.
+    fn ended(&self) -> Vec<(ResourceName, Holder, OwnNode)> {
+        let nodes = self.nodes();
+        let ended = nodes.iter().filter(|(_, own_node)| own_node.until.has_passed());
+        ended.map(|((name, holder), own)| (name.clone(), holder.clone(), own.clone())).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.nodes().is_empty()
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), OwnNode>> {
+        self.nodes.lock().expect("nothing panics while it holds this")
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::thread::sleep;
-
-    use super::*;
-
-    fn node(timeout_ms: u64) -> OwnNode {
-        let session = Session { id: 7, password: Vec::new(), timeout_ms };
-        OwnNode::new(session, String::new())
-    }
-
-    /// A release that fails, and is not repeated, leaves its holder behind.
-    #[test]
-    fn holders_whose_sessions_have_ended_are_forgotten() {
-        let (own_nodes, name) = (OwnNodes::default(), "r".parse().unwrap());
-        let [kept, left] = [60_000, 1].map(|timeout_ms| {
-            let holders: Vec<_> = (0..1_000).map(|_| Holder::random()).collect();
-            for holder in &holders {
-                own_nodes.remember(&name, holder, node(timeout_ms));
-            }
-            holders
-        });
-        sleep(Duration::from_millis(2));
-        for _ in 0..2_000 {
-            own_nodes.remember(&name, &Holder::random(), node(1));
+/// Deletes nodes whose leases have ended, again and again until that is answered: their session goes
+/// on. Makes connections again that were cut. Ends when no session is left.
+async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
+    loop {
+        sleep(INTERVAL).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let sessions = shared.sessions.sweep();
+        if sessions.is_empty() && shared.own_nodes.is_empty() {
+            return;
         }
-        assert!(kept.iter().all(|holder| own_nodes.get(&name, holder).is_some()));
-        assert!(left.iter().all(|holder| own_nodes.get(&name, holder).is_none()));
+        let zookeeper = ZooKeeper { ensemble: ensemble.clone(), shared };
+        let ended = zookeeper.shared.own_nodes.ended();
+        let deletions = ended.into_iter().map(async |(name, holder, own_node)| {
+            let released = zookeeper.within(zookeeper.release_holder(&name, &holder)).await;
+            if let Err(BackendError::Unavailable(_)) = released {
+                zookeeper.give_up_if_silent(&name, &holder, &own_node);
+            }
+        });
+        join_all(deletions).await;
+        join_all(sessions.iter().map(|session| session.mend(&ensemble))).await;
+    }
+}
+
+impl ZooKeeper {
+    /// Gives up the session of a node whose deletion had no answer for a ttl. It ends by itself then.
+    fn give_up_if_silent(&self, name: &ResourceName, holder: &Holder, own_node: &OwnNode) {
+        let session = &own_node.room.session;
+        let ttl = session.ttl.as_duration();
+        if (own_node.until + ttl).has_passed() && session.proven().elapsed() > ttl {
+            session.give_up();
+            self.shared.own_nodes.forget(name, holder);
+        }
     }
 }

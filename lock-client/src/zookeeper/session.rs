@@ -1,70 +1,290 @@
-//! A session of ZooKeeper.
+//! A session, to which the nodes of a client's locks of one ttl belong.
 
-use std::fmt;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use super::failure::Failure;
+use tokio::{
+    join,
+    sync::{RwLock, RwLockReadGuard},
+    time::sleep,
+};
+use zookeeper_client::SessionInfo;
 
-/// A session: its id and password, with which any connection goes on with it.
-#[derive(Clone, PartialEq, Eq)]
+use super::{
+    connection::Connection,
+    ensemble::{Ensemble, Of},
+    failure::Failure,
+};
+use crate::{
+    backend::BackendError,
+    clock::Moment,
+    ttl::Ttl,
+};
+
+/// How many bytes of paths one session may have. The end of a session lists them in one message, and
+/// above 1 MiB (`jute.maxbuffer`) that message stops the whole ensemble (ZOOKEEPER-4306).
+const MOST_BYTES: usize = 512 << 10;
+/// What each path needs in that message beside its bytes.
+const PATH_OVERHEAD: usize = 8;
+/// How often a session is connected for one request. An earlier connection that is at its end may take
+/// the session from the next one, once.
+const TRIES: usize = 3;
+/// The least time between two proofs of one session, in parts of its ttl. So thousands of leases that
+/// are renewed at the same time share one.
+const PAUSE: u32 = 200;
+
+/// A session. Its connection is made again when it is cut.
 pub(super) struct Session {
-    pub(super) id: i64,
-    pub(super) password: Vec<u8>,
-    /// The session expires when it has had no connection for so long. It never changes.
-    pub(super) timeout_ms: u64,
+    pub(super) ttl: Ttl,
+    info: SessionInfo,
+    link: RwLock<Option<Link>>,
+    /// The moment of the last proof.
+    proven: Mutex<Moment>,
+    bytes: AtomicUsize,
+    has_ended: AtomicBool,
 }
 
-/// How a session has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// By a request that was confirmed.
-    Closed,
-    /// Earlier, as a member reports that may be wrong.
-    Expired,
+/// The connection of a session.
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    /// Whether there is one server alone, which has no followers. Then each write on the connection sets
+    /// the session's full time.
+    pub(super) is_alone: bool,
 }
 
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
-            .field("id", &self.id)
-            .field("timeout_ms", &self.timeout_ms)
-            .finish_non_exhaustive()
-    }
+/// A part of a session that a node takes, until this is dropped.
+pub(super) struct Room {
+    pub(super) session: Arc<Session>,
+    bytes: usize,
 }
 
 impl Session {
-    /// Writes what a node of the session records: the time-out, and the password. The node itself has
-    /// the id.
-    pub(super) fn record(&self) -> String {
-        let password = self.password.iter().map(|byte| format!("{byte:02x}"));
-        format!("{} {}", self.timeout_ms, password.collect::<String>())
+    /// Makes a session that expires after a ttl.
+    pub(super) async fn open(ensemble: &Ensemble, ttl: Ttl) -> Result<Arc<Self>, BackendError> {
+        let asked = Moment::now();
+        // The leader makes it by a write, which goes through a quorum.
+        let connection = ensemble.open_session(ttl, Of::New).await?;
+        let info = connection.client.session().clone();
+        let is_alone = is_alone(&connection).await;
+        Ok(Arc::new(Self {
+            ttl,
+            info,
+            link: RwLock::new(Some(Link { connection, is_alone })),
+            proven: Mutex::new(asked),
+            bytes: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
+        }))
     }
 
-    /// Parses what a node records.
-    pub(super) fn parse(id: i64, record: &str) -> Result<Self, Failure> {
-        let parsed = record.split_once(' ').and_then(|(timeout_ms, password)| {
-            let password: Option<Vec<_>> = password
-                .as_bytes()
-                .chunks(2)
-                .map(|byte| u8::from_str_radix(str::from_utf8(byte).ok()?, 16).ok())
-                .collect();
-            Some(Self { id, password: password?, timeout_ms: timeout_ms.parse().ok()? })
+    pub(super) fn id(&self) -> i64 {
+        self.info.id().0
+    }
+
+    /// Takes room for the node of this path.
+    pub(super) fn room(self: Arc<Self>, path: &str) -> Arc<Room> {
+        let bytes = path.len() + PATH_OVERHEAD;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Room { session: self, bytes })
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= MOST_BYTES
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) == 0
+    }
+
+    /// A moment from which on the session has had its full time.
+    pub(super) fn proven(&self) -> Moment {
+        *self.proven.lock().expect("nothing panics while it holds this")
+    }
+
+    /// Remembers a write on the connection of a server that is alone.
+    pub(super) fn has_written(&self, asked: Moment) {
+        let mut proven = self.proven.lock().expect("nothing panics while it holds this");
+        *proven = asked.max(*proven);
+    }
+
+    /// Gives the session up: nothing is connected to it any more, and it ends.
+    pub(super) fn give_up(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        if let Ok(mut link) = self.link.try_write() {
+            *link = None;
+        }
+    }
+
+    /// Returns a connection, which may be older than the last answer.
+    pub(super) async fn connected(
+        &self,
+        ensemble: &Ensemble,
+    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
+        match self.usable_link().await {
+            Some(link) => Ok(link),
+            None => self.proven_since(ensemble, Moment::now()).await,
+        }
+    }
+
+    /// Returns a connection behind a proof that the session had its full time at this moment, or later.
+    ///
+    /// The answer of a follower does not prove it, because a follower reports its sessions only when the
+    /// leader pings it. A new connection does: its request goes to the leader. The write behind it goes
+    /// through a quorum, and so shows that this leader was still the leader.
+    pub(super) async fn proven_since(
+        &self,
+        ensemble: &Ensemble,
+        since: Moment,
+    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
+        let mut tries = 1;
+        loop {
+            if let Some(link) = self.usable_link().await {
+                if self.proven() >= since {
+                    return Ok(link);
+                }
+                if link.is_alone {
+                    let asked = Moment::now();
+                    if went_through(link.connection.check("/").await).is_ok() {
+                        self.has_written(asked);
+                        return Ok(link);
+                    }
+                }
+            }
+            match self.connect_anew(ensemble, since).await {
+                Ok(link) => return Ok(link),
+                Err(failure @ Failure::Shortened { .. }) => return Err(failure),
+                Err(failure) if tries == TRIES => return Err(failure),
+                Err(_) => tries += 1,
+            }
+        }
+    }
+
+    async fn usable_link(&self) -> Option<RwLockReadGuard<'_, Link>> {
+        let link = self.link.read().await;
+        RwLockReadGuard::try_map(link, Option::as_ref)
+            .ok()
+            .filter(|link| link.connection.is_usable())
+    }
+
+    async fn connect_anew(
+        &self,
+        ensemble: &Ensemble,
+        since: Moment,
+    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
+        sleep((self.proven() + self.ttl.as_duration() / PAUSE).remaining()).await;
+        // 1. Wait for the requests that are under way: they would end with their connection.
+        let mut link = self.link.write().await;
+        let is_usable = link.as_ref().is_some_and(|link| link.connection.is_usable());
+        if !is_usable || self.proven() < since {
+            // 2. Leave the old connection. While it lives, it would take the session back.
+            if let Some(link) = link.take()
+                && link.connection.is_cut()
+            {
+                // The member may have been started anew.
+                ensemble.forget_granted(link.connection.member);
+            }
+            let asked = Moment::now();
+            // 3. Make another, and write.
+            let connection = ensemble.resume(self.info.clone(), self.ttl).await?;
+            let (is_alone, written) = join!(is_alone(&connection), connection.check("/"));
+            went_through(written).map_err(Failure::after_a_change)?;
+            *link = Some(Link { connection, is_alone });
+            self.has_written(asked);
+        }
+        let link = RwLockReadGuard::map(link.downgrade(), |link| {
+            link.as_ref().expect("it was made under the same lock")
         });
-        parsed.ok_or_else(Failure::foreign)
+        Ok(link)
+    }
+
+    /// Makes the connection again if it was cut.
+    pub(super) async fn mend(&self, ensemble: &Ensemble) {
+        let is_cut = match self.link.try_read() {
+            Ok(link) => link.as_ref().is_none_or(|link| link.connection.is_cut()),
+            Err(_) => false,
+        };
+        if is_cut && !self.is_empty() {
+            // The next request tries again.
+            let _ = self.connected(ensemble).await;
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn session_is_parsed_as_it_was_recorded() {
-        let session = Session { id: 7, password: vec![0, 0x5a, 0xff], timeout_ms: 30_000 };
-        assert_eq!(session.record(), "30000 005aff");
-        assert_eq!(Session::parse(7, &session.record()).unwrap(), session);
-        assert!(!format!("{session:?}").contains("90"), "the password is no part of it");
-        for foreign in ["", "30000", "x 00", "30000 0g", "30000 ł"] {
-            assert!(Session::parse(7, foreign).is_err(), "{foreign}");
-        }
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
+}
+
+/// The sessions of a client, by their ttls.
+#[derive(Default)]
+pub(super) struct Sessions {
+    open: Mutex<BTreeMap<Ttl, Vec<Arc<Session>>>>,
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl Sessions {
+    /// Returns a session of this ttl that has room for another node.
+    pub(super) async fn get(
+        &self,
+        ensemble: &Ensemble,
+        ttl: Ttl,
+    ) -> Result<Arc<Session>, BackendError> {
+        if let Some(session) = self.with_room(ttl) {
+            return Ok(session);
+        }
+        let _opening = self.opening.lock().await;
+        if let Some(session) = self.with_room(ttl) {
+            return Ok(session);
+        }
+        let session = Session::open(ensemble, ttl).await?;
+        self.open().entry(ttl).or_default().push(session.clone());
+        Ok(session)
+    }
+
+    fn with_room(&self, ttl: Ttl) -> Option<Arc<Session>> {
+        let open = self.open();
+        let is_fit = |session: &&Arc<Session>| {
+            !session.is_full() && !session.has_ended.load(Ordering::Relaxed)
+        };
+        open.get(&ttl)?.iter().find(is_fit).cloned()
+    }
+
+    /// Returns all sessions. Forgets those that have ended, or that had no node for long: they expire.
+    pub(super) fn sweep(&self) -> Vec<Arc<Session>> {
+        let mut open = self.open();
+        open.retain(|ttl, sessions| {
+            sessions.retain(|session| {
+                let is_idle = session.is_empty()
+                    && Arc::strong_count(session) == 1
+                    && session.proven().elapsed() > ttl.as_duration().max(Duration::from_secs(10));
+                !is_idle && !session.has_ended.load(Ordering::Relaxed)
+            });
+            !sessions.is_empty()
+        });
+        open.values().flatten().cloned().collect()
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeMap<Ttl, Vec<Arc<Session>>>> {
+        self.open.lock().expect("nothing panics while it holds this")
+    }
+}
+
+/// A failed check goes through a quorum, too.
+fn went_through(written: Result<(), Failure>) -> Result<(), Failure> {
+    match written {
+        Err(Failure::NoNode | Failure::Other(BackendError::Rejected(_))) => Ok(()),
+        written => written,
+    }
+}
+
+/// Whether a server is alone: it lists no members. Then a write sets the full time of its session.
+async fn is_alone(connection: &Connection) -> bool {
+    let config = connection.answer(connection.client.get_config()).await;
+    config.is_ok_and(|(config, _)| !String::from_utf8_lossy(&config).contains("server."))
 }

@@ -1,37 +1,27 @@
 //! What ZooKeeper shows of a lock.
 
-use std::time::Duration;
+use std::{time::Duration, vec};
 
 use fence::{Holder, Token};
+use futures_util::future::try_join_all;
+use zookeeper_client::{Error, MultiReadResult, Stat};
 
-use super::{
-    connection::Connection,
-    failure::Failure,
-    messages::{Node, Request, Watch},
-    nodes::Nodes,
-    session::Session,
-};
+use super::{connection::Connection, failure::Failure, nodes::Nodes};
 use crate::backend::BackendError;
+
+/// How many nodes one message reads. With the longest paths, it has half of the 1 MiB that a server
+/// takes.
+const MOST_READS: usize = 256;
 
 /// What ZooKeeper shows of a lock. The queue was listed first, and the offset was read last. If a node
 /// was listed and is gone when it is read, the look starts again.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The owner's place, and those of the waiters, the oldest first, or only those of one holder.
+    /// The owner's place, and those of the waiters, the oldest first.
     pub(super) queue: Vec<Place>,
-    /// The number of all places.
-    pub(super) count: usize,
     offset: i64,
     /// The version of the offset's node; `None` if there is none.
     pub(super) offset_version: Option<i32>,
-}
-
-/// How much of a queue is read.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
-    All,
-    /// The places of this holder. They don't show who owns the lock.
-    Holder(&'a Holder),
 }
 
 /// The place of a holder in the queue.
@@ -43,7 +33,10 @@ pub(super) struct Place {
     created: i64,
     /// The number of the change that created the holder's first node.
     pub(super) grant: i64,
-    pub(super) session: Session,
+    /// The id of the session that the node belongs to.
+    pub(super) session: i64,
+    /// The time-out of the session.
+    pub(super) lasts: Duration,
 }
 
 /// The place before that of a waiter. While it exists, the waiter does not own the lock.
@@ -61,20 +54,19 @@ pub(super) struct Predecessor {
 
 impl Predecessor {
     /// Whether the place still exists.
-    pub(super) async fn exists(
-        &self,
-        connection: &Connection,
-        watch: Watch,
-    ) -> Result<bool, Failure> {
+    pub(super) async fn exists(&self, connection: &Connection) -> Result<bool, Failure> {
         if self.is_gone {
             return Ok(false);
         }
-        match connection.send(Request::get_data(&self.path, watch)).await {
-            // A node that was deleted and made again is behind the waiter.
-            Ok(answer) => Ok(Node::parse(&answer)?.created == self.created),
-            Err(Failure::NoNode) => Ok(false),
-            Err(failure) => Err(failure),
+        match connection.answer(connection.client.check_stat(&self.path)).await? {
+            Some(stat) => Ok(self.is_at(&stat)),
+            None => Ok(false),
         }
+    }
+
+    /// Whether this is the node of the place. One that was deleted and made again is behind the waiter.
+    pub(super) fn is_at(&self, stat: &Stat) -> bool {
+        stat.czxid == self.created
     }
 }
 
@@ -92,11 +84,10 @@ impl View {
     pub(super) async fn read(
         connection: &Connection,
         nodes: &Nodes,
-        part: Part<'_>,
         own_path: Option<&str>,
     ) -> Result<Self, Failure> {
         loop {
-            if let Some(view) = Self::try_read(connection, nodes, part, own_path).await? {
+            if let Some(view) = Self::try_read(connection, nodes, own_path).await? {
                 return Ok(view);
             }
         }
@@ -107,50 +98,46 @@ impl View {
     async fn try_read(
         connection: &Connection,
         nodes: &Nodes,
-        part: Part<'_>,
         own_path: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
-        let get_data = |path: &str| Request::get_data(path, Watch::No);
         // 1. List the queue. The offset is always the last.
-        let list = Request::get_children(&nodes.queue(), Watch::No);
-        let offset = get_data(&nodes.offset());
-        let reads = [Some(list), own_path.map(get_data), Some(offset.clone())];
-        let mut results = connection.read(&reads.into_iter().flatten().collect::<Vec<_>>()).await?;
-        let children = match results.children() {
+        let offset = nodes.offset();
+        let first = own_path.into_iter().chain([offset.as_str()]).collect::<Vec<_>>();
+        let mut results = read(connection, Some(&nodes.queue()), &first).await?;
+        let children = match results.next() {
+            Some(MultiReadResult::Children { children }) => children,
             // An empty queue may have been deleted.
-            Err(Failure::NoNode) => Vec::new(),
-            children => children?,
+            Some(MultiReadResult::Error { err: Error::NoNode }) => Vec::new(),
+            other => return Err(connection.unexpected(other)),
         };
-        let mut listed = Listed::parse(nodes, &children)?;
-        let count = listed.len();
-        if let Part::Holder(own) = part {
-            listed.retain(|place| place.holder == *own);
-        }
+        let listed = Listed::parse(nodes, &children)?;
         // 2. Read what was listed, unless that was the one node that was guessed.
-        let mut read = own_path.iter().count();
         if listed.iter().any(|place| Some(place.path.as_str()) != own_path) {
-            let reads = listed.iter().map(|place| get_data(&place.path));
-            results = connection.read(&reads.chain([offset]).collect::<Vec<_>>()).await?;
-            read = listed.len();
+            let paths = listed.iter().map(|place| place.path.as_str());
+            let paths = paths.chain([offset.as_str()]).collect::<Vec<_>>();
+            results = read(connection, None, &paths).await?;
+        } else if own_path.is_some() && listed.is_empty() {
+            results.next();
         }
-        let read: Vec<_> = (0..read).map(|_| results.node()).collect();
+        let mut node = || match results.next() {
+            Some(MultiReadResult::Data { data, stat }) => Ok(Some((data, stat))),
+            Some(MultiReadResult::Error { err: Error::NoNode }) => Ok(None),
+            other => Err(connection.unexpected(other)),
+        };
         let mut queue = Vec::with_capacity(listed.len());
-        for (Listed { path, holder, kept }, node) in listed.into_iter().zip(read) {
-            let node = match node {
-                Err(Failure::NoNode) => return Ok(None),
-                node => node?,
-            };
-            let session = Session::parse(node.session, &node.data)?;
-            let (created, grant) = (node.created, kept.unwrap_or(node.created));
-            queue.push(Place { path, holder, created, grant, session });
+        for Listed { path, holder, kept } in listed {
+            let Some((data, stat)) = node()? else { return Ok(None) };
+            let lasts = Duration::from_millis(number(&data)?);
+            let grant = kept.unwrap_or(stat.czxid);
+            let (created, session) = (stat.czxid, stat.ephemeral_owner);
+            queue.push(Place { path, holder, created, grant, session, lasts });
         }
         queue.sort_by_key(|place| place.grant);
-        let (offset, offset_version) = match results.node() {
-            Ok(node) => (node.data.parse().map_err(|_| Failure::foreign())?, Some(node.version)),
-            Err(Failure::NoNode) => (0, None),
-            Err(failure) => return Err(failure),
+        let (offset, offset_version) = match node()? {
+            Some((data, stat)) => (number(&data)?, Some(stat.version)),
+            None => (0, None),
         };
-        Ok(Some(Self { queue, count, offset, offset_version }))
+        Ok(Some(Self { queue, offset, offset_version }))
     }
 
     /// The place of the owner. It is the oldest of the queue.
@@ -180,14 +167,9 @@ impl View {
             created: *created,
             // The oldest place is no waiter's.
             ahead: ahead.try_into().expect("a queue is short"),
-            remaining: Duration::from_millis(self.queue[0].session.timeout_ms),
+            remaining: self.queue[0].lasts,
             is_gone: false,
         })
-    }
-
-    /// The number of a holder's places. A late request may have made a second one.
-    pub(super) fn places(&self, holder: &Holder) -> usize {
-        self.queue.iter().filter(|place| place.holder == *holder).count()
     }
 
     pub(super) fn place(&self, holder: &Holder) -> Option<&Place> {
@@ -210,6 +192,33 @@ impl Listed {
         });
         parsed.filter_map(Result::transpose).collect()
     }
+}
+
+/// Lists a queue, and reads nodes behind it, one after the other. All is sent at once.
+async fn read(
+    connection: &Connection,
+    queue: Option<&str>,
+    paths: &[&str],
+) -> Result<vec::IntoIter<MultiReadResult>, Failure> {
+    let parts = paths.chunks(MOST_READS).enumerate().map(|(number, part)| {
+        let mut reader = connection.client.new_multi_reader();
+        let filled = queue.filter(|_| number == 0).map_or(Ok(()), |queue| reader.add_get_children(queue));
+        let filled = part.iter().fold(filled, |filled, path| filled.and(reader.add_get_data(path)));
+        let answer = connection.answer(reader.commit());
+        async {
+            filled.map_err(|error| connection.failed(error))?;
+            answer.await
+        }
+    });
+    // All parts are sent here.
+    let parts: Vec<_> = parts.collect();
+    Ok(try_join_all(parts).await?.into_iter().flatten().collect::<Vec<_>>().into_iter())
+}
+
+/// Parses a number that a node holds.
+fn number<T: std::str::FromStr>(data: &[u8]) -> Result<T, Failure> {
+    let parsed = str::from_utf8(data).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(Failure::foreign)
 }
 
 /// Makes a token of a number.

@@ -1,24 +1,17 @@
 //! The watches by which waiters are notified.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
-use tokio::{
-    sync::{
-        Notify,
-        broadcast::{self, error::RecvError},
-    },
-    time::sleep,
-};
+use tokio::{select, sync::Notify, time::sleep};
+use zookeeper_client::{EventType, OneshotWatcher};
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    messages::{Request, Watch, children},
     nodes::Nodes,
-    view::{Part, View},
+    view::{Predecessor, View},
 };
 use crate::{
     backend::{BackendError, Wakeups},
@@ -67,9 +60,9 @@ struct Waiter {
 struct Watched {
     path: String,
     awaited: Awaited,
-    changes: broadcast::Receiver<String>,
+    watcher: OneshotWatcher,
     /// It ends with the last of its users.
-    _connection: Arc<Connection>,
+    connection: Arc<Connection>,
 }
 
 /// What a waiter waits for.
@@ -92,15 +85,15 @@ impl Waiter {
             if watched.awaited == Awaited::OwnEnd {
                 self.freed.notify_one();
             }
-            let has_changed = watched.has_changed().await;
+            let Watched { path, awaited: before, watcher, connection } = watched;
+            let has_changed = has_changed(watcher, &connection).await;
             // The attempt shows whose turn it is, and needs no watch for that.
-            if has_changed && watched.awaited == Awaited::Turn && self.owner_left(&watched.path) {
+            if has_changed && before == Awaited::Turn && self.owner_left(&path) {
                 self.freed.notify_one();
                 // The attempt is faster without the next look. If it succeeds, the subscription ends. The
                 // look shows all that happens meanwhile.
                 sleep(TURN).await;
             }
-            let before = watched.awaited;
             if has_changed {
                 pauses = self::pauses(LONGEST_PAUSE);
             } else {
@@ -131,7 +124,7 @@ impl Waiter {
     fn owner_left(&self, gone: &str) -> bool {
         let Some(holder) = &self.holder else { return false };
         let mut has_left = false;
-        self.client.own_nodes.change(&self.name, holder, |own_node| {
+        self.client.shared.own_nodes.change(&self.name, holder, |own_node| {
             if let Some(before) = own_node.predecessor.as_mut().filter(|before| before.path == gone)
             {
                 before.is_gone = true;
@@ -144,79 +137,88 @@ impl Waiter {
     /// Sets a watch, and returns when the member has it.
     async fn watch(&self) -> Result<Watched, Failure> {
         let connection = self.client.ensemble.reading().await?;
-        // Before the watch is set, so that no change is missed.
-        let changes = connection.changes();
-        let changes = changes.ok_or_else(|| self.client.unavailable("the connection has ended"));
-        let changes = changes.map_err(Failure::Other)?;
-        let (path, awaited) = loop {
-            if let Some(set) = self.try_watch(&connection).await? {
-                break set;
+        loop {
+            if let Some((path, awaited, watcher)) = self.try_watch(&connection).await? {
+                return Ok(Watched { path, awaited, watcher, connection });
             }
-        };
-        Ok(Watched { path, awaited, changes, _connection: connection })
+        }
     }
 
     /// Sets a watch on what is seen; `None` if it was deleted meanwhile.
     async fn try_watch(
         &self,
         connection: &Connection,
-    ) -> Result<Option<(String, Awaited)>, Failure> {
+    ) -> Result<Option<(String, Awaited, OneshotWatcher)>, Failure> {
         let Some(holder) = &self.holder else { return self.watch_queue(connection).await };
         // A waiter that knows whom it waits for does not read the whole queue.
-        let own_node = self.client.own_nodes.get(&self.name, holder);
+        let own_node = self.client.shared.own_nodes.get(&self.name, holder);
         if let Some(before) = own_node.as_ref().and_then(|own_node| own_node.predecessor.as_ref())
-            && before.exists(connection, Watch::Yes).await?
+            && let Some(watcher) = watch_place(before, connection).await?
         {
-            return Ok(Some((before.path.clone(), Awaited::Turn)));
+            return Ok(Some((before.path.clone(), Awaited::Turn, watcher)));
         }
         let own_path = own_node.as_ref().map(|own_node| own_node.path.as_str());
-        let view = View::read(connection, &self.nodes, Part::All, own_path).await?;
+        let view = View::read(connection, &self.nodes, own_path).await?;
         let Some(own) = view.place(holder) else { return self.watch_queue(connection).await };
         match view.predecessor(holder) {
             Some(before) => {
-                let is_set = before.exists(connection, Watch::Yes).await?;
-                let set = is_set.then(|| (before.path.clone(), Awaited::Turn));
-                self.client.own_nodes.change(&self.name, holder, |own_node| {
+                let watcher = watch_place(&before, connection).await?;
+                let path = before.path.clone();
+                self.client.shared.own_nodes.change(&self.name, holder, |own_node| {
                     own_node.predecessor = Some(before);
                 });
-                Ok(set)
+                Ok(watcher.map(|watcher| (path, Awaited::Turn, watcher)))
             }
-            None => match connection.send(Request::get_data(&own.path, Watch::Yes)).await {
-                Ok(_) => Ok(Some((own.path.clone(), Awaited::OwnEnd))),
-                Err(Failure::NoNode) => Ok(None),
-                Err(failure) => Err(failure),
-            },
+            None => {
+                let watching = connection.client.get_and_watch_data(&own.path);
+                match connection.answer(watching).await {
+                    Ok((_, _, watcher)) => Ok(Some((own.path.clone(), Awaited::OwnEnd, watcher))),
+                    Err(Failure::NoNode) => Ok(None),
+                    Err(failure) => Err(failure),
+                }
+            }
         }
     }
 
     async fn watch_queue(
         &self,
         connection: &Connection,
-    ) -> Result<Option<(String, Awaited)>, Failure> {
+    ) -> Result<Option<(String, Awaited, OneshotWatcher)>, Failure> {
         let queue = self.nodes.queue();
-        match connection.send(Request::get_children(&queue, Watch::Yes)).await {
-            Ok(answer) => Ok(Some((queue, Awaited::Any(children(&answer)?)))),
+        match connection.answer(connection.client.list_and_watch_children(&queue)).await {
+            Ok((children, watcher)) => Ok(Some((queue, Awaited::Any(children), watcher))),
             // Without its container, the queue is empty. The watch is for the creation.
-            Err(Failure::NoNode) => match connection.send(Request::watch_creation(&queue)).await {
-                Err(Failure::NoNode) => Ok(Some((queue, Awaited::Any(Vec::new())))),
-                Ok(_) => Ok(None),
-                Err(failure) => Err(failure),
-            },
+            Err(Failure::NoNode) => {
+                let watching = connection.client.check_and_watch_stat(&queue);
+                match connection.answer(watching).await? {
+                    (None, watcher) => Ok(Some((queue, Awaited::Any(Vec::new()), watcher))),
+                    (Some(_), _) => Ok(None),
+                }
+            }
             Err(failure) => Err(failure),
         }
     }
 }
 
-impl Watched {
-    /// Waits for a change. Returns whether there was one, or the watch was lost.
-    async fn has_changed(&mut self) -> bool {
-        loop {
-            match self.changes.recv().await {
-                Ok(path) if path == self.path => return true,
-                Ok(_) => {}
-                Err(RecvError::Lagged(_)) => return true,
-                Err(RecvError::Closed) => return false,
-            }
-        }
+/// Sets a watch on a place; `None` if it is gone.
+async fn watch_place(
+    place: &Predecessor,
+    connection: &Connection,
+) -> Result<Option<OneshotWatcher>, Failure> {
+    if place.is_gone {
+        return Ok(None);
+    }
+    match connection.answer(connection.client.get_and_watch_data(&place.path)).await {
+        Ok((_, stat, watcher)) => Ok(place.is_at(&stat).then_some(watcher)),
+        Err(Failure::NoNode) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Waits for a change. Returns whether there was one, or the watch was lost.
+async fn has_changed(watcher: OneshotWatcher, connection: &Connection) -> bool {
+    select! {
+        event = watcher.changed() => event.event_type != EventType::Session,
+        () = connection.ended() => false,
     }
 }
