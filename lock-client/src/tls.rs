@@ -16,6 +16,13 @@ use rustls::{
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) use self::settings::{InvalidSettings, Settings};
 
+/// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
+/// one, and a program with two of them has no default. One that the program has chosen stays.
+#[cfg(feature = "zookeeper")]
+pub(crate) fn choose_provider() {
+    let _ = ring::default_provider().install_default();
+}
+
 /// A file can't be used. It displays as the reason, with the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -31,44 +31,54 @@
 //! listed, its holder may have moved to another one, and the look begins anew. The first message reads
 //! the client's own node and the offset, too. So it is the only one if nobody else is in the queue.
 //!
-//! If the URL has a user, only this user reads and writes the nodes' data, which includes the password of
-//! the session. Without one, everybody who can connect does. Against malice, the holder's id protects the
-//! lock, and not the access list. It is a part of the node's path. A client that knows the path gets the
-//! session's id from `exists`, which needs no permission, and can compute the password from this id. With
-//! both, it can renew the lock, or release it.
+//! If the URL has a user, only this user reads and writes the nodes' data. Without one, everybody who
+//! can connect does. Against malice, the holder's id protects the lock, and not the access list: it is a
+//! part of the node's path.
 //!
 //! # Sessions
-//! Each holder has a session, whose time-out is the ttl. A client connects it only while a request is
-//! under way. A new connection is what gives a session its full time: a member asks the leader for it,
-//! while it answers pings by itself. So an attempt and a renewal make a connection, and then a
-//! transaction that changes nothing. It needs a quorum, and so shows that this leader was still the
-//! leader. Nothing pings for a holder that is paused, or that does not renew its lease.
+//! The locks of a client that have the same ttl share a session, whose time-out is the ttl, and one
+//! connection. The client underneath (`zookeeper-client`) pings for it. So a lock whose lease ends is
+//! deleted: by its release, when the lease is dropped, or at its deadline, also without a renewal. The
+//! client repeats the deletion until that is answered. Without an answer for a ttl, it gives the session
+//! up, which then ends with all its locks. A process that is paused or dead pings for nobody.
 //!
-//! Locks that are held cost ZooKeeper a session each, and no connection. An acquire writes two times:
-//! the session and the node. It writes two more times if the lock's container was deleted. A release
-//! writes once: the end of the session deletes the node. Each client
-//! has one more session and connection, to read locks and to watch them for all of its waiters. A try in
-//! no order looks first, so that it writes nothing while the lock is held. A client makes 16
-//! attempts at once, and 8 renewals and 8 releases beside them: a member allows 60 connections to each
-//! address by default (`maxClientCnxns`).
+//! A session takes paths of half a mebibyte: its end lists them in one message, and a message above
+//! `jute.maxbuffer` would stop the ensemble (ZOOKEEPER-4306). Then another session begins.
 //!
-//! The owner's node has what another process needs to go on with the session. So a
-//! [`Detached`](crate::Detached) lock is adopted with its holder and grant alone.
+//! A renewal proves that the leader knows of the session, and then that the lock's node is still there. An
+//! answer of a follower does not prove it: a follower reports its sessions only when the leader pings it.
+//! So a renewal connects anew, which sets the session's full time at the leader, and then writes. The write
+//! changes nothing. It needs a quorum, and so shows that this leader was still the leader. The deadline
+//! counts from before that. Renewals at the same time share one proof. If a server is alone, each write on
+//! the old connection is a proof.
+//!
+//! A lock that another process may take over ([`Terms::detachable`](crate::Terms::detachable)) has a
+//! session of its own. A process that adopts a lock moves it to its own session, in one transaction, with
+//! another node that keeps the grant, and so the order. So a [`Detached`](crate::Detached) lock is adopted
+//! with its holder and grant alone.
+//!
+//! # Connections
+//! A client has one connection for each session with locks, and one more that reads and watches for all of
+//! its waiters. A renewal needs no further one if the server is alone. In an ensemble, it makes another
+//! before it leaves the old one, and leaves the old one first only if no member takes another
+//! (`maxClientCnxns`, 60 for each address by default).
+//!
+//! The client underneath would connect anew by itself when its connection is cut. Here its task ends then:
+//! a connection is only made after a check that the member has sessions of this time.
 //!
 //! # Time to live
 //! ZooKeeper's sessions last from 2 to 20 ticks, so from 4 to 40 seconds by default (`minSessionTimeout`
 //! and `maxSessionTimeout` change that). Other ttls are
 //! [invalid](crate::backend::BackendError::Invalid), and the error has the limit. All members need the
 //! same limits: a member with a lower one shortens a session that goes on there. So a client first opens
-//! and closes a session of that time at each member that it has not asked yet, or whose connection has
-//! ended. A renewal goes on at a member that has the time. If there is none, it is invalid, and the lease
-//! ends at its deadline. A member that was started anew with a lower limit, and that the client did not
-//! read at, still shortens the session. Then the lease is lost, as soon as the client knows.
+//! and closes a session of that time at each member that it has not asked yet, or whose connection was
+//! cut. A renewal goes on at a member that has the time. If there is none, it is invalid, and the lease
+//! ends at its deadline. If a session was shortened nevertheless, its leases are lost as soon as the client
+//! knows.
 //!
-//! The time-out of a session never changes. A renewal for longer moves the lock to another session, in
-//! one transaction, with another node that keeps the grant. A renewal for less, at the end of
-//! [`max_hold`](crate::Terms::max_hold), leaves the session as it is: then the lock is free at the end of
-//! the longer time. ZooKeeper ends an expired session within one more tick.
+//! The time-out of a session never changes. A renewal for longer moves the lock to another session. A
+//! renewal for less, at the end of [`max_hold`](crate::Terms::max_hold), leaves it where it is, and the
+//! client deletes it at its deadline. ZooKeeper ends an expired session within one more tick.
 //!
 //! ZooKeeper does not show how long a session has been silent. Where the remaining time of a lock is
 //! shown, it is the whole time-out: the lock is free within it, unless it is renewed.
@@ -76,16 +86,16 @@
 //! # Waiting
 //! Waiters in no order and those in the fair queue exclude each other, because their nodes are in one
 //! queue. A fair waiter watches the node before its own, so that a release or an expiry notifies one of
-//! them. A waiter in no order watches the whole queue.
+//! them. A waiter in no order watches the whole queue. Its first try makes its node, and deletes it again
+//! if the lock is held. The later ones look first.
 //!
 //! A fair waiter reads the whole queue when it enters it, and whenever the node before its own is gone.
-//! Until then, a try connects its session, and reads the node before its own. It reports as many waiters
+//! Until then, a try checks its own node, and reads the node before it. It reports as many waiters
 //! ahead as there were in the whole queue. If the node that is gone was the owner's, it tries at once:
 //! the attempt sees whether the owner has only moved.
 //!
-//! A fair waiter that crashed is skipped after 15 seconds, or when its ttl ends: its session lasts no
-//! longer. The owner moves to a session of its whole ttl. If the queue is empty, an attempt makes that one
-//! at once.
+//! A fair waiter that does not try for 15 seconds loses its place. One whose process has died keeps it until
+//! its session ends, so for its ttl.
 //!
 //! # Members that fail
 //! A client connects to the first member that its URL names. If this member does not answer, or has no
@@ -110,12 +120,12 @@
 //! not exist. [`Invalid`](crate::backend::BackendError::Invalid): no session lasts as long as the ttl.
 //!
 //! # Cancellation safety
-//! An attempt that is dropped may leave a session and a node. The same client remembers the session
-//! before it makes the node. A release ends the session, so that a request of the attempt that arrives
-//! later fails. If the client does not release, both end with the ttl.
+//! An attempt that is dropped may leave a node. The client remembers it before it is made, and deletes it:
+//! at a release, or at the end of the ttl. The deletion is sent behind the attempt over the same
+//! connection, or over a later one of the session, after which the attempt is rejected.
 //!
 //! # Lost connections
-//! A lost connection is no lost session: the next request connects anew, to any member, and goes on with
+//! A lost connection is no lost session: the client connects anew, to any member, and goes on with
 //! the session. A lease ends only when ZooKeeper reports that the session has expired or that its node is
 //! gone, and at its own deadline in any case. After the deadline, the lease is lost even if ZooKeeper
 //! still keeps the session.

@@ -24,6 +24,9 @@ use crate::{
 
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// How long a waiter keeps its place without a try: some naps. A waiter whose process has died keeps it
+/// until its session ends.
+const WAITER_TTL: Duration = Duration::from_secs(15);
 /// How old the proof of a session may be for a first attempt, in parts of the ttl. The deadline of the
 /// lease counts from the proof.
 const PROOF_AGE: u32 = 10;
@@ -134,6 +137,7 @@ impl Try<'_> {
         };
         own_node.until = Moment::now() + ttl.as_duration();
         own_nodes.remember(name, holder, own_node.clone());
+        own_nodes.keep(&zookeeper.shared, &zookeeper.ensemble);
         let session = own_node.room.session.clone();
         let waits = own_node.predecessor.is_some();
         let since = match resumes && !waits {
@@ -149,9 +153,26 @@ impl Try<'_> {
             true => self.look_again(&link.connection, &own_node).await?,
             false if resumes => match self.look_for_place(&link.connection).await? {
                 Some(view) => Look::Whole(view),
-                None => self.queue(&link, &session).await.map_err(BackendError::after_a_change)?,
+                None => {
+                    let queued = self.queue(&link, &session).await;
+                    Look::Whole(queued.map_err(BackendError::after_a_change)?.map_err(unknown)?)
+                }
             },
-            false => self.queue(&link, &session).await?,
+            false => match self.queue(&link, &session).await {
+                Ok(Ok(view)) => Look::Whole(view),
+                // Nothing is left of an attempt that is rejected.
+                Err(error @ BackendError::Rejected(_)) => {
+                    own_nodes.forget(name, holder);
+                    return Err(error);
+                }
+                Ok(Err(Failure::Other(error @ BackendError::Rejected(_)))) => {
+                    drop(link);
+                    self.leave().await.map_err(Failure::after_a_change)?;
+                    return Err(error);
+                }
+                Ok(Err(failure)) => return Err(unknown(failure)),
+                Err(error) => return Err(error),
+            },
         };
         // A server that is alone sets the full time with each write.
         let mut proven = session.proven();
@@ -159,9 +180,13 @@ impl Try<'_> {
             session.has_written(sent);
             proven = proven.max(sent);
         }
+        let waits_longer = || own_nodes.prolong(name, holder, ttl.at_most(WAITER_TTL));
         let view = match look {
             Look::Whole(view) => view,
-            Look::Behind(before) => return Ok(busy(before.remaining, Some(before.ahead), *ttl)),
+            Look::Behind(before) => {
+                waits_longer();
+                return Ok(busy(before.remaining, Some(before.ahead), *ttl));
+            }
         };
         // 4. See whose place is the oldest. The offset was read behind the list that shows it: an owner
         // before this one may have raised it until its own place was deleted.
@@ -177,11 +202,12 @@ impl Try<'_> {
         });
         if let Some(before) = before {
             let ahead = (*order == Order::Fair).then_some(before.ahead);
-            if ahead.is_none() {
-                // 5. Another was faster. Leave, and again until that is answered.
+            if ahead.is_some() {
+                waits_longer();
+            } else {
+                // 5. Another was faster.
                 drop(link);
-                own_nodes.change(name, holder, |own_node| own_node.until = *asked);
-                zookeeper.release_holder(name, holder).await.map_err(BackendError::after_a_change)?;
+                self.leave().await.map_err(Failure::after_a_change)?;
             }
             return Ok(busy(before.remaining, ahead, *ttl));
         }
@@ -200,8 +226,30 @@ impl Try<'_> {
         Ok(Attempt::Granted { token, ownership, asked })
     }
 
-    /// Makes the node, and those above it if they don't exist. The look is sent behind it.
-    async fn queue(&self, link: &Link, session: &Session) -> Result<Look, BackendError> {
+    /// Leaves the queue.
+    async fn leave(&self) -> Result<(), Failure> {
+        let Self { zookeeper, name, holder, asked, .. } = self;
+        let own_nodes = &zookeeper.shared.own_nodes;
+        // Until that is answered, the client repeats it.
+        own_nodes.change(name, holder, |own_node| own_node.until = *asked);
+        let Some(own_node) = own_nodes.get(name, holder) else { return Ok(()) };
+        match zookeeper.delete_own(&own_node).await {
+            Ok(()) | Err(Failure::NoNode) if !own_node.may_have_another => {
+                own_nodes.forget(name, holder);
+                Ok(())
+            }
+            Ok(()) | Err(Failure::NoNode) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Makes the node, and those above it if they don't exist. The look is sent behind it, and may fail
+    /// alone.
+    async fn queue(
+        &self,
+        link: &Link,
+        session: &Session,
+    ) -> Result<Result<View, Failure>, BackendError> {
         let Self { zookeeper, nodes, holder, .. } = self;
         let connection = &link.connection;
         let path = nodes.place(holder);
@@ -212,9 +260,7 @@ impl Try<'_> {
             let look = View::read(connection, nodes, Some(&path));
             match join!(connection.answer(created), look) {
                 // An earlier attempt may have made it.
-                (Ok(_) | Err(Failure::NodeExists), view) => {
-                    return view.map(Look::Whole).map_err(unknown);
-                }
+                (Ok(_) | Err(Failure::NodeExists), view) => return Ok(view),
                 // An empty container may be deleted at any moment.
                 (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
                 (Err(failure), _) => return Err(failure.into()),

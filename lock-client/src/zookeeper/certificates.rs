@@ -6,10 +6,10 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use rustls::{ClientConfig, crypto::ring};
+use rustls::ClientConfig;
 use zookeeper_client::{Error, TlsCa, TlsCerts, TlsIdentity, TlsOptions};
 
-use crate::tls::{InvalidSettings, Settings};
+use crate::tls::{InvalidSettings, Settings, choose_provider};
 
 /// The certificates that a URL names, or those that the system trusts.
 pub(super) struct Certificates {
@@ -30,9 +30,7 @@ struct Usable {
 impl Certificates {
     /// Reads the files that a URL names.
     pub(super) fn read(settings: Settings) -> Result<Self, InvalidSettings> {
-        // The client of ZooKeeper asks for the provider of the process. There is none if a program has
-        // several. One that the program has chosen stays.
-        let _ = ring::default_provider().install_default();
+        choose_provider();
         let last = Mutex::new(Usable::read(&settings)?);
         Ok(Self { settings, last })
     }

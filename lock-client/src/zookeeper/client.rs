@@ -111,7 +111,6 @@ impl ZooKeeper {
         ttl: Ttl,
         is_alone: bool,
     ) -> Result<Arc<Session>, BackendError> {
-        self.shared.own_nodes.keep(&self.shared, &self.ensemble);
         match is_alone {
             true => Session::open(&self.ensemble, ttl).await,
             false => self.shared.sessions.get(&self.ensemble, ttl).await,

@@ -1,18 +1,25 @@
 //! A connection to one member, which belongs to one session.
 
-use std::time::Duration;
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex, OnceLock},
+    task::Poll,
+    time::Duration,
+};
 
 use futures_util::FutureExt;
-use tokio::{select, sync::watch, time::timeout};
-use zookeeper_client::{Client, Error, SessionState, StateWatcher};
+use spawns_core::{Spawn, Task};
+use tokio::{select, sync::watch, task::AbortHandle, time::timeout};
+use zookeeper_client::{Client, Connector, Error, MultiReadResult, SessionState, StateWatcher};
 
 use super::failure::Failure;
 
 /// A connection to one member.
 ///
-/// The client underneath connects anew by itself when the connection is cut. Then this value is at its
-/// end: the member may have other limits now, and only a connection that is made for it proves the time
-/// of a session.
+/// The client underneath would connect anew by itself when its connection is cut. Nobody would check
+/// then that the member still has sessions of this time, and a connection that was left would take the
+/// session back. So the client's task ends here with its first connection.
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The number of the member.
@@ -23,17 +30,87 @@ pub(super) struct Connection {
     states: StateWatcher,
     /// Whether a request failed, or was not answered in time.
     has_failed: watch::Sender<bool>,
+    task: ConnectionTask,
+    /// Whether the session goes on without the connection.
+    keeps_session: bool,
+}
+
+/// The task of a client, which ends when its connection is cut.
+#[derive(Clone, Default)]
+struct ConnectionTask {
+    handle: Arc<Mutex<Option<AbortHandle>>>,
+    states: Arc<OnceLock<StateWatcher>>,
+}
+
+impl Spawn for ConnectionTask {
+    fn spawn(&self, task: Task) {
+        let states = self.states.clone();
+        let mut task = Box::into_pin(task.future);
+        let until_cut = poll_fn(move |context| {
+            let is_cut = || {
+                states.get().is_some_and(|states| states.peek_state() != SessionState::SyncConnected)
+            };
+            match task.as_mut().poll(context) {
+                // The next poll would connect anew.
+                Poll::Pending if !is_cut() => Poll::Pending,
+                _ => Poll::Ready(()),
+            }
+        });
+        *self.handle() = Some(tokio::spawn(until_cut).abort_handle());
+    }
+}
+
+impl ConnectionTask {
+    fn handle(&self) -> std::sync::MutexGuard<'_, Option<AbortHandle>> {
+        self.handle.lock().expect("nothing panics while it holds this")
+    }
+
+    fn abort(&self) {
+        if let Some(handle) = &*self.handle() {
+            handle.abort();
+        }
+    }
 }
 
 impl Connection {
-    pub(super) fn new(
-        client: Client,
+    /// Connects to a member.
+    pub(super) async fn open(
+        connector: Connector,
+        url: &str,
         member: usize,
         address: String,
         answer_timeout: Duration,
-    ) -> Self {
+        keeps_session: bool,
+    ) -> Result<Self, Error> {
+        let task = ConnectionTask::default();
+        let client = {
+            let mut connecting = pin!(connector.connect(url));
+            poll_fn(|context| {
+                let _spawned_there = spawns_core::enter(&task);
+                connecting.as_mut().poll(context)
+            })
+            .await?
+        };
         let states = client.state_watcher();
-        Self { client, member, address, answer_timeout, states, has_failed: watch::Sender::new(false) }
+        // From here on, the task sees that its connection is cut.
+        task.states.get_or_init(|| states.clone());
+        let has_failed = watch::Sender::new(client.state() != SessionState::SyncConnected);
+        Ok(Self {
+            client,
+            member,
+            address,
+            answer_timeout,
+            states,
+            has_failed,
+            task,
+            keeps_session,
+        })
+    }
+
+    /// Ends the connection.
+    fn fail(&self) {
+        self.has_failed.send_replace(true);
+        self.task.abort();
     }
 
     /// Waits for the answer to a request, which is sent before this is called.
@@ -44,7 +121,7 @@ impl Connection {
         match timeout(self.answer_timeout, answer).await {
             Ok(answer) => answer.map_err(|error| self.failed(error.into())),
             Err(_) => {
-                self.has_failed.send_replace(true);
+                self.fail();
                 let millis = self.answer_timeout.as_millis();
                 Err(Failure::unavailable(&self.address, &format!("no answer within {millis} ms")))
             }
@@ -64,15 +141,15 @@ impl Connection {
                 | Error::UnmarshalError { .. }
                 | Error::Custom(_)
         ) {
-            self.has_failed.send_replace(true);
+            self.fail();
         }
         Failure::new(&self.address, error)
     }
 
     /// Reports an answer of another kind.
-    pub(super) fn unexpected(&self, answer: Option<zookeeper_client::MultiReadResult>) -> Failure {
+    pub(super) fn unexpected(&self, answer: Option<MultiReadResult>) -> Failure {
         match answer {
-            Some(zookeeper_client::MultiReadResult::Error { err }) => self.failed(err),
+            Some(MultiReadResult::Error { err }) => self.failed(err),
             _ => Failure::unavailable(&self.address, "the answer is not one of ZooKeeper's"),
         }
     }
@@ -109,6 +186,14 @@ impl Connection {
             _ = states.changed() => {}
             // The sender lives as long as this value.
             _ = has_failed.wait_for(|has_failed| *has_failed) => {}
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.keeps_session {
+            self.task.abort();
         }
     }
 }

@@ -180,13 +180,15 @@ impl Ensemble {
             url = format!("tcp+tls://{member}");
             connector = connector.with_tls(certificates.options());
         }
+        let (address, keeps_session) = (member.to_string(), !matches!(of, Of::Connection));
         connector = match of {
             Of::Connection => connector,
             Of::New => connector.with_detached(),
             Of::Session(session) => connector.with_detached().with_session(session),
         };
-        let client = match timeout(limit, connector.connect(&url)).await {
-            Ok(Ok(client)) => client,
+        let opening = Connection::open(connector, &url, number, address, limit, keeps_session);
+        let connection = match timeout(limit, opening).await {
+            Ok(Ok(connection)) => connection,
             Ok(Err(error @ (Error::SessionExpired | Error::AuthFailed))) => {
                 return Err(Failure::new(&member.to_string(), error));
             }
@@ -197,7 +199,6 @@ impl Ensemble {
                 return Err(Failure::unavailable(&member.to_string(), &reason));
             }
         };
-        let connection = Connection::new(client, number, member.to_string(), limit);
         self.shared.granted[number].fetch_max(granted_ms(&connection), Ordering::Relaxed);
         Ok(connection)
     }

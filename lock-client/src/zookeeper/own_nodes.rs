@@ -13,7 +13,7 @@ use tokio::{task::JoinHandle, time::sleep};
 use super::{
     client::{Shared, ZooKeeper},
     ensemble::Ensemble,
-    session::Room,
+    session::{Room, Session},
     view::Predecessor,
 };
 use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
@@ -88,10 +88,14 @@ impl OwnNodes {
 
     /// Starts the task that deletes nodes, unless it runs.
     pub(super) fn keep(&self, shared: &Arc<Shared>, ensemble: &Ensemble) {
-        let mut keeper = self.keeper.lock().expect("nothing panics while it holds this");
+        let mut keeper = self.keeper();
         if keeper.as_ref().is_none_or(JoinHandle::is_finished) {
             *keeper = Some(tokio::spawn(keep(Arc::downgrade(shared), ensemble.clone())));
         }
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.keeper.lock().expect("nothing panics while it holds this")
     }
 
     /// The holders whose leases have ended.
@@ -99,6 +103,12 @@ impl OwnNodes {
         let nodes = self.nodes();
         let ended = nodes.iter().filter(|(_, own_node)| own_node.until.has_passed());
         ended.map(|((name, holder), own)| (name.clone(), holder.clone(), own.clone())).collect()
+    }
+
+    fn sessions_of_one_lock(&self) -> Vec<Arc<Session>> {
+        let nodes = self.nodes();
+        let alone = nodes.values().filter(|own_node| own_node.is_alone);
+        alone.map(|own_node| own_node.room.session.clone()).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -117,8 +127,13 @@ async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
         sleep(INTERVAL).await;
         let Some(shared) = shared.upgrade() else { return };
         let sessions = shared.sessions.sweep();
-        if sessions.is_empty() && shared.own_nodes.is_empty() {
-            return;
+        {
+            // Who remembers a node later finds no task, and starts another.
+            let mut keeper = shared.own_nodes.keeper();
+            if sessions.is_empty() && shared.own_nodes.is_empty() {
+                *keeper = None;
+                return;
+            }
         }
         let zookeeper = ZooKeeper { ensemble: ensemble.clone(), shared };
         let ended = zookeeper.shared.own_nodes.ended();
@@ -129,7 +144,9 @@ async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
             }
         });
         join_all(deletions).await;
-        join_all(sessions.iter().map(|session| session.mend(&ensemble))).await;
+        let alone = zookeeper.shared.own_nodes.sessions_of_one_lock();
+        let mends = sessions.iter().chain(&alone).map(|session| session.mend(&ensemble));
+        join_all(mends).await;
     }
 }
 
@@ -137,8 +154,7 @@ impl ZooKeeper {
     /// Gives up the session of a node whose deletion had no answer for a ttl. It ends by itself then.
     fn give_up_if_silent(&self, name: &ResourceName, holder: &Holder, own_node: &OwnNode) {
         let session = &own_node.room.session;
-        let ttl = session.ttl.as_duration();
-        if (own_node.until + ttl).has_passed() && session.proven().elapsed() > ttl {
+        if (own_node.until + session.ttl.as_duration()).has_passed() {
             session.give_up();
             self.shared.own_nodes.forget(name, holder);
         }

@@ -127,6 +127,7 @@ impl ZooKeeper {
             self.send_move(&session, place, &own_node.path).await?;
         }
         self.shared.own_nodes.remember(name, holder, own_node.clone());
+        self.shared.own_nodes.keep(&self.shared, &self.ensemble);
         Ok(own_node)
     }
 
@@ -205,23 +206,34 @@ impl ZooKeeper {
         // 1. Delete the node that the client remembers. It is sent behind the attempt that makes it, over
         // the same connection, or over a later one: then the attempt is rejected.
         if let Some(own_node) = own_nodes.get(name, holder) {
-            match self.delete_own(&own_node).await {
-                Ok(()) if !own_node.may_have_another => {
-                    own_nodes.forget(name, holder);
-                    return Ok(own_node.is_granted);
-                }
-                Ok(()) | Err(Failure::NoNode | Failure::Expired) => {}
-                Err(failure) => return Err(failure.after_a_change().into()),
+            let mut was_owner = own_node.is_granted;
+            if !was_owner && own_node.is_placed {
+                // A waiter may own the lock by now, and not know it.
+                was_owner = self.view(&self.nodes(name), None).await?.position(holder) == Some(0);
             }
-            let others = self.delete_places(name, holder).await;
-            let others = others.map_err(BackendError::after_a_change)?;
+            let deleted = self.delete_own(&own_node).await;
+            match &deleted {
+                Ok(()) | Err(Failure::NoNode | Failure::Expired) => {}
+                // No member gives the session its time any more. Another session can delete the node.
+                Err(Failure::Shortened { .. } | Failure::Other(BackendError::Invalid(_))) => {}
+                Err(_) => return Ok(deleted.map(|()| false).map_err(Failure::after_a_change)?),
+            }
+            let is_whole = deleted.is_ok() && !own_node.may_have_another;
+            let had_another = match is_whole {
+                true => false,
+                false => {
+                    let others = self.delete_places(name, holder).await;
+                    others.map_err(BackendError::after_a_change)?
+                }
+            };
             own_nodes.forget(name, holder);
-            return Ok(others);
+            return Ok((was_owner && deleted.is_ok()) || had_another);
         }
         self.delete_places(name, holder).await
     }
 
-    async fn delete_own(&self, own_node: &OwnNode) -> Result<(), Failure> {
+    /// Deletes the node of a holder.
+    pub(super) async fn delete_own(&self, own_node: &OwnNode) -> Result<(), Failure> {
         let link = own_node.room.session.connected(&self.ensemble).await?;
         let deleted = link.connection.client.delete(&own_node.path, None);
         link.connection.answer(deleted).await

@@ -32,12 +32,13 @@ use crate::{
 const MOST_BYTES: usize = 512 << 10;
 /// What each path needs in that message beside its bytes.
 const PATH_OVERHEAD: usize = 8;
-/// How often a session is connected for one request. An earlier connection that is at its end may take
-/// the session from the next one, once.
-const TRIES: usize = 3;
+/// How often a session is connected for one request.
+const TRIES: usize = 2;
 /// The least time between two proofs of one session, in parts of its ttl. So thousands of leases that
 /// are renewed at the same time share one.
 const PAUSE: u32 = 200;
+/// How long a session without a node is kept at least.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// A session. Its connection is made again when it is cut.
 pub(super) struct Session {
@@ -101,6 +102,11 @@ impl Session {
         self.bytes.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether it has no node, and nobody is about to make one.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        self.is_empty() && Arc::strong_count(self) == 1
+    }
+
     /// A moment from which on the session has had its full time.
     pub(super) fn proven(&self) -> Moment {
         *self.proven.lock().expect("nothing panics while it holds this")
@@ -112,7 +118,7 @@ impl Session {
         *proven = asked.max(*proven);
     }
 
-    /// Gives the session up: nothing is connected to it any more, and it ends.
+    /// Gives the session up: nothing is connected to it any more, so it ends after its time.
     pub(super) fn give_up(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         if let Ok(mut link) = self.link.try_write() {
@@ -126,8 +132,8 @@ impl Session {
         ensemble: &Ensemble,
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         match self.usable_link().await {
-            Some(link) => Ok(link),
-            None => self.proven_since(ensemble, Moment::now()).await,
+            Some(link) if !self.has_ended.load(Ordering::Relaxed) => Ok(link),
+            _ => self.proven_since(ensemble, Moment::now()).await,
         }
     }
 
@@ -143,6 +149,10 @@ impl Session {
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         let mut tries = 1;
         loop {
+            if self.has_ended.load(Ordering::Relaxed) {
+                *self.link.write().await = None;
+                return Err(Failure::Expired);
+            }
             if let Some(link) = self.usable_link().await {
                 if self.proven() >= since {
                     return Ok(link);
@@ -181,16 +191,19 @@ impl Session {
         let mut link = self.link.write().await;
         let is_usable = link.as_ref().is_some_and(|link| link.connection.is_usable());
         if !is_usable || self.proven() < since {
-            // 2. Leave the old connection. While it lives, it would take the session back.
-            if let Some(link) = link.take()
-                && link.connection.is_cut()
-            {
-                // The member may have been started anew.
-                ensemble.forget_granted(link.connection.member);
+            // 2. Leave the old connection if it was cut. The member may have been started anew.
+            if let Some(cut) = link.take_if(|link| link.connection.is_cut()) {
+                ensemble.forget_granted(cut.connection.member);
             }
             let asked = Moment::now();
-            // 3. Make another, and write.
-            let connection = ensemble.resume(self.info.clone(), self.ttl).await?;
+            // 3. Make another, and write. If no member takes one more connection, leave the old one first.
+            let resume = || ensemble.resume(self.info.clone(), self.ttl);
+            let connection = match resume().await {
+                Err(Failure::Other(BackendError::Unavailable(_))) if link.take().is_some() => {
+                    resume().await?
+                }
+                resumed => resumed?,
+            };
             let (is_alone, written) = join!(is_alone(&connection), connection.check("/"));
             went_through(written).map_err(Failure::after_a_change)?;
             *link = Some(Link { connection, is_alone });
@@ -243,7 +256,10 @@ impl Sessions {
             return Ok(session);
         }
         let session = Session::open(ensemble, ttl).await?;
-        self.open().entry(ttl).or_default().push(session.clone());
+        let mut open = self.open();
+        // One session without a node is enough: each needs a connection.
+        open.values_mut().for_each(|sessions| sessions.retain(|session| !session.is_idle()));
+        open.entry(ttl).or_default().push(session.clone());
         Ok(session)
     }
 
@@ -260,10 +276,8 @@ impl Sessions {
         let mut open = self.open();
         open.retain(|ttl, sessions| {
             sessions.retain(|session| {
-                let is_idle = session.is_empty()
-                    && Arc::strong_count(session) == 1
-                    && session.proven().elapsed() > ttl.as_duration().max(Duration::from_secs(10));
-                !is_idle && !session.has_ended.load(Ordering::Relaxed)
+                let was_used = session.proven().elapsed() < ttl.as_duration().max(IDLE_TIME);
+                (was_used || !session.is_idle()) && !session.has_ended.load(Ordering::Relaxed)
             });
             !sessions.is_empty()
         });

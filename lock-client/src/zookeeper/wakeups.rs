@@ -218,7 +218,9 @@ async fn watch_place(
 /// Waits for a change. Returns whether there was one, or the watch was lost.
 async fn has_changed(watcher: OneshotWatcher, connection: &Connection) -> bool {
     select! {
-        event = watcher.changed() => event.event_type != EventType::Session,
+        // A watch panics if its connection has ended.
+        biased;
         () = connection.ended() => false,
+        event = watcher.changed() => event.event_type != EventType::Session,
     }
 }

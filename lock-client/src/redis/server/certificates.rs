@@ -35,6 +35,8 @@ impl Certificates {
         if is_named && scheme != "rediss" {
             return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
         }
+        #[cfg(all(feature = "tls", feature = "zookeeper"))]
+        crate::tls::choose_provider();
         #[cfg(feature = "tls")]
         let client_tls = match (file(query, CERTIFICATE)?, file(query, KEY)?) {
             (Some(client_cert), Some(client_key)) => {
