@@ -1,6 +1,6 @@
 //! One attempt to acquire a lock, in six steps.
 
-use std::{mem::take, time::Duration};
+use std::{mem::take, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use tokio::join;
@@ -109,6 +109,8 @@ impl Try<'_> {
         let own_nodes = &zookeeper.shared.own_nodes;
         // 1. Look first if there is a connection that reads: somebody waits here. In no order, an attempt
         // that can't succeed then writes nothing.
+        let turn = own_nodes.get(name, holder).map_or_else(Arc::default, |own_node| own_node.turn);
+        let _turn = turn.lock().await;
         let remembered = own_nodes.get(name, holder);
         if *order == Order::Unordered && remembered.is_none() && zookeeper.ensemble.is_reading() {
             if let Some(owner) = zookeeper.view(nodes, None).await?.owner() {
@@ -132,6 +134,7 @@ impl Try<'_> {
                     may_have_another: false,
                     predecessor: None,
                     until: *asked,
+                    turn: turn.clone(),
                 }
             }
         };
@@ -145,7 +148,11 @@ impl Try<'_> {
             false => asked.checked_sub(ttl.as_duration() / PROOF_AGE),
         };
         let link = session.proven_since(&zookeeper.ensemble, since.unwrap_or(*asked)).await;
-        let link = link.map_err(|failure| self.lost(failure))?;
+        let link = match link {
+            Ok(link) => link,
+            Err(Failure::Expired) => return Err(self.expired(&session).await?),
+            Err(failure) => return Err(failure.into()),
+        };
         let sent = Moment::now();
         // 3. Queue, or check the place that the holder has. An earlier attempt may have made one, or
         // another client may have moved it.
@@ -306,18 +313,22 @@ impl Try<'_> {
         looked.map_err(unknown)
     }
 
-    /// Reports why the session or the node of an earlier attempt can't be used.
+    /// Reports that all members which answered know no such session. That is believed if the holder has no
+    /// node: then the next attempt takes another session.
+    async fn expired(&self, session: &Session) -> Result<BackendError, BackendError> {
+        let Self { zookeeper, name, nodes, holder, .. } = self;
+        if zookeeper.view_behind_write(nodes).await.map_err(unknown)?.place(holder).is_none() {
+            session.doubt();
+            zookeeper.shared.own_nodes.forget(name, holder);
+        }
+        Ok(zookeeper.unavailable("the session of an earlier attempt has expired"))
+    }
+
+    /// Reports why the node of an earlier attempt can't be used.
     fn lost(&self, failure: Failure) -> BackendError {
         let Self { zookeeper, name, holder, .. } = self;
         let own_nodes = &zookeeper.shared.own_nodes;
         match failure {
-            Failure::Expired => {
-                if let Some(own_node) = own_nodes.get(name, holder) {
-                    own_node.room.session.give_up();
-                }
-                own_nodes.forget(name, holder);
-                zookeeper.unavailable("the session of an earlier attempt has expired")
-            }
             Failure::NoNode => {
                 // The next attempt looks where the holder's place is, or queues again.
                 own_nodes.change(name, holder, |own_node| {

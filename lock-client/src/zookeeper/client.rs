@@ -237,7 +237,7 @@ impl Backend for ZooKeeper {
         holder: &'a Holder,
         _token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.release_holder(name, holder)))
+        Box::pin(self.within(self.release_in_turn(name, holder)))
     }
 
     fn subscribe<'a>(

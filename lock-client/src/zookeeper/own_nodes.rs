@@ -41,6 +41,8 @@ pub(super) struct OwnNode {
     /// When the node is deleted, unless its lease is renewed or its waiter tries again. The session
     /// lives longer.
     pub(super) until: Moment,
+    /// Held by whoever makes or deletes the node: a deletion that comes late must not meet a new node.
+    pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The nodes of a client's own holders.
@@ -138,6 +140,11 @@ async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
         let zookeeper = ZooKeeper { ensemble: ensemble.clone(), shared };
         let ended = zookeeper.shared.own_nodes.ended();
         let deletions = ended.into_iter().map(async |(name, holder, own_node)| {
+            let _turn = own_node.turn.lock().await;
+            let present = zookeeper.shared.own_nodes.get(&name, &holder);
+            if present.is_none_or(|present| !present.until.has_passed()) {
+                return;
+            }
             let released = zookeeper.within(zookeeper.release_holder(&name, &holder)).await;
             if let Err(BackendError::Unavailable(_)) = released {
                 zookeeper.give_up_if_silent(&name, &holder, &own_node);

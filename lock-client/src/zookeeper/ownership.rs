@@ -1,5 +1,7 @@
 //! What an owner does: it renews, reissues and releases.
 
+use std::sync::Arc;
+
 use fence::{Holder, ResourceName, Token};
 use zookeeper_client::CreateMode;
 
@@ -61,7 +63,7 @@ impl ZooKeeper {
                         Some(owner) if owner.path == own_node.path => {
                             return Err(Failure::Expired.into());
                         }
-                        _ => own_node.room.session.give_up(),
+                        _ => own_node.room.session.doubt(),
                     }
                     seen
                 }
@@ -118,6 +120,7 @@ impl ZooKeeper {
             may_have_another: false,
             predecessor: None,
             until: Moment::now() + ttl.as_duration(),
+            turn: Arc::default(),
         };
         if place.path != own_node.path {
             // Until there is an answer, the move may arrive late.
@@ -192,6 +195,21 @@ impl ZooKeeper {
         });
         added.map_err(|error| connection.failed(error))?;
         connection.answer(writer.commit()).await.map(drop)
+    }
+
+    /// Releases the lock, or leaves the queue, when no other request for the holder is under way.
+    pub(super) async fn release_in_turn(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
+        let remembered = self.shared.own_nodes.get(name, holder);
+        let turn = remembered.map(|own_node| own_node.turn);
+        let _turn = match &turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        self.release_holder(name, holder).await
     }
 
     /// Releases the lock, or leaves the queue. Until that is answered, the client repeats it.

@@ -48,7 +48,10 @@ pub(super) struct Session {
     /// The moment of the last proof.
     proven: Mutex<Moment>,
     bytes: AtomicUsize,
+    /// Whether the client has given it up.
     has_ended: AtomicBool,
+    /// Whether a member has reported its end, which may be wrong.
+    is_doubted: AtomicBool,
 }
 
 /// The connection of a session.
@@ -80,6 +83,7 @@ impl Session {
             proven: Mutex::new(asked),
             bytes: AtomicUsize::new(0),
             has_ended: AtomicBool::new(false),
+            is_doubted: AtomicBool::new(false),
         }))
     }
 
@@ -116,6 +120,11 @@ impl Session {
     pub(super) fn has_written(&self, asked: Moment) {
         let mut proven = self.proven.lock().expect("nothing panics while it holds this");
         *proven = asked.max(*proven);
+    }
+
+    /// Makes no more nodes in the session until it is connected again.
+    pub(super) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
     }
 
     /// Gives the session up: nothing is connected to it any more, so it ends after its time.
@@ -208,6 +217,7 @@ impl Session {
             went_through(written).map_err(Failure::after_a_change)?;
             *link = Some(Link { connection, is_alone });
             self.has_written(asked);
+            self.is_doubted.store(false, Ordering::Relaxed);
         }
         let link = RwLockReadGuard::map(link.downgrade(), |link| {
             link.as_ref().expect("it was made under the same lock")
@@ -266,7 +276,8 @@ impl Sessions {
     fn with_room(&self, ttl: Ttl) -> Option<Arc<Session>> {
         let open = self.open();
         let is_fit = |session: &&Arc<Session>| {
-            !session.is_full() && !session.has_ended.load(Ordering::Relaxed)
+            let [has_ended, is_doubted] = [&session.has_ended, &session.is_doubted];
+            !session.is_full() && ![has_ended, is_doubted].iter().any(|flag| flag.load(Ordering::Relaxed))
         };
         open.get(&ttl)?.iter().find(is_fit).cloned()
     }
