@@ -122,7 +122,7 @@ fn protected(tables: Vec<(String, Option<String>)>) -> Vec<Check> {
                 false,
                 Verdict::UnfitForFence,
                 "a write without a valid token is not rejected, or is not undone",
-                "make it a table of InnoDB, and execute again what fence.protect_sql prints",
+                cure(&table, &problem),
             )
         })
         .collect();
@@ -130,6 +130,28 @@ fn protected(tables: Vec<(String, Option<String>)>) -> Vec<Check> {
         checks.push(Check::ok(NAME, format!("{count}, without a problem")));
     }
     checks
+}
+
+fn cure(table: &str, problem: &str) -> Cure {
+    const NO_COMMANDS: [String; 0] = [];
+    match problem {
+        "no table" => Cure::new(
+            "if it was dropped for good, its triggers are not expected any more",
+            vec![format!("call fence.unprotect('{table}')")],
+        ),
+        "tablespace discarded" => {
+            Cure::new("import its tablespace, or restore the table", NO_COMMANDS)
+        }
+        "unregistered" => Cure::new(
+            "restore the fences that belong to it, and execute what fence.protect_sql prints",
+            NO_COMMANDS,
+        ),
+        _ if problem.starts_with("engine ") => Cure::new(
+            "make it a table of InnoDB, and execute again what fence.protect_sql prints",
+            [format!("alter table {table} engine = InnoDB")],
+        ),
+        _ => Cure::new("execute again what fence.protect_sql prints", NO_COMMANDS),
+    }
 }
 
 fn durability(settings: &Settings) -> [Check; 4] {
@@ -218,6 +240,22 @@ mod tests {
         let checks = durability(&settings).into_iter().chain(replication(&settings));
         let bad = checks.filter(|check| check.verdict != Verdict::Ok);
         bad.map(|check| (check.name.into_owned(), check.verdict)).collect()
+    }
+
+    #[test]
+    fn each_problem_of_a_protected_table_has_a_cure_of_its_own() {
+        let commands = |problem: &str| {
+            let problem = Some(problem.to_owned());
+            let mut checks = protected(vec![("mydatabase.accounts".to_owned(), problem)]);
+            checks.remove(0).cure.unwrap().commands
+        };
+        assert_eq!(commands("no table"), ["call fence.unprotect('mydatabase.accounts')"]);
+        assert_eq!(commands("engine MyISAM"), ["alter table mydatabase.accounts engine = InnoDB"]);
+        for by_hand in
+            ["insert missing", "update different", "unregistered", "tablespace discarded"]
+        {
+            assert!(commands(by_hand).is_empty(), "{by_hand}");
+        }
     }
 
     #[test]

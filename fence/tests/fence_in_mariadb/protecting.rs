@@ -66,7 +66,7 @@ async fn status_names_the_problem() {
         ("drop trigger accounts_fence_insert", "test.accounts", Some("insert missing")),
         (
             "create trigger other after insert on accounts for each row \
-             call fence.check('test.accounts', new.balance)",
+             call fence.check('test.accounts', new.balance, null)",
             "test.accounts",
             Some("insert different"),
         ),
@@ -192,7 +192,7 @@ async fn binary_keys_do_not_collide_under_a_lax_creator() {
     let (_server, mut old) = accounts().await;
     for statement in table.iter().chain(&[
         "set sql_mode = ''",
-        "create trigger t after update on files for each row call fence.check('test.files', new.k)",
+        "create trigger t after update on files for each row call fence.check('test.files', new.k, null)",
         "begin",
         "call fence.claim(x'ff', 1, '')",
         update,

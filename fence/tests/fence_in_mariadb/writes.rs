@@ -4,7 +4,7 @@ use fence::{RejectionReason, mariadb};
 
 use super::{
     HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_all,
-    mariadb_command, number,
+    mariadb_command, number, protect,
 };
 
 #[tokio::test]
@@ -110,6 +110,26 @@ async fn moved_row_needs_the_tokens_of_both_resources() {
             let done = attempt_all(&mut database, &[offers[0], offers[1], moved]).await;
             assert_eq!(done.as_ref().map(|_| ()).map_err(String::as_str), expected, "{moved}");
         }
+    }
+}
+
+#[tokio::test]
+async fn row_moves_to_and_from_no_resource_under_no_token() {
+    let (_server, mut database) = accounts().await;
+    let files = "create table files (n int, resource varchar(40));
+        insert into files values (1, 'alice'), (2, null)";
+    attempt(&mut database, files).await.unwrap();
+    protect(&mut database, "test.files", "resource").await;
+    let claim = "call fence.claim('alice', 34, 'a')";
+    for (change, expected) in [
+        ("update files set resource = 'alice' where n = 1", None),
+        ("update files set resource = null where n = 1", Some(MALFORMED)),
+        ("update files set resource = 'alice' where n = 2", Some(MALFORMED)),
+        ("insert into files values (4, null)", Some(MALFORMED)),
+        ("delete from files where n = 2", Some(MALFORMED)),
+    ] {
+        let done = attempt_all(&mut database, &[claim, change]).await;
+        assert_eq!(done.err().as_deref(), expected, "{change}");
     }
 }
 

@@ -120,7 +120,7 @@ create table if not exists fence.proofs (
 insert ignore into fence.proofs () values ();
 
 -- Returns the number of the present transaction; null in autocommit.
-create or replace procedure fence.transaction(out number bigint unsigned)
+create or replace procedure fence.transaction_number(out number bigint unsigned)
 modifies sql data sql security definer
 begin
     declare row_id bigint unsigned default uuid_short();
@@ -156,7 +156,7 @@ create or replace procedure fence.claim(
 modifies sql data sql security definer
 begin
     declare this_transaction bigint unsigned;
-    call fence.transaction(this_transaction);
+    call fence.transaction_number(this_transaction);
     call fence.claim_in(this_transaction, claimed, offered_token, offered_holder);
 end;
 
@@ -264,7 +264,7 @@ create or replace procedure fence.present(
 modifies sql data sql security definer
 begin
     declare this_transaction bigint unsigned;
-    call fence.transaction(this_transaction);
+    call fence.transaction_number(this_transaction);
     set @fence_presented_in = this_transaction, @fence_token = offered_token, @fence_holder = offered_holder,
         @fence_claimed = null;
 end;

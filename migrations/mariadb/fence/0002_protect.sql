@@ -66,9 +66,8 @@ begin
 end;
 
 -- Signals an error unless this transaction has claimed the resource, or can claim it with the token that it presents.
--- In the mode `report`, it records the rejection instead: at most ten of each session in a minute. Triggers call it
--- for each row.
-create or replace procedure fence.check(
+-- In the mode `report`, it records the rejection instead: at most ten of each session in a minute.
+create or replace procedure fence.check_resource(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
     in required varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
@@ -110,21 +109,14 @@ begin
     if not coalesce(octet_length(required) between 1 and 512, false) then
         signal sqlstate 'ZF003' set message_text = 'the resource of a row is malformed';
     end if;
-    -- 2. The resource that this session claimed last is proven at once. This variable saves time, and proves nothing.
-    if @fence_claimed <=> required then
+    -- 2. Lock the fence first, so that nobody else claims before this transaction ends: a proof that fails locks a gap
+    -- of its index, and two sessions could deadlock. Only a claim of this session can be one of this transaction.
+    select claimed_by, claimed_on into seen_by, seen_on from fence.resources where resource = required for update;
+    if seen_on = fence.session() then
         call fence.prove(required, proven);
     end if;
-    -- 3. Otherwise lock the fence first, so that nobody else claims before this transaction ends: a proof that fails
-    -- locks a gap of its index, and two sessions could deadlock. Only a claim of this session can be one of this
-    -- transaction.
-    if not proven then
-        select claimed_by, claimed_on into seen_by, seen_on from fence.resources where resource = required for update;
-        if seen_on = fence.session() then
-            call fence.prove(required, proven);
-        end if;
-        set @fence_claimed = if(proven, required, null);
-    end if;
-    -- 4. Claim with the presented token, if it was presented in this transaction. To prove that, the fence takes the
+    set @fence_claimed = if(proven, required, null);
+    -- 3. Claim with the presented token, if it was presented in this transaction. To prove that, the fence takes the
     -- number of the transaction that presented it, for a moment. A fence that doesn't exist yet does so, too.
     if not proven and @fence_presented_in is not null and (not @@autocommit or @@in_transaction) then
         set presented_in = cast(@fence_presented_in as unsigned);
@@ -154,17 +146,31 @@ begin
     end if;
 end;
 
--- Checks both resources of a row that may have moved from one to another.
-create or replace procedure fence.check_both(
+-- Checks the resource of a row, and the one that an update moves the row to: null for an insert and a delete. Triggers
+-- call it for each row. So the resource that this session claimed last is proven right here, in one statement. The
+-- variable saves time, and proves nothing.
+create or replace procedure fence.check(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_before varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_after varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
+    in required varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in moved_to varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin
-    call fence.check(protected_table, required_before);
-    if not required_before <=> required_after then
-        call fence.check(protected_table, required_after);
+    declare proven boolean default false;
+    if @fence_claimed = required and coalesce(moved_to, required) = required and @@foreign_key_checks
+        and not (@@log_bin and @@sql_log_bin and @@binlog_format = 'STATEMENT')
+    then
+        begin
+            declare continue handler for 1452 begin end;
+            declare continue handler for 1062 set proven = true;
+            insert into fence.proofs (resource, claimed_on) values (required, fence.session());
+        end;
+    end if;
+    if not proven then
+        call fence.check_resource(protected_table, required);
+        if not moved_to <=> required and moved_to is not null then
+            call fence.check_resource(protected_table, moved_to);
+        end if;
     end if;
 end;
 

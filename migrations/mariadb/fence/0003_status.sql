@@ -76,12 +76,12 @@ begin
     set resource_before = fence.resource_of(protected_table, expression, 'old');
     set resource_after = fence.resource_of(protected_table, expression, 'new');
     return concat(
-        'call fence.check',
+        'call fence.check(', protects, ', ',
         case event
-            when 'insert' then concat('(', protects, ', ', resource_after)
-            when 'update' then
-                concat('_both(', protects, ', ', resource_before, ', ', resource_after)
-            else concat('(', protects, ', ', resource_before)
+            when 'insert' then concat(resource_after, ', null')
+            -- A row that moves to no resource is malformed.
+            when 'update' then concat(resource_before, ', coalesce(', resource_after, ', '''')')
+            else concat(resource_before, ', null')
         end,
         ')');
 end;

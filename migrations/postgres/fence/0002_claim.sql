@@ -1,8 +1,7 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
--- `claim` and `verify` run with the installer's rights in the caller's session. They qualify every name with its
--- schema, operators included, so that nothing on the caller's search_path can replace what they use. A search_path of
--- their own would cost more than the rest of them.
+-- `claim`, `present` and `verify` qualify every name with its schema, operators included. So nothing on the caller's
+-- search_path replaces what they use, also with the installer's rights. A search_path of their own would cost more.
 
 -- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token must be
 -- well-formed, and so must its holder. Equal ones were checked when they were stored.
@@ -114,12 +113,13 @@ $$;
 -- row claims its resource with them, unless the transaction has already claimed the resource. Such a write locks the
 -- row before the fence. So it can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
-returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
+returns bigint language plpgsql as $$
 begin
-    if (token between 1 and 999999999999999 and holder collate "C" ~ '^[!-~]{0,128}$') is not true then
+    if fence.accepts(0, null, token, holder collate pg_catalog."C") is not true then
         perform fence.reject_malformed('any', token);
     end if;
-    perform set_config('fence.presented', concat_ws(' ', pg_current_xact_id(), token, holder), true);
+    perform pg_catalog.set_config(
+        'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
     return token;
 end
 $$;

@@ -31,7 +31,7 @@ savepoint fence_0001;
 -- A fence of another build is rejected before anything is changed. Earlier ones have no column `toggle`.
 create temp table fence_of_another_build (is_found);
 create temp trigger fence_of_another_build_is_rejected before insert on fence_of_another_build begin
-    select raise(abort, 'this database has a fence of another build, and nothing was changed.
+    select raise(abort, 'this database has a fence of another build, and nothing was changed (sqlite3 needs -bail).
 fence_version has its number; the oldest builds have none. To carry its fences over, in one transaction:
 1. create table kept as select resource, token, holder from fence
 2. remove that fence, and the triggers of your tables that call it

@@ -33,12 +33,12 @@ impl ObjectStorage {
             StoredValue::Absent | StoredValue::NotLoaded => 0,
         };
         let limit = transfer_time(bytes as u64);
-        let mut is_decided = false;
-        let changed = timeout(limit, self.change(&mut handle, change, &mut is_decided)).await;
+        let mut is_sending = false;
+        let changed = timeout(limit, self.change(&mut handle, change, &mut is_sending)).await;
         let changed = changed.unwrap_or_else(|_| {
             let error = no_answer(limit);
             // A read, the upload of a value and a pause change nothing.
-            match is_decided && handle.register.is_in_doubt() {
+            match is_sending && handle.register.is_in_doubt() {
                 true => Err(ApplyError::Unknown(error)),
                 false => Err(ApplyError::Unchanged(error)),
             }
@@ -51,12 +51,12 @@ impl ObjectStorage {
         changed
     }
 
-    /// Sets `is_decided` before anything is sent.
+    /// Sets `is_sending` before it sends anything that changes the register.
     async fn change(
         &self,
         handle: &mut Handle,
         change: &Change<'_>,
-        is_decided: &mut bool,
+        is_sending: &mut bool,
     ) -> Result<bool, ApplyError> {
         // 1. Take the register as this server has left it, or read it. The condition of step 3 proves
         //    that it still is so.
@@ -77,7 +77,7 @@ impl ObjectStorage {
 
         // 3. Replace it.
         let replacement = record.replacement(change);
-        *is_decided = true;
+        *is_sending = true;
         match handle.register.replace(&snapshot, replacement).await {
             Ok(Replaced::Applied { now, leftover }) => {
                 handle.note_change(now);
