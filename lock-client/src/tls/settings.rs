@@ -42,10 +42,16 @@ impl Settings {
                 AUTHORITY => &mut settings.authority,
                 CERTIFICATE => &mut settings.certificate,
                 KEY => &mut settings.key,
-                _ => return Err(InvalidSettings(format!(
-                    "`{name}` is no setting here; the settings are {AUTHORITY}, {CERTIFICATE} and {KEY}"
-                ))),
+                _ => {
+                    return Err(InvalidSettings(format!(
+                        "`{name}` is no setting here; the settings are {AUTHORITY}, {CERTIFICATE} \
+                         and {KEY}"
+                    )));
+                }
             };
+            if file.is_some() {
+                return Err(InvalidSettings(format!("`{name}` is given twice")));
+            }
             let decoded = percent_decode_str(value).decode_utf8();
             let decoded = decoded.map_err(|_| InvalidSettings(format!("{name} is not UTF-8")))?;
             *file = Some(decoded.into_owned());
@@ -54,7 +60,6 @@ impl Settings {
     }
 
     /// The files that are named: the authority, and the client's certificate and key.
-    #[cfg(feature = "zookeeper")]
     pub(crate) fn files(&self) -> [Option<&str>; 3] {
         [&self.authority, &self.certificate, &self.key].map(Option::as_deref)
     }

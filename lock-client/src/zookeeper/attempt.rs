@@ -112,10 +112,12 @@ impl Try<'_> {
         let turn = own_nodes.get(name, holder).map_or_else(Arc::default, |own_node| own_node.turn);
         let _turn = turn.lock().await;
         let remembered = own_nodes.get(name, holder);
-        if *order == Order::Unordered && remembered.is_none() && zookeeper.ensemble.is_reading() {
-            if let Some(owner) = zookeeper.view(nodes, None).await?.owner() {
-                return Ok(busy(owner.lasts, None, *ttl));
-            }
+        if *order == Order::Unordered
+            && remembered.is_none()
+            && zookeeper.ensemble.is_reading()
+            && let Some(owner) = zookeeper.view(nodes, None).await?.owner()
+        {
+            return Ok(busy(owner.lasts, None, *ttl));
         }
         // 2. Take a session, or go on with that of an earlier attempt. A release deletes the node, because
         // it is remembered before there is one.

@@ -282,9 +282,11 @@ impl Backend for ZooKeeper {
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
-        Box::pin(self.within(async move {
-            self.ensemble.open_session(ttl, Of::Connection).await.map(drop)
-        }))
+        Box::pin(
+            self.within(
+                async move { self.ensemble.open_session(ttl, Of::Connection).await.map(drop) },
+            ),
+        )
     }
 
     fn answer_timeout(&self) -> Duration {

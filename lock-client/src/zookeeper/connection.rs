@@ -48,7 +48,9 @@ impl Spawn for ConnectionTask {
         let mut task = Box::into_pin(task.future);
         let until_cut = poll_fn(move |context| {
             let is_cut = || {
-                states.get().is_some_and(|states| states.peek_state() != SessionState::SyncConnected)
+                states
+                    .get()
+                    .is_some_and(|states| states.peek_state() != SessionState::SyncConnected)
             };
             match task.as_mut().poll(context) {
                 // The next poll would connect anew.
@@ -167,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection still is the one that was made.
+    /// Whether the connection was neither cut, nor failed.
     pub(super) fn is_usable(&self) -> bool {
         let is_unchanged = self.states.clone().changed().now_or_never().is_none();
         let is_connected = self.states.peek_state() == SessionState::SyncConnected;

@@ -62,7 +62,8 @@ fn not_encrypted(member: &Member, error: &io::Error) -> Failure {
         let inner: &(dyn Error + 'static) = inner;
         inner.is::<rustls::Error>()
     });
-    let (member, reason) = (member.to_string(), format!("the encrypted connection failed: {error}"));
+    let (member, reason) =
+        (member.to_string(), format!("the encrypted connection failed: {error}"));
     match is_of_tls {
         true => Failure::rejected(&member, &reason),
         false => Failure::unavailable(&member, &format!("{reason} (does this port take TLS?)")),

@@ -94,7 +94,11 @@ impl Ensemble {
     /// # Errors
     /// [`BackendError::Invalid`] if no member gives the session its full time.
     /// [`Failure::Shortened`] if one has shortened it.
-    pub(super) async fn resume(&self, session: SessionInfo, ttl: Ttl) -> Result<Connection, Failure> {
+    pub(super) async fn resume(
+        &self,
+        session: SessionInfo,
+        ttl: Ttl,
+    ) -> Result<Connection, Failure> {
         self.connect_for(Of::Session(session), ttl.as_millis(), ttl.as_millis()).await
     }
 
@@ -124,7 +128,12 @@ impl Ensemble {
     ///
     /// A member reports the end of a session wrongly if it is a leader that was replaced, or belongs to
     /// another ensemble. So the others are asked, too.
-    async fn connect_for(&self, of: Of, timeout_ms: u64, needed_ms: u64) -> Result<Connection, Failure> {
+    async fn connect_for(
+        &self,
+        of: Of,
+        timeout_ms: u64,
+        needed_ms: u64,
+    ) -> Result<Connection, Failure> {
         let (mut shortened, mut expired, mut rejected, mut failed) = (None, None, None, None);
         let resumes = matches!(of, Of::Session(_));
         for _ in &self.server().members {

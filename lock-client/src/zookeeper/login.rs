@@ -3,12 +3,7 @@
 use futures_util::future::try_join_all;
 use zookeeper_client::{Acl, Permission};
 
-use super::{
-    client::ZooKeeper,
-    connection::Connection,
-    failure::Failure,
-    nodes::Nodes,
-};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
 use crate::backend::BackendError;
 
 /// How many nodes of locks are looked at.
@@ -72,7 +67,8 @@ impl ZooKeeper {
                 let node = format!("{above}/{name}");
                 // ZooKeeper is about to delete an empty queue. It does not matter whose it was.
                 let stat = connection.answer(client.check_stat(&node)).await;
-                let children = unless_missing(&node, stat)?.flatten().map_or(0, |stat| stat.num_children);
+                let children =
+                    unless_missing(&node, stat)?.flatten().map_or(0, |stat| stat.num_children);
                 if above == &offsets || children > 0 {
                     let data = connection.answer(client.get_data(&node));
                     unless_missing(&node, data.await)?;

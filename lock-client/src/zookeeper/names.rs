@@ -6,12 +6,7 @@ use fence::ResourceName;
 use futures_util::{future::try_join_all, stream::try_unfold};
 use tokio::try_join;
 
-use super::{
-    client::ZooKeeper,
-    connection::Connection,
-    failure::Failure,
-    nodes::Nodes,
-};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
 use crate::backend::{BackendError, HeldNames};
 
 /// How many queues are read at once.

@@ -41,7 +41,7 @@ pub(super) struct OwnNode {
     /// When the node is deleted, unless its lease is renewed or its waiter tries again. The session
     /// lives longer.
     pub(super) until: Moment,
-    /// Held by whoever makes or deletes the node: a deletion that comes late must not meet a new node.
+    /// A request that makes or deletes the node holds it: a late deletion must not meet a new node.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
 

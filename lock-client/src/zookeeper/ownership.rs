@@ -124,9 +124,7 @@ impl ZooKeeper {
         };
         if place.path != own_node.path {
             // Until there is an answer, the move may arrive late.
-            self.shared
-                .own_nodes
-                .change(name, holder, |own_node| own_node.may_have_another = true);
+            self.shared.own_nodes.change(name, holder, |own_node| own_node.may_have_another = true);
             self.send_move(&session, place, &own_node.path).await?;
         }
         self.shared.own_nodes.remember(name, holder, own_node.clone());
@@ -260,7 +258,11 @@ impl ZooKeeper {
     /// 2. Delete all places of a holder that are seen. After each, look again: before it, a late renewal
     ///    may have moved the holder to another session. After it, none can, because the move needs the
     ///    node that is gone. Returns whether the holder owned the lock.
-    async fn delete_places(&self, name: &ResourceName, holder: &Holder) -> Result<bool, BackendError> {
+    async fn delete_places(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
         let nodes = self.nodes(name);
         let mut was_owner = false;
         let mut has_deleted = false;

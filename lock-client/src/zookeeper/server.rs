@@ -254,7 +254,11 @@ mod tests {
             ("zookeepers://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("zookeepers://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("zookeepers://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("zookeepers://n1/a?tls=x", "`tls` is no setting here; the settings are tls-ca, tls-cert and"),
+            (
+                "zookeepers://n1/a?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("zookeepers://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
             ("zookeeper://n1?sessionTimeout=9", "`sessionTimeout` is no setting here"),
             ("zookeepers://a..b", "no certificate can be for `a..b:2181`"),
             ("zookeeper://u:secret?x@n1", "write %3F for the ?"),

@@ -21,11 +21,7 @@ use super::{
     ensemble::{Ensemble, Of},
     failure::Failure,
 };
-use crate::{
-    backend::BackendError,
-    clock::Moment,
-    ttl::Ttl,
-};
+use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
 
 /// How many bytes of paths one session may have. The end of a session lists them in one message, and
 /// above 1 MiB (`jute.maxbuffer`) that message stops the whole ensemble (ZOOKEEPER-4306).
@@ -141,8 +137,8 @@ impl Session {
         ensemble: &Ensemble,
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         match self.usable_link().await {
-            Some(link) if !self.has_ended.load(Ordering::Relaxed) => Ok(link),
-            _ => self.proven_since(ensemble, Moment::now()).await,
+            Some(link) => Ok(link),
+            None => self.proven_since(ensemble, Moment::now()).await,
         }
     }
 
@@ -168,7 +164,7 @@ impl Session {
                 }
                 if link.is_alone {
                     let asked = Moment::now();
-                    if went_through(link.connection.check("/").await).is_ok() {
+                    if wrote(&link.connection).await.is_ok() {
                         self.has_written(asked);
                         return Ok(link);
                     }
@@ -187,7 +183,7 @@ impl Session {
         let link = self.link.read().await;
         RwLockReadGuard::try_map(link, Option::as_ref)
             .ok()
-            .filter(|link| link.connection.is_usable())
+            .filter(|link| link.connection.is_usable() && !self.has_ended.load(Ordering::Relaxed))
     }
 
     async fn connect_anew(
@@ -213,8 +209,8 @@ impl Session {
                 }
                 resumed => resumed?,
             };
-            let (is_alone, written) = join!(is_alone(&connection), connection.check("/"));
-            went_through(written).map_err(Failure::after_a_change)?;
+            let (is_alone, written) = join!(is_alone(&connection), wrote(&connection));
+            written.map_err(Failure::after_a_change)?;
             *link = Some(Link { connection, is_alone });
             self.has_written(asked);
             self.is_doubted.store(false, Ordering::Relaxed);
@@ -277,7 +273,8 @@ impl Sessions {
         let open = self.open();
         let is_fit = |session: &&Arc<Session>| {
             let [has_ended, is_doubted] = [&session.has_ended, &session.is_doubted];
-            !session.is_full() && ![has_ended, is_doubted].iter().any(|flag| flag.load(Ordering::Relaxed))
+            !session.is_full()
+                && ![has_ended, is_doubted].iter().any(|flag| flag.load(Ordering::Relaxed))
         };
         open.get(&ttl)?.iter().find(is_fit).cloned()
     }
@@ -300,10 +297,15 @@ impl Sessions {
     }
 }
 
-/// A failed check goes through a quorum, too.
-fn went_through(written: Result<(), Failure>) -> Result<(), Failure> {
-    match written {
-        Err(Failure::NoNode | Failure::Other(BackendError::Rejected(_))) => Ok(()),
+/// Writes what changes nothing, through a quorum. A check that fails goes through one, too, unless the
+/// connection has ended.
+async fn wrote(connection: &Connection) -> Result<(), Failure> {
+    match connection.check("/").await {
+        Err(Failure::NoNode | Failure::Other(BackendError::Rejected(_)))
+            if connection.is_usable() =>
+        {
+            Ok(())
+        }
         written => written,
     }
 }

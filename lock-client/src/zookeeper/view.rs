@@ -202,7 +202,8 @@ async fn read(
 ) -> Result<vec::IntoIter<MultiReadResult>, Failure> {
     let parts = paths.chunks(MOST_READS).enumerate().map(|(number, part)| {
         let mut reader = connection.client.new_multi_reader();
-        let filled = queue.filter(|_| number == 0).map_or(Ok(()), |queue| reader.add_get_children(queue));
+        let filled =
+            queue.filter(|_| number == 0).map_or(Ok(()), |queue| reader.add_get_children(queue));
         let filled = part.iter().fold(filled, |filled, path| filled.and(reader.add_get_data(path)));
         let answer = connection.answer(reader.commit());
         async {

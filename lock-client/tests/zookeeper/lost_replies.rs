@@ -1,9 +1,6 @@
 //! Requests whose replies are lost, and requests that arrive late.
 
-use std::{
-    sync::atomic::Ordering,
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use fence::Holder;
 use lock_client::{
