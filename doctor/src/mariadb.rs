@@ -136,8 +136,8 @@ fn cure(table: &str, problem: &str) -> Cure {
     const NO_COMMANDS: [String; 0] = [];
     match problem {
         "no table" => Cure::new(
-            "if it was dropped for good, its triggers are not expected any more",
-            vec![format!("call fence.unprotect('{table}')")],
+            "protect it under its new name if it was renamed, and end the protection of the former one",
+            [format!("call fence.unprotect('{}')", table.replace('\'', "''"))],
         ),
         "tablespace discarded" => {
             Cure::new("import its tablespace, or restore the table", NO_COMMANDS)
@@ -146,10 +146,15 @@ fn cure(table: &str, problem: &str) -> Cure {
             "restore the fences that belong to it, and execute what fence.protect_sql prints",
             NO_COMMANDS,
         ),
-        _ if problem.starts_with("engine ") => Cure::new(
-            "make it a table of InnoDB, and execute again what fence.protect_sql prints",
-            [format!("alter table {table} engine = InnoDB")],
-        ),
+        "engine none" => Cure::new("protect the table below the view instead", NO_COMMANDS),
+        _ if problem.starts_with("engine ") => {
+            let (database, name) = table.split_once('.').unwrap_or_default();
+            let [database, name] = [database, name].map(|part| part.replace('`', "``"));
+            Cure::new(
+                "make it a table of InnoDB, and execute again what fence.protect_sql prints",
+                [format!("alter table `{database}`.`{name}` engine = InnoDB")],
+            )
+        }
         _ => Cure::new("execute again what fence.protect_sql prints", NO_COMMANDS),
     }
 }
@@ -250,7 +255,10 @@ mod tests {
             checks.remove(0).cure.unwrap().commands
         };
         assert_eq!(commands("no table"), ["call fence.unprotect('mydatabase.accounts')"]);
-        assert_eq!(commands("engine MyISAM"), ["alter table mydatabase.accounts engine = InnoDB"]);
+        assert_eq!(
+            commands("engine MyISAM"),
+            ["alter table `mydatabase`.`accounts` engine = InnoDB"]
+        );
         for by_hand in
             ["insert missing", "update different", "unregistered", "tablespace discarded"]
         {

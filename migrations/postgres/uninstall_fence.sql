@@ -18,6 +18,22 @@ from (
 join pg_class c on c.oid = relation
 where not c.relispartition;
 
+-- Tables that were dropped have left their functions behind.
+do $$
+declare
+    leftover regprocedure;
+begin
+    for leftover in
+        select p.oid from pg_proc p
+        where p.prosrc like '%-- Created by fence.protect.%' and p.prorettype = 'trigger'::regtype
+            and pg_has_role(p.proowner, 'usage')
+            and not exists (select from pg_trigger where tgfoid = p.oid)
+    loop
+        execute format('drop function %s', leftover);
+    end loop;
+end
+$$;
+
 drop view fence.status, fence.fences;
 drop table fence.fence, fence.protected, fence.reports;
 drop function

@@ -58,10 +58,10 @@ impl Failure {
 
     /// Whether the store has rejected the write for certain. It was not applied, and never will be.
     ///
-    /// An answer of 4xx to the only request is a rejection, and 501, too. The exceptions are 412 and 408: a proxy that
-    /// repeats a `PUT`, or gives up on one, answers so after the write was applied. A proxy that answers another 4xx
-    /// to the repetition of an applied write makes this wrong, so none before the store may repeat a `PUT`. After a
-    /// repetition by the store's client, the last answer says nothing about the earlier ones.
+    /// An answer of 4xx to the only request is a rejection, and 501, too. The exceptions are 412, which may be the echo
+    /// of this very write, and 408: a proxy gives up with it. The answer is not to the only request if a proxy repeats
+    /// a `PUT`, so none before the store may do so. After a repetition by the store's client, the last answer says
+    /// nothing about the earlier ones.
     pub fn is_rejection(&self) -> bool {
         let is_rejection = matches!(self.status, Some(400..=407 | 409..=411 | 413..=499 | 501));
         self.is_unsupported || self.is_only_attempt && is_rejection

@@ -50,7 +50,7 @@ async fn installing_again_keeps_fences_protection_and_grants() {
     // Damaged objects of the fence are repaired.
     for damage in [
         "drop procedure fence.prove",
-        "create or replace procedure fence.transaction_number(out number bigint) set number = 1",
+        "create or replace procedure fence.transaction(out number bigint) set number = 1",
         "drop view fence.status",
         "drop table fence.proofs",
         "drop function fence.session",

@@ -66,7 +66,7 @@ async fn status_names_the_problem() {
         ("drop trigger accounts_fence_insert", "test.accounts", Some("insert missing")),
         (
             "create trigger other after insert on accounts for each row \
-             call fence.check('test.accounts', new.balance, null)",
+             call fence.check_both('test.accounts', new.balance, new.balance)",
             "test.accounts",
             Some("insert different"),
         ),
@@ -181,6 +181,15 @@ async fn printed_triggers_check_expressions_and_odd_names() {
         let call = format!("call fence.protect_sql('test.accounts', '{mistake}')");
         attempt(&mut database, &call).await.expect_err(mistake);
     }
+    for call in [
+        "call fence.protect_sql('accounts', 'account_id')",
+        "call fence.report('accounts')",
+        "call fence.enforce('accounts')",
+        "call fence.unprotect('accounts')",
+    ] {
+        let error = sqlx::query(call).execute(&mut database).await.unwrap_err().to_string();
+        assert!(error.contains("name it as mydatabase.accounts"), "{call}: {error}");
+    }
 }
 
 /// Bytes that are no text all became `?`, so one claim was good for all rows.
@@ -192,7 +201,7 @@ async fn binary_keys_do_not_collide_under_a_lax_creator() {
     let (_server, mut old) = accounts().await;
     for statement in table.iter().chain(&[
         "set sql_mode = ''",
-        "create trigger t after update on files for each row call fence.check('test.files', new.k, null)",
+        "create trigger t after update on files for each row call fence.check_both('test.files', new.k, new.k)",
         "begin",
         "call fence.claim(x'ff', 1, '')",
         update,

@@ -1,10 +1,10 @@
-//! Claims that race in autocommit, where a statement's locks end with it.
+//! Claims that race: in autocommit, where a statement's locks end with it, and for the first fence of a resource.
 
 use std::time::{Duration, Instant};
 
 use sqlx::MySqlConnection;
 
-use super::{accounts, attempt, session};
+use super::{STALE, accounts, attempt, number, session};
 
 /// A claim that reads and updates in two statements. The update may match nothing.
 const UNLOCKED: &str = "
@@ -53,5 +53,51 @@ async fn one_token_is_never_accepted_from_two_holders_in_autocommit() {
     while raced(&mut clients, "unlocked", tokens.clone()).await.0 == 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "no token was accepted twice");
         tokens = tokens.end..tokens.end + 1000;
+    }
+}
+
+/// Lets a session that has set `@waits` wait for the gate before it creates a fence.
+const GATE: &str = "
+    create trigger fence.gate before insert on fence.resources for each row
+    if @waits then set @passed = get_lock('gate', 60); end if";
+const WAITING: &str =
+    "select count(*) from information_schema.processlist where state = 'User lock'";
+
+/// At READ COMMITTED, the fence of a new resource is not locked before it exists.
+#[tokio::test]
+async fn presented_token_never_lowers_a_fence_that_another_session_created_first() {
+    let (server, mut rival) = accounts().await;
+    attempt(&mut rival, GATE).await.unwrap();
+    for level in ["read committed", "repeatable read", "serializable"] {
+        attempt(&mut rival, "do get_lock('gate', 0)").await.unwrap();
+        let mut late = session(&server).await;
+        for statement in [
+            &format!("set transaction isolation level {level}"),
+            "begin",
+            "call fence.present(33, 'a')",
+            "set @waits = true",
+        ] {
+            attempt(&mut late, statement).await.unwrap();
+        }
+        let insert = "insert into accounts values ('new', 1)";
+        let written = tokio::spawn(async move { attempt(&mut late, insert).await.map(|_| late) });
+        while number(&mut rival, WAITING).await == 0 {
+            tokio::task::yield_now().await;
+        }
+        // At the other levels, the gap is locked, and the rival has to wait.
+        let claim =
+            "set statement innodb_lock_wait_timeout = 1 for call fence.claim('new', 50, 'b')";
+        let claimed = attempt(&mut rival, claim).await;
+        assert_eq!(claimed.is_ok(), level == "read committed", "{claimed:?}");
+        attempt(&mut rival, "do release_lock('gate')").await.unwrap();
+        let written = written.await.unwrap();
+        assert_eq!(written.as_ref().err().map(String::as_str), claimed.ok().map(|_| STALE));
+        let fence = number(
+            &mut rival,
+            "select coalesce(max(token), 0) from fence.resources where resource = 'new'",
+        );
+        assert_eq!(fence.await, if written.is_err() { 50 } else { 0 });
+        drop(written);
+        attempt(&mut rival, "call fence.forget('new')").await.unwrap();
     }
 }

@@ -113,6 +113,34 @@ async fn moved_row_needs_the_tokens_of_both_resources() {
     }
 }
 
+/// MariaDB has several texts for a value of these types, such as 42 and 000042. A row has one of them.
+#[tokio::test]
+async fn resource_of_a_row_is_the_same_text_in_each_write() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "set time_zone = '+00:00'").await.unwrap();
+    for (column, value, resource) in [
+        ("int(6) zerofill", "42", "42"),
+        ("float", "0.1", "0.10000000149011612"),
+        ("year", "0", "0"),
+        ("timestamp(3)", "'2020-01-02 03:04:05.123'", "1577934245.123000"),
+        ("decimal(5, 2)", "1", "1.00"),
+    ] {
+        let table = format!("create or replace table typed (id {column}, n int)");
+        attempt(&mut database, &table).await.unwrap();
+        let insert = format!("insert into typed values ({value}, 1)");
+        attempt(&mut database, &insert).await.unwrap();
+        protect(&mut database, "test.typed", "id").await;
+        let claim = format!("call fence.claim('{resource}', 34, 'a')");
+        for write in [&insert, "update typed set n = n + 1", "delete from typed"] {
+            let written = attempt_all(&mut database, &[&claim, write]).await;
+            assert_eq!(written.err(), None, "{column}: {write}");
+            // The negative control.
+            let written = attempt_all(&mut database, &[write]).await;
+            assert_eq!(written.unwrap_err(), TOKEN_REQUIRED, "{column}: {write}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn row_moves_to_and_from_no_resource_under_no_token() {
     let (_server, mut database) = accounts().await;

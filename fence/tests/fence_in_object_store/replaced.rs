@@ -5,13 +5,9 @@ use std::sync::Arc;
 use fence::object_store::{
     Leftover, NewValue, Register, RegisterError, Registers, Replaced, Replacement, Snapshot,
 };
-use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 
-use super::{
-    answers::{Scripted, ScriptedS3},
-    applied, offer,
-};
+use super::{applied, offer};
 use crate::names::name;
 
 fn replacement(attributes: &str, value: NewValue) -> Replacement {
@@ -71,26 +67,6 @@ async fn register_is_replaced_only_if_it_is_as_it_was_read() {
     assert_eq!(value.as_deref(), Some("70"));
     let (gone, _) = replace(&mut rival, &found, replacement("4", NewValue::Absent)).await;
     assert!(!gone.has_value());
-}
-
-/// Otherwise, a store that goes on rejecting would keep more and more of them.
-#[tokio::test(start_paused = true)]
-async fn large_value_of_a_rejected_replacement_is_deleted() {
-    // After an error of the server, the write may still be applied.
-    for (status, is_rejection) in [(429, true), (500, false)] {
-        let (store, registers) = registers();
-        let writer = ScriptedS3::default();
-        writer.script([Scripted::Status(status); 99]);
-        let mut alice = registers.with_writer(writer.client(0)).register(&name("alice"));
-        let nothing = alice.snapshot().await.unwrap();
-        let replaced = alice.replace(&nothing, replacement("1", large("a"))).await;
-        assert_eq!(
-            matches!(replaced, Err(RegisterError::Store { .. })),
-            is_rejection,
-            "{replaced:?}"
-        );
-        assert_eq!(store.list(None).count().await, usize::from(!is_rejection));
-    }
 }
 
 /// It was lost after it was read, by this handle or another one.

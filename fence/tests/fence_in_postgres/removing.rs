@@ -82,6 +82,9 @@ async fn uninstalling_drops_nothing_that_is_not_the_fences() {
         create table orders_2 partition of orders for values in (2);
         select fence.protect('orders', 'id');
         alter table orders detach partition orders_2;
+        create table dropped (id text);
+        select fence.protect('dropped', 'id');
+        drop table dropped;
         create table notes (id text);
         create function note() returns trigger language plpgsql as 'begin return null; end';
         create trigger fence_rows after update on notes for each row execute function note();

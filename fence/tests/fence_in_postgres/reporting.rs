@@ -150,6 +150,29 @@ async fn reports_are_limited_and_make_nobody_wait() {
     attempt(&mut other, "commit").await.unwrap();
 }
 
+/// Also if another owner's table is in a schema that this one must not use.
+#[tokio::test]
+async fn owner_sees_the_records_of_its_own_tables_only() {
+    let (server, mut owner) = accounts().await;
+    for role in ["first", "second"] {
+        let table = format!(
+            "create role {role} login; grant usage on schema fence to {role};
+             create schema s_{role} authorization {role}; set role {role};
+             create table s_{role}.\"Odd.'t\" (id text);
+             select fence.protect('s_{role}.\"Odd.''t\"', 'id', 'report');
+             insert into s_{role}.\"Odd.'t\" values ('x'); reset role"
+        );
+        attempt(&mut owner, &table).await.unwrap();
+    }
+    let seen = "select count(*) from fence.reports cross join fence.protected";
+    for role in ["first", "second"] {
+        let mut session = session_of(&server, role).await;
+        assert_eq!(number(&mut session, seen).await, 1, "{role}");
+    }
+    // The negative control: who installed the fence sees all, and the table of `accounts`.
+    assert_eq!(number(&mut owner, seen).await, 6);
+}
+
 /// A pooled session serves one application after the other, and one role after the other.
 #[tokio::test]
 async fn session_reports_each_application_and_each_role() {

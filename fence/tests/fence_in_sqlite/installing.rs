@@ -10,6 +10,7 @@ use sqlx::migrate::Migrator;
 use super::*;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../migrations/sqlite/fence");
+const README: &str = include_str!("../../../migrations/README.md");
 const SCHEMA: &str = "select group_concat(type || name || coalesce(sql, ''), char(10)) from (
     select * from sqlite_schema where name not like 'accounts%' order by name)";
 
@@ -60,6 +61,26 @@ async fn installing_again_keeps_fences_and_protection() {
     assert_eq!(texts(&mut database, SCHEMA).await, schema);
     assert_eq!(problem(&mut database).await, "");
     kept(&mut database).await;
+}
+
+/// By the statement of migrations/README.md, once the triggers of the tables are dropped.
+#[tokio::test]
+async fn removing_drops_the_fence_and_nothing_else() {
+    let from = README.find("select format('drop").unwrap();
+    let print = README[from..].split("```").next().unwrap();
+    let mut database = settings("sqlite::memory:").connect().await.unwrap();
+    let own = "create table fence_posts (id integer); create table accounts (account_id text);
+        create trigger fence_moves after insert on fence_posts begin select 1; end";
+    attempt(&mut database, own).await.unwrap();
+    let schema = texts(&mut database, "select name from sqlite_schema order by name").await;
+    sqlite::install(&mut database).await.unwrap();
+    attempt(&mut database, "insert into fence_protect values ('accounts', 'account_id')")
+        .await
+        .unwrap();
+    for drop in texts(&mut database, print).await {
+        attempt(&mut database, &drop).await.expect(&drop);
+    }
+    assert_eq!(texts(&mut database, "select name from sqlite_schema order by name").await, schema);
 }
 
 #[tokio::test]

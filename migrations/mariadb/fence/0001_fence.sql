@@ -120,7 +120,7 @@ create table if not exists fence.proofs (
 insert ignore into fence.proofs () values ();
 
 -- Returns the number of the present transaction; null in autocommit.
-create or replace procedure fence.transaction_number(out number bigint unsigned)
+create or replace procedure fence.transaction(out number bigint unsigned)
 modifies sql data sql security definer
 begin
     declare row_id bigint unsigned default uuid_short();
@@ -156,7 +156,7 @@ create or replace procedure fence.claim(
 modifies sql data sql security definer
 begin
     declare this_transaction bigint unsigned;
-    call fence.transaction_number(this_transaction);
+    call fence.transaction(this_transaction);
     call fence.claim_in(this_transaction, claimed, offered_token, offered_holder);
 end;
 
@@ -211,7 +211,8 @@ begin
     -- 2. Insert the first fence, or lock the row. A locking read of a row that doesn't exist would lock the gap
     -- instead, and two first claims would deadlock. In autocommit the lock ends with this statement, so it applies the
     -- rule, too. MariaDB assigns from left to right: the token comes last, because the others depend on its old value.
-    -- The foreign key is not checked here: no proof is ever stored, and the check would make all proofs wait.
+    -- The foreign key is not checked here: the one proof that is stored names no claim, and the check would make all
+    -- proofs wait.
     set statement foreign_key_checks = 0, unique_checks = 1 for
     insert into fence.resources
     values (claimed, offered, offered_holder, claimer, this_session)
@@ -264,7 +265,7 @@ create or replace procedure fence.present(
 modifies sql data sql security definer
 begin
     declare this_transaction bigint unsigned;
-    call fence.transaction_number(this_transaction);
+    call fence.transaction(this_transaction);
     set @fence_presented_in = this_transaction, @fence_token = offered_token, @fence_holder = offered_holder,
         @fence_claimed = null;
 end;

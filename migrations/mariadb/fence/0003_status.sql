@@ -76,14 +76,9 @@ begin
     set resource_before = fence.resource_of(protected_table, expression, 'old');
     set resource_after = fence.resource_of(protected_table, expression, 'new');
     return concat(
-        'call fence.check(', protects, ', ',
-        case event
-            when 'insert' then concat(resource_after, ', null')
-            -- A row that moves to no resource is malformed.
-            when 'update' then concat(resource_before, ', coalesce(', resource_after, ', '''')')
-            else concat(resource_before, ', null')
-        end,
-        ')');
+        'call fence.check_both(', protects, ', ',
+        if(event = 'insert', resource_after, resource_before), ', ',
+        if(event = 'delete', resource_before, resource_after), ')');
 end;
 
 -- Whether a table has the trigger that it should have, from a strict mode: null, or what is wrong. Quotes and
@@ -179,19 +174,21 @@ begin
         '`', '``');
     declare its_engine varchar(64) character set utf8mb4;
     declare problem varchar(400) character set utf8mb4;
+    select coalesce(engine, 'none') into its_engine
+    from information_schema.tables
+    where table_schema = replace(in_database, '``', '`') and table_name = replace(in_table, '``', '`');
+    if its_engine is null then
+        signal sqlstate '42S02' set message_text = 'there is no such table: name it as mydatabase.accounts';
+    elseif its_engine <> 'InnoDB' then
+        set problem = concat(
+            protected_table, ' can''t be protected: its engine is ', its_engine,
+            ', and only InnoDB can undo a rejected statement');
+        signal sqlstate '0A000' set message_text = problem;
+    end if;
     -- A mistake in the expression must fail here, not in a later write.
     execute immediate concat(
         'select (', expression, ') into @fence_tried from (select * from `', in_database, '`.`',
         in_table, '` limit 0) as `', in_table, '` limit 0');
-    select engine into its_engine
-    from information_schema.tables
-    where table_schema = replace(in_database, '``', '`') and table_name = replace(in_table, '``', '`');
-    if not its_engine <=> 'InnoDB' then
-        set problem = concat(
-            protected_table, ' can''t be protected: its engine is ', coalesce(its_engine, 'none'),
-            ', and only InnoDB can undo a rejected statement');
-        signal sqlstate '0A000' set message_text = problem;
-    end if;
 
     select 'set @fence_sql_mode = @@session.sql_mode' as `sql`
     union all
@@ -258,6 +255,9 @@ create or replace procedure fence.unprotect(
 )
 modifies sql data sql security definer
 begin
+    if not exists (select 1 from fence.protected where protected = protected_table) then
+        signal sqlstate '42S02' set message_text = 'this table is not protected: name it as mydatabase.accounts';
+    end if;
     delete from fence.protected where protected = protected_table;
 end;
 

@@ -137,7 +137,7 @@ $$;
 create or replace function fence.owns(table_name text)
 returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
-        select from pg_class where oid = to_regclass(table_name) and pg_has_role(relowner, 'usage')
+        select from pg_class where relname = (parse_ident(table_name))[2] and pg_has_role(relowner, 'usage')
             and fence.name_of(oid) = table_name)
 $$;
 

@@ -130,18 +130,7 @@ impl Register {
             Some(Leftover { store: self.store.clone(), path: self.paths.value(file) })
         };
         let (replaced, in_vain) = (leftover(&former, &next.value), leftover(&next.value, &former));
-        let sent = match self.send(read, &next).await {
-            Ok(sent) => sent,
-            Err(error) => {
-                // The write was rejected for certain. If the deletion fails, `collect` finds the value.
-                if !self.is_in_doubt
-                    && let Some(leftover) = in_vain
-                {
-                    leftover.delete().await.ok();
-                }
-                return Err(error);
-            }
-        };
+        let sent = self.send(read, &next).await?;
         // The caller has the snapshots, so nothing is remembered here.
         let known = self.known.take();
         Ok(match sent {

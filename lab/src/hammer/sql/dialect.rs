@@ -74,7 +74,7 @@ impl Dialect {
             }
             Self::MariaDb => format!(
                 "create trigger {table}_update after update on {table}
-                 for each row call fence.check('{table}', old.resource, new.resource)"
+                 for each row call fence.check_both('{table}', old.resource, new.resource)"
             ),
             Self::Sqlite => format!(
                 "create trigger {table}_update after update on {table} begin
