@@ -18,10 +18,12 @@ use crate::backend::BackendError;
 
 /// The time-out of the session that goes from member to member.
 const SHARED_TIMEOUT_MS: u64 = 10_000;
-/// Shorter and longer than any session that a member has. A connection for the shorter one must be made
-/// within two fifths of it.
-const SHORTEST_MS: u64 = 500;
+/// The shortest and the longest session that a member is asked for. Its connection must be made within
+/// two fifths of its time.
+const SHORTEST_MS: u64 = 1_000;
 const LONGEST_MS: u64 = i32::MAX as u64;
+/// How often it is asked: a connection for a short session may be too slow on a busy machine.
+const GRANTED_TRIES: usize = 4;
 /// Reports of members are shorter.
 const LONGEST_REPORT: u64 = 1 << 16;
 
@@ -43,7 +45,7 @@ pub struct MemberReport {
     pub mode: Option<String>,
     /// Whether it knows a session of the first member that answers. Members of one ensemble do.
     pub shares_sessions: bool,
-    /// The shortest ttl that it grants.
+    /// The shortest ttl that it grants, of those of a second at least.
     pub shortest_ttl: Duration,
     /// The longest ttl that it grants.
     pub longest_ttl: Duration,
@@ -128,8 +130,14 @@ impl ZooKeeper {
 
     /// Returns the time-out of the session that a member grants instead of this one.
     async fn granted(&self, number: usize, timeout_ms: u64) -> Result<Duration, Failure> {
-        let connection = self.ensemble.connect_to(number, Of::Connection, timeout_ms).await?;
-        Ok(Duration::from_millis(granted_ms(&connection)))
+        let mut tries = 1;
+        loop {
+            match self.ensemble.connect_to(number, Of::Connection, timeout_ms).await {
+                Ok(connection) => return Ok(Duration::from_millis(granted_ms(&connection))),
+                Err(failure) if tries == GRANTED_TRIES => return Err(failure),
+                Err(_) => tries += 1,
+            }
+        }
     }
 
     /// Asks a member for the report `srvr`. It is a question without a session.
