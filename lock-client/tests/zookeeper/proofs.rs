@@ -20,7 +20,8 @@ const SILENCE: Duration = Duration::from_millis(1_500);
 #[tokio::test]
 async fn renewal_counts_although_its_follower_is_cut_off_right_behind_the_answer() {
     let mut was_cut_off_in_time = false;
-    for _ in 0..3 {
+    // On a busy machine, the follower may report in time.
+    for _ in 0..8 {
         let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
         let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
         let follower = (leader + 1) % 3;
