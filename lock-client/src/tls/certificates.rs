@@ -36,6 +36,8 @@ impl Certificates {
     /// # Errors
     /// [`InvalidSettings`] if one can't be used.
     pub(crate) fn read(settings: Settings) -> Result<Self, InvalidSettings> {
+        #[cfg(feature = "zookeeper")]
+        super::choose_provider();
         let files = Files::read(&settings)?;
         Ok(Self { settings, last: Arc::new(Mutex::new(Arc::new(files))) })
     }

@@ -1,8 +1,5 @@
 //! The settings of a URL that name the certificates of encrypted connections.
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-use rustls::ClientConfig;
-
 use super::UnusableFile;
 use crate::service_url::{InvalidUrl, UrlSettings};
 
@@ -46,12 +43,6 @@ impl Settings {
             return Err(InvalidSettings(format!("`{name}` is given twice")));
         }
         Ok(Self::from_url(&settings))
-    }
-
-    /// Reads the files.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-    pub(crate) fn read(&self) -> Result<ClientConfig, InvalidSettings> {
-        Ok(super::Certificates::read(self.clone())?.current().config())
     }
 }
 

@@ -1,11 +1,11 @@
 //! The ZooKeeper that a URL names: its members, the user, and the node that is the root.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use percent_encoding::percent_decode_str;
-use tokio_rustls::TlsConnector;
+use rustls::pki_types::ServerName;
 
-use crate::tls;
+use crate::tls::{self, Certificates};
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2181;
@@ -17,7 +17,7 @@ pub(super) struct Server {
     /// The path of the node that is the root for this client; empty for the root itself.
     pub(super) root: String,
     /// What encrypts the connections, if they are encrypted.
-    pub(super) tls: Option<TlsConnector>,
+    pub(super) tls: Option<Certificates>,
 }
 
 /// One member. It displays as host and port.
@@ -37,7 +37,7 @@ pub(super) struct User {
 impl Server {
     /// Parses a URL. Its form is that of [`ZooKeeper::open`](super::ZooKeeper::open).
     pub(super) fn parse(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = InvalidZooKeeperUrl::new;
+        let invalid = |reason: &str| InvalidZooKeeperUrl::new(reason);
         let (is_encrypted, rest) = match url.split_once("://") {
             Some(("zookeeper", rest)) => (false, rest),
             Some(("zookeepers", rest)) => (true, rest),
@@ -60,10 +60,13 @@ impl Server {
             Some((user, hosts)) => (Some(User::parse(user)?), hosts),
             None => (None, authority),
         };
-        let members = hosts.split(',').map(Member::parse).collect::<Result<_, _>>()?;
+        let members: Vec<_> = hosts.split(',').map(Member::parse).collect::<Result<_, _>>()?;
         let settings = tls::Settings::parse(query)?;
         let tls = if is_encrypted {
-            Some(TlsConnector::from(Arc::new(settings.read()?)))
+            if let Some(member) = members.iter().find(|member| !member.can_be_certified()) {
+                return Err(invalid(&format!("no certificate can be for `{member}`")));
+            }
+            Some(Certificates::read(settings)?)
         } else if settings == tls::Settings::default() {
             None
         } else {
@@ -111,6 +114,13 @@ impl Member {
             true => Ok(Self { host: host.to_owned(), port }),
             false => Err(invalid()),
         }
+    }
+}
+
+impl Member {
+    /// Whether the host is a name or an address that a certificate can have.
+    fn can_be_certified(&self) -> bool {
+        ServerName::try_from(self.host.as_str()).is_ok()
     }
 }
 
@@ -243,7 +253,13 @@ mod tests {
             ("zookeepers://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("zookeepers://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("zookeepers://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("zookeepers://n1/a?tls=x", "`tls` is no setting here"),
+            (
+                "zookeepers://n1/a?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("zookeepers://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
+            ("zookeeper://n1?sessionTimeout=9", "`sessionTimeout` is no setting here"),
+            ("zookeepers://a..b", "no certificate can be for `a..b:2181`"),
             ("zookeeper://u:secret?x@n1", "write %3F for the ?"),
             ("zookeeper://u:secret/x@n1", "write %2F for a /"),
         ] {
