@@ -20,7 +20,7 @@ pub(crate) trait Watcher: Sync {
     fn look(&self) -> impl Future<Output = Option<Self::Seen>> + Send;
 
     /// Waits for a change that follows this look, and notifies the waiter at once.
-    fn change(&self, seen: &Self::Seen) -> impl Future<Output = Change> + Send;
+    fn change(&self, seen: &mut Self::Seen) -> impl Future<Output = Change> + Send;
 
     /// Notifies the waiter if it may have to try, after the look that follows a change.
     fn looked(&self, before: &Self::Seen, now: &Self::Seen);
@@ -42,7 +42,7 @@ pub(crate) enum Change {
 pub(crate) async fn follow<W: Watcher>(watcher: W, mut seen: W::Seen) {
     let mut pauses = pauses(LONGEST_PAUSE);
     loop {
-        let change = watcher.change(&seen).await;
+        let change = watcher.change(&mut seen).await;
         if change == Change::Turn {
             // The attempt is faster without the next look. If it succeeds, the subscription ends. Nobody
             // else is before the waiter, so nothing is missed meanwhile.

@@ -56,7 +56,7 @@ mod background;
 #[cfg(any(feature = "etcd", feature = "storage"))]
 mod causes;
 mod clock;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod follow;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod label;

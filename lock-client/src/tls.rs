@@ -23,10 +23,17 @@ use rustls::{
 
 #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 pub(crate) use self::certificates::Certificates;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "tls", feature = "zookeeper"))]
 pub(crate) use self::certificates::Files;
 #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 pub(crate) use self::settings::Settings;
+
+/// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
+/// one, and a program with two of them has no default. One that the program has chosen stays.
+#[cfg(feature = "zookeeper")]
+pub(crate) fn choose_provider() {
+    let _ = ring::default_provider().install_default();
+}
 
 /// A file can't be used. It displays as the reason, with the file.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +72,7 @@ impl PemFile {
     }
 
     /// What the file contained.
-    #[cfg(feature = "tls")]
+    #[cfg(any(feature = "tls", feature = "zookeeper"))]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -92,7 +92,7 @@ impl Watcher for Waiter {
     }
 
     /// Waits for deletions. A watch of the queue goes on for a waiter in no order.
-    async fn change(&self, view: &View) -> Change {
+    async fn change(&self, view: &mut View) -> Change {
         let awaited = self.awaited(view);
         let (key, range_end) = match &awaited {
             Awaited::Turn(key, _) | Awaited::Key(key) => (key.clone(), None),

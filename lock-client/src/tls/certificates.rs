@@ -40,6 +40,8 @@ impl Certificates {
     /// # Errors
     /// [`InvalidUrl`] if one can't be used.
     pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
+        #[cfg(feature = "zookeeper")]
+        super::choose_provider();
         let files = Files::read(&settings)?;
         Ok(Self { settings, last: Arc::new(Mutex::new(Arc::new(files))) })
     }

@@ -1,8 +1,8 @@
 //! The ZooKeeper that a URL names: its members, the user, and the node that is the root.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use tokio_rustls::TlsConnector;
+use rustls::pki_types::ServerName;
 
 use crate::{
     service_url::{InvalidUrl, Member, ServiceUrl, User, addresses, decoded},
@@ -19,13 +19,13 @@ pub(super) struct Server {
     /// The path of the node that is the root for this client; empty for the root itself.
     pub(super) root: String,
     /// What encrypts the connections, if they are encrypted.
-    pub(super) tls: Option<TlsConnector>,
+    pub(super) tls: Option<tls::Certificates>,
 }
 
 impl Server {
     /// Parses a URL. Its form is that of [`ZooKeeper::open`](super::ZooKeeper::open).
     pub(super) fn parse(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = InvalidZooKeeperUrl::new;
+        let invalid = |reason: &str| InvalidZooKeeperUrl::new(reason);
         let is_encrypted = match url.split_once("://") {
             Some(("zookeeper", _)) => false,
             Some(("zookeepers", _)) => true,
@@ -39,8 +39,11 @@ impl Server {
         let files = tls::Settings::from_url(&settings)?;
         let tls = match is_encrypted {
             true => {
-                let config = tls::Certificates::read(files)?.current().config();
-                Some(TlsConnector::from(Arc::new(config)))
+                let can_be_certified = |host: &str| ServerName::try_from(host).is_ok();
+                if let Some(member) = members.iter().find(|it| !can_be_certified(&it.host)) {
+                    return Err(invalid(&format!("no certificate can be for `{member}`")));
+                }
+                Some(tls::Certificates::read(files)?)
             }
             false if files.is_empty() => None,
             false => return Err(invalid("certificates are for zookeepers URLs")),
@@ -48,7 +51,7 @@ impl Server {
         Ok(Self { members, user, root: root(&path)?, tls })
     }
 
-    /// The user as a login sends it.
+    /// The user and the password, as a login sends them.
     pub(super) fn credentials(&self) -> Option<String> {
         self.user.as_ref().map(|user| format!("{}:{}", user.name, user.password))
     }
@@ -133,7 +136,13 @@ mod tests {
             ("zookeepers://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("zookeepers://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("zookeepers://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("zookeepers://n1/a?tls=x", "`tls` is no setting here"),
+            (
+                "zookeepers://n1/a?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("zookeepers://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
+            ("zookeeper://n1?sessionTimeout=9", "`sessionTimeout` is no setting here"),
+            ("zookeepers://a..b", "no certificate can be for `a..b:2181`"),
         ] {
             let error = Server::parse(url).err().expect(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");

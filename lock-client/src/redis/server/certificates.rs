@@ -40,6 +40,8 @@ impl Certificates {
         if is_named && !url.is_encrypted {
             return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
         }
+        #[cfg(all(feature = "tls", feature = "zookeeper"))]
+        crate::tls::choose_provider();
         #[cfg(feature = "tls")]
         let open = || tls::Certificates::read(tls::Settings::from_url(&url.parts.settings)?);
         Ok(Self {
