@@ -70,13 +70,12 @@
 mod attempt;
 mod client;
 mod connection;
-mod connector;
 mod failure;
 mod health;
+mod http;
 mod keys;
 mod leases;
 mod messages;
-mod names;
 mod own;
 mod ownership;
 mod rounds;

@@ -1,9 +1,8 @@
 //! Why a request to etcd failed, and what that means for a caller.
 
-use std::io;
+use std::{error::Error, io};
 
 use hyper::StatusCode;
-use hyper_util::client::legacy;
 use serde_json::Value;
 
 use super::server::Member;
@@ -61,31 +60,32 @@ impl Failure {
         Self::Other(BackendError::Unavailable(format!("{member}: {reason}").into()))
     }
 
-    /// Converts an error while the request is sent.
-    pub(super) fn from_http(member: &Member, error: &legacy::Error) -> Self {
-        let reason = innermost(error).to_string();
+    /// Converts an error while a connection was made. Nothing was sent.
+    pub(super) fn not_connected(member: &Member, error: &(dyn Error + 'static)) -> Self {
+        let reason = innermost(error);
         if has_cause::<rustls::Error>(error) {
             let reason = format!("{member}: the encrypted connection failed: {reason}");
-            // On a connection that was made, the request may have been carried out.
-            return match error.is_connect() {
-                true => Self::NotSent(BackendError::Rejected(reason.into())),
-                false => Self::Other(BackendError::Unavailable(reason.into())),
-            };
+            return Self::NotSent(BackendError::Rejected(reason.into()));
         }
-        let hint = match (member.is_encrypted(), error.is_connect()) {
-            (true, true) => " (does this port take TLS?)",
-            (false, false) => " (does this port take TLS only?)",
-            _ => "",
-        };
-        // A server that is down takes no connection. It ends none that was made.
+        // A server that is down takes no connection.
         let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
         let is_down = causes.any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused);
-        let hint = if is_down { "" } else { hint };
-        let unavailable = BackendError::Unavailable(format!("{member}: {reason}{hint}").into());
-        match error.is_connect() {
-            true => Self::NotSent(unavailable),
-            false => Self::Other(unavailable),
-        }
+        let hint = match member.is_encrypted() && !is_down {
+            true => " (does this port take TLS?)",
+            false => "",
+        };
+        Self::NotSent(BackendError::Unavailable(format!("{member}: {reason}{hint}").into()))
+    }
+
+    /// Converts an error on a connection. The request may have been carried out.
+    pub(super) fn not_answered(member: &Member, error: &(dyn Error + 'static)) -> Self {
+        let reason = innermost(error);
+        let reason = match (has_cause::<rustls::Error>(error), member.is_encrypted()) {
+            (true, _) => format!("the encrypted connection failed: {reason}"),
+            (false, true) => reason.to_string(),
+            (false, false) => format!("{reason} (does this port take TLS only?)"),
+        };
+        Self::unavailable(member, &reason)
     }
 
     /// Converts an answer that is an error.

@@ -157,14 +157,24 @@ pub(super) struct TxnReply {
     pub(super) responses: Vec<OperationReply>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct PutReply {
-    pub(super) header: Header,
+impl TxnReply {
+    /// The number of keys that it has deleted.
+    pub(super) fn deleted(&self) -> u64 {
+        let deletions = self.responses.iter().filter_map(|it| it.response_delete_range.as_ref());
+        deletions.map(|deletion| deletion.deleted).sum()
+    }
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OperationReply {
     pub(super) response_range: Option<RangeReply>,
+    response_delete_range: Option<DeleteReply>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeleteReply {
+    #[serde(default, deserialize_with = "unsigned")]
+    deleted: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,5 +1,5 @@
 //! Renewals in rounds: one keep-alive of a session, and few reads, for all locks that are renewed at about
-//! one time.
+//! one time. The first caller of a round carries it out for the others.
 
 use std::{
     mem,
@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use fence::Token;
 use tokio::sync::oneshot;
 
 use super::{
@@ -20,7 +21,6 @@ use crate::{
     backend::{Backend, BackendError, Ownership},
     clock::Moment,
 };
-use fence::Token;
 
 /// How many locks one transaction reads. Each takes two reads, and `--max-txn-ops` is 128 by default.
 const LOCKS_IN_A_TRANSACTION: usize = 50;
@@ -29,15 +29,12 @@ const LOCKS_IN_A_TRANSACTION: usize = 50;
 const PART_OF_THE_TTL: u32 = 60;
 const PART_OF_THE_ANSWER_TIMEOUT: u32 = 4;
 
-/// The renewals of a session's locks that wait for the next round.
+/// The renewals of a session's locks.
 #[derive(Default)]
-pub(super) struct Rounds(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    renewals: Vec<Renewal>,
-    /// Whether a task takes them.
-    is_running: bool,
+pub(super) struct Rounds {
+    waiting: Mutex<Vec<Renewal>>,
+    /// One caller at a time carries out a round: when the next one may begin.
+    next: tokio::sync::Mutex<Option<Moment>>,
 }
 
 /// The renewal of one lock.
@@ -59,31 +56,8 @@ pub(super) enum Renewed {
 }
 
 impl Rounds {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().expect("nothing panics while it holds this")
-    }
-
-    /// Returns whether a task must be started.
-    fn push(&self, renewal: Renewal) -> bool {
-        let mut waiting = self.waiting();
-        waiting.renewals.push(renewal);
-        !mem::replace(&mut waiting.is_running, true)
-    }
-
-    /// Takes all renewals for a round. If there are none, the task ends.
-    fn take(&self) -> Option<Vec<Renewal>> {
-        let mut waiting = self.waiting();
-        waiting.is_running = !waiting.renewals.is_empty();
-        waiting.is_running.then(|| mem::take(&mut waiting.renewals))
-    }
-}
-
-/// The task of a session's rounds. If its runtime ends, the renewals that wait fail.
-struct Running<'a>(&'a Rounds);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        *self.0.waiting() = Waiting::default();
+    fn waiting(&self) -> MutexGuard<'_, Vec<Renewal>> {
+        self.waiting.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -95,28 +69,33 @@ impl Etcd {
         keys: &Keys,
         ownership: &Ownership,
     ) -> Result<Renewed, BackendError> {
-        let (answer, answered) = oneshot::channel();
+        let rounds = session.rounds();
+        let (answer, mut answered) = oneshot::channel();
         let (keys, ownership) = (keys.clone(), ownership.clone());
-        let renewal = Renewal { keys, ownership, asked: Moment::now(), answer };
-        if session.rounds().push(renewal) {
-            tokio::spawn(self.clone().run_rounds(session.clone()));
+        rounds.waiting().push(Renewal { keys, ownership, asked: Moment::now(), answer });
+        // 1. Wait until another caller has renewed this lock, or it is the own turn.
+        tokio::select! {
+            biased;
+            renewed = &mut answered => return renewed.unwrap_or_else(|_| self.cut_off()),
+            mut next = rounds.next.lock() => {
+                // 2. Wait for more renewals, if the last round was just now.
+                if let Some(next) = *next {
+                    next.passed().await;
+                }
+                let ttl = Duration::from_secs(session.seconds().unsigned_abs());
+                let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
+                *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
+                // 3. Renew all of them. The other caller may have taken this one along.
+                let renewals = mem::take(&mut *rounds.waiting());
+                self.round(session, renewals).await;
+            }
         }
-        answered.await.unwrap_or_else(|_| Err(self.unavailable("the runtime has ended")))
+        answered.await.unwrap_or_else(|_| self.cut_off())
     }
 
-    async fn run_rounds(self, session: Session) {
-        let rounds = session.rounds();
-        let running = Running(rounds);
-        let ttl = Duration::from_secs(session.seconds().unsigned_abs());
-        let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
-        let spacing = (ttl / PART_OF_THE_TTL).min(answer_timeout);
-        while let Some(renewals) = rounds.take() {
-            let next = Moment::now() + spacing;
-            self.round(&session, renewals).await;
-            next.passed().await;
-        }
-        // Another task may have been started since the last look.
-        mem::forget(running);
+    /// The caller that carried out the round has given up.
+    fn cut_off(&self) -> Result<Renewed, BackendError> {
+        Err(self.unavailable("a renewal together with others was given up"))
     }
 
     /// Renews these locks.
@@ -133,10 +112,10 @@ impl Etcd {
             let these = mem::replace(&mut renewals, rest);
             let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
             let transaction = Txn { success: reads.collect(), ..Txn::default() };
-            let reply = match self.transact(&transaction).await {
+            let reply = match self.held.transact(&transaction).await {
                 Ok(reply) => reply,
-                Err(error) => {
-                    fail(these, &error.after_a_change());
+                Err(failure) => {
+                    fail(these, &BackendError::from(failure).after_a_change());
                     continue;
                 }
             };

@@ -4,11 +4,11 @@
 //! `concurrency.Session` of etcd's own client is, and every renewal of a lock keeps it alive for all. A
 //! lock that ends is deleted, because its session doesn't end with it (`own.rs`).
 //!
-//! An attempt without an answer may arrive when its holder is gone. It would acquire the lock for
-//! nobody, for as long as the session lives. So each attempt names the *epoch* of its session: the
-//! revision at which the session's own key was changed, or 0 while there is none. To change this key makes
-//! all attempts fail that were sent before. The client does so before it releases such a lock, or tries
-//! again as the same holder.
+//! A request to put a key that had no answer may arrive when its holder is gone. It would acquire the lock
+//! for nobody, for as long as the session lives. So a key is put only as long as its session is not *sealed*,
+//! which is shown by a key of the session's own. Before such a holder is released, or tries again, the client
+//! seals the session: no key is put on it any more, and those that are there stay. Other locks go on living
+//! by it, and new ones get a new session.
 
 use std::{
     collections::HashMap,
@@ -17,13 +17,15 @@ use std::{
     time::Duration,
 };
 
+use serde::de::IgnoredAny;
+use tokio::sync::OnceCell;
+
 use super::{
     client::Etcd,
     failure::Failure,
     keys,
     leases::Alive,
-    messages::{Header, Put, PutReply, Text},
-    own::Late,
+    messages::{Header, Put, Text},
     rounds::Rounds,
 };
 use crate::{
@@ -51,9 +53,10 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
+    /// Returns the session that locks may join.
     fn find(&self, seconds: i64) -> Option<Session> {
         let newest = self.newest.lock().expect("nothing panics while it holds this");
-        newest.get(&seconds).filter(|session| !session.is_given_up()).cloned()
+        newest.get(&seconds).filter(|session| session.state().is_open).cloned()
     }
 
     fn insert(&self, seconds: i64, session: &Session) {
@@ -72,22 +75,23 @@ struct Shared {
     state: Mutex<State>,
     /// One request at a time keeps the session alive, and the others wait for it.
     keeping: tokio::sync::Mutex<()>,
-    /// One request at a time begins an epoch.
-    cutting: tokio::sync::Mutex<()>,
+    /// Whether the session is known to be sealed. One request at a time seals it.
+    sealed: OnceCell<()>,
     rounds: Rounds,
 }
 
 struct State {
     /// The last keep-alive, and a moment before it was sent.
     kept: Option<(Alive, Moment)>,
-    epoch: i64,
+    /// Whether locks may join.
+    is_open: bool,
+    /// Whether nobody keeps it alive any more.
     is_given_up: bool,
 }
 
 /// A session that was just kept alive, so that a key may join it.
 pub(super) struct Joined {
     pub(super) session: Session,
-    pub(super) epoch: i64,
     /// A moment before the session got its full time.
     pub(super) asked: Moment,
     alive: Alive,
@@ -100,30 +104,17 @@ impl Joined {
         // The next one must not rely on it.
         confirmed.inspect_err(|_| self.session.state().kept = None)
     }
-
-    /// A request to put a key on the session.
-    pub(super) fn late(&self) -> Late {
-        Late { session: self.session.clone(), epoch: self.epoch }
-    }
-
-    /// Another epoch has begun, because a request of another holder had no answer.
-    pub(super) fn leave_epoch(&self) {
-        if self.session.epoch() == self.epoch {
-            // The present one is not known.
-            self.session.give_up();
-        }
-    }
 }
 
 impl Session {
-    fn new(alive: Alive, asked: Moment) -> Self {
-        let kept = Some((alive, asked));
+    pub(super) fn new(alive: Alive, asked: Moment) -> Self {
+        let state = State { kept: Some((alive, asked)), is_open: true, is_given_up: false };
         Self(Arc::new(Shared {
             lease: alive.id,
             seconds: alive.seconds,
-            state: Mutex::new(State { kept, epoch: 0, is_given_up: false }),
+            state: Mutex::new(state),
             keeping: tokio::sync::Mutex::default(),
-            cutting: tokio::sync::Mutex::default(),
+            sealed: OnceCell::new(),
             rounds: Rounds::default(),
         }))
     }
@@ -140,30 +131,31 @@ impl Session {
         &self.0.rounds
     }
 
-    pub(super) fn epoch(&self) -> i64 {
-        self.state().epoch
+    /// Whether the client's locks share it. Otherwise, it ends with its lock.
+    pub(super) fn is_shared(&self) -> bool {
+        keys::is_shared(self.lease())
     }
 
-    /// Whether no lock may join the session, and nobody keeps it alive. Locks on it move to another one
-    /// when they are renewed.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.state().is_given_up
+    /// Lets no more locks join.
+    pub(super) fn close(&self) {
+        self.state().is_open = false;
     }
 
+    /// Lets nobody keep the session alive. Its locks move to another one when they are renewed.
     pub(super) fn give_up(&self) {
-        self.state().is_given_up = true;
+        let mut state = self.state();
+        (state.is_open, state.is_given_up) = (false, true);
     }
 
     /// Whether a lock may live by this session for so many seconds.
     pub(super) fn serves(&self, seconds: i64) -> bool {
-        self.seconds() >= seconds && !self.is_given_up()
+        self.seconds() >= seconds && !self.state().is_given_up
     }
 
     /// Joins the session, if it was kept alive since a moment.
     fn join(&self, since: Moment) -> Option<Joined> {
-        let state = self.state();
-        let (alive, asked) = state.kept.filter(|(_, asked)| *asked >= since)?;
-        Some(Joined { session: self.clone(), epoch: state.epoch, asked, alive })
+        let (alive, asked) = self.state().kept.filter(|(_, asked)| *asked >= since)?;
+        Some(Joined { session: self.clone(), asked, alive })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -199,17 +191,26 @@ impl Etcd {
         Ok(joined)
     }
 
+    /// Begins a session for one lock, which another process may take over.
+    pub(super) async fn begin_own_session(
+        &self,
+        seconds: RangeInclusive<i64>,
+        ttl: i64,
+    ) -> Result<Joined, BackendError> {
+        self.begin_session(keys::own_lease(), seconds, ttl).await
+    }
+
     /// Begins a session. An id without an answer is never used: its lease ends by itself.
-    pub(super) async fn begin_session(
+    async fn begin_session(
         &self,
         id: i64,
         seconds: RangeInclusive<i64>,
         ttl: i64,
     ) -> Result<Joined, BackendError> {
         let asked = Moment::now();
-        let granted = self.connection.grant(id, seconds, ttl).await?;
+        let granted = self.held.grant(id, seconds, ttl).await?;
         let alive = granted.ok_or(Failure::LeaseExists)?;
-        Ok(Joined { session: Session::new(alive, asked), epoch: 0, asked, alive })
+        Ok(Joined { session: Session::new(alive, asked), asked, alive })
     }
 
     /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has ended, or
@@ -220,14 +221,14 @@ impl Etcd {
         since: Moment,
     ) -> Result<Option<Joined>, BackendError> {
         let _turn = session.0.keeping.lock().await;
-        if session.is_given_up() {
+        if session.state().is_given_up {
             return Ok(None);
         }
         if let Some(joined) = session.join(since) {
             return Ok(Some(joined));
         }
         let asked = Moment::now();
-        let alive = self.connection.keep_alive(session.lease()).await?;
+        let alive = self.held.keep_alive(session.lease()).await?;
         session.state().kept = alive.map(|alive| (alive, asked));
         if alive.is_none() {
             session.give_up();
@@ -235,40 +236,20 @@ impl Etcd {
         Ok(session.join(asked))
     }
 
-    /// Lets none of these requests to put a key succeed later.
-    pub(super) async fn cut_off(&self, late: &[Late]) -> Result<(), BackendError> {
-        for Late { session, epoch } in late {
-            self.begin_epoch_after(session, *epoch).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes all attempts on a session fail that were sent in this epoch and have not arrived.
-    async fn begin_epoch_after(&self, session: &Session, epoch: i64) -> Result<(), BackendError> {
-        let _turn = session.0.cutting.lock().await;
-        if session.epoch() != epoch {
-            // Another holder's request has done it.
-            return Ok(());
-        }
-        let lease = session.lease();
-        let put = Put { key: Text(keys::session_key(lease)), value: Text::default(), lease };
-        match self.connection.call::<PutReply>("kv/put", &put).await {
-            Ok(reply) => {
-                session.state().epoch = reply.header.revision;
-                Ok(())
+    /// Lets no key be put on a session any more. It may be repeated without an answer, because it always
+    /// does the same.
+    pub(super) async fn seal(&self, session: &Session) -> Result<(), BackendError> {
+        session.close();
+        let put = async || {
+            let lease = session.lease();
+            let put = Put { key: Text(keys::seal(lease)), value: Text::default(), lease };
+            match self.held.call::<IgnoredAny>("kv/put", &put).await {
+                // No key is put on a lease that has ended.
+                Err(Failure::NoLease) => session.give_up(),
+                reply => drop(reply?),
             }
-            // No attempt on it succeeds any more.
-            Err(Failure::NoLease) => {
-                session.give_up();
-                Ok(())
-            }
-            Err(failure) => {
-                // The epoch is not known. So no more locks join.
-                if failure.leaves_it_under_way() {
-                    session.give_up();
-                }
-                Err(failure.into())
-            }
-        }
+            Ok(())
+        };
+        session.0.sealed.get_or_try_init(put).await.map(drop)
     }
 }

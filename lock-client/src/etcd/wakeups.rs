@@ -29,7 +29,7 @@ pub(super) async fn subscribe(
     let (etcd, keys) = (etcd.clone(), Keys::new(name));
     let place = (order == Order::Fair).then(|| keys.place(holder));
     // Watches begin behind this revision, so that nothing is missed from now on.
-    let view = etcd.view(&keys, part(place.as_deref())).await?;
+    let view = etcd.connection.view(&keys, part(place.as_deref())).await?;
     let freed = Arc::new(Notify::new());
     let waiter = Waiter { etcd, keys, place, freed: freed.clone() };
     if waiter.is_oldest(&view) {
@@ -88,7 +88,8 @@ impl Watcher for Waiter {
     type Seen = View;
 
     async fn look(&self) -> Option<View> {
-        self.etcd.view(&self.keys, part(self.place.as_deref())).await.ok()
+        let part = part(self.place.as_deref());
+        self.etcd.connection.view(&self.keys, part).await.ok()
     }
 
     /// Waits for deletions. A watch of the queue goes on for a waiter in no order.
@@ -110,7 +111,7 @@ impl Watcher for Waiter {
             if !result.events.is_empty() {
                 change = Change::Seen;
                 if let (Some(place), Awaited::Turn(_, own)) = (&self.place, &awaited) {
-                    self.etcd.own.set_turn(place, *own);
+                    self.etcd.own.change(place, |known| known.turn = Some(*own));
                     change = Change::Turn;
                 }
                 self.freed.notify_one();
