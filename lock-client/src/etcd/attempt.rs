@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
+use serde_json::Value;
 
 use super::{
     client::{Etcd, LONGEST_METHOD},
     failure::Failure,
     keys::{self, Keys},
-    leases::whole_seconds,
-    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
-    own::{OwnHolder, OwnKey},
-    session::{Joined, just_before},
+    messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
+    own::OwnHolder,
+    session::{Joined, whole_seconds},
     view::{Part, View, token},
 };
 use crate::{
@@ -26,6 +26,11 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long a waiter keeps its place without a try: some naps. So a waiter that crashed, or is not polled,
 /// delays the others no longer, whatever its ttl.
 const WAITING_TIME: Duration = Duration::from_secs(15);
+
+/// A lock joins a session without a keep-alive of its own within this part of the ttl after the last one.
+const JOINABLE_PART: u32 = 30;
+/// The same, at most. The lock's deadline counts from that keep-alive.
+const LONGEST_JOINABLE: Duration = Duration::from_millis(500);
 
 /// What the session of a lock is shared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ struct Try<'a> {
     order: Order,
     sharing: Sharing,
     asked: Moment,
+    /// The key may join a session without a keep-alive that was kept alive since this moment.
+    just_before: Moment,
 }
 
 impl Etcd {
@@ -68,7 +75,11 @@ impl Etcd {
             Order::Unordered => ttl_ends,
         };
         let known = self.remember(&place, ttl.as_duration(), delete_at)?;
-        let attempt = Try { etcd: self, keys, place, holder, ttl, seconds, order, sharing, asked };
+        let joinable = (ttl.as_duration() / JOINABLE_PART).min(LONGEST_JOINABLE);
+        let just_before = asked.checked_sub(joinable).unwrap_or(asked);
+        let etcd = self;
+        let attempt =
+            Try { etcd, keys, place, holder, ttl, seconds, order, sharing, asked, just_before };
         // 2. Try.
         let outcome = attempt.run(known).await;
         // 3. A holder without a key, and without a request that may make one, is forgotten.
@@ -105,7 +116,7 @@ impl Try<'_> {
         // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn. Only a new holder
         // has no key for certain.
         let is_new = known.session.is_none() && known.late.is_none();
-        let (mut view, joined) = match known.turn {
+        let (mut view, joined) = match &known.turn {
             Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
             None if is_new && self.order == Order::Unordered && self.sharing == Sharing::Client => {
                 self.put_first().await?
@@ -132,8 +143,8 @@ impl Try<'_> {
     async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
-            Sharing::Client => self.etcd.join(self.seconds, seconds, self.seconds, since).await,
-            Sharing::Nothing => self.etcd.begin_own_session(seconds, self.seconds).await,
+            Sharing::Client => self.etcd.join(seconds, since).await,
+            Sharing::Nothing => self.etcd.begin_session(keys::own_lease(), seconds).await,
         }
     }
 
@@ -141,7 +152,7 @@ impl Try<'_> {
     /// ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
         let shortest = self.seconds.min(WAITING_TIME.as_secs().cast_signed());
-        self.etcd.join(shortest, shortest..=self.seconds, self.seconds, since).await
+        self.etcd.join(shortest..=self.seconds, since).await
     }
 
     /// Keeps the session of the own key alive, if it is known and serves for so many seconds.
@@ -151,15 +162,10 @@ impl Try<'_> {
         seconds: i64,
     ) -> Result<Option<Joined>, BackendError> {
         let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
-        match session.filter(|it| it.lease() == own.lease && it.serves(seconds)) {
+        match session.filter(|it| it.lease == own.lease && it.serves(seconds)) {
             Some(session) => self.etcd.keep(&session, self.asked).await,
             None => Ok(None),
         }
-    }
-
-    /// A lock may join a session without a keep-alive that was kept alive since this moment.
-    fn just_before(&self) -> Moment {
-        just_before(self.asked, self.ttl.as_duration())
     }
 
     /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did, and
@@ -167,8 +173,8 @@ impl Try<'_> {
     /// one. Returns the session if the key was put.
     async fn put_first(&self) -> Result<(View, Option<Joined>), BackendError> {
         loop {
-            let joined = self.session(self.just_before()).await?;
-            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
+            let joined = self.session(self.just_before).await?;
+            let nobody = none_exists(&self.keys.queue(), &self.keys.queue_end());
             match self.make_key(&joined, nobody, Part::Owner).await? {
                 Some((view, has_put)) if view.owner().is_some() => {
                     return Ok((view, has_put.then_some(joined)));
@@ -182,8 +188,8 @@ impl Try<'_> {
     /// Puts the own key behind those of the others.
     async fn put_last(&self) -> Result<View, BackendError> {
         loop {
-            let joined = self.waiting_session(self.just_before()).await?;
-            let absent = Compare::created(self.place.clone(), 0);
+            let joined = self.waiting_session(self.just_before).await?;
+            let absent = is_created(&self.place, 0);
             match self.make_key(&joined, absent, Part::All).await? {
                 Some((view, _)) if view.position(&self.place).is_some() => return Ok(view),
                 _ => joined.session.close(),
@@ -203,11 +209,11 @@ impl Try<'_> {
     /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that the
     /// owner's key is gone, but only the transaction decides. If it arrives late, the key was changed or
     /// deleted meanwhile.
-    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Joined>), BackendError> {
-        let joined = self.session(self.just_before()).await?;
+    async fn take_turn(&self, own: &KeyValue) -> Result<(View, Option<Joined>), BackendError> {
+        let joined = self.session(self.just_before).await?;
         let compare = vec![
-            Compare::changed(self.place.clone(), own.changed),
-            Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
+            is_changed(&self.place, own.mod_revision),
+            none_is_before(&self.keys.queue(), &self.keys.queue_end(), own.create_revision),
         ];
         let reply = self.put(&joined, compare, Part::Owner).await?;
         let (view, has_put) = self.seen(&joined, reply)?;
@@ -219,12 +225,12 @@ impl Try<'_> {
     async fn make_key(
         &self,
         joined: &Joined,
-        compare: Compare,
+        compare: Value,
         part: Part,
     ) -> Result<Option<(View, bool)>, BackendError> {
         let (own, session) = (&self.etcd.own, &joined.session);
         own.change(&self.place, |own| own.late = Some(session.clone()));
-        let unsealed = Compare::created(keys::seal(session.lease()), 0);
+        let unsealed = is_created(&keys::seal(session.lease), 0);
         let reply = self.put(joined, vec![compare, unsealed], part).await;
         if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
             own.change(&self.place, |own| own.late = None);
@@ -240,21 +246,22 @@ impl Try<'_> {
     async fn put(
         &self,
         joined: &Joined,
-        compare: Vec<Compare>,
+        compare: Vec<Value>,
         part: Part,
     ) -> Result<TxnReply, Failure> {
-        let (session, value) = (&joined.session, Text::default());
-        let put = Put { key: Text(self.place.clone()), value, lease: session.lease() };
-        let success = [&[Operation::Put(put)], &View::reads(&self.keys, part)[..]].concat();
+        let session = &joined.session;
+        let put = put(&self.place, "", session.lease);
+        let success = [&[put], &View::reads(&self.keys, part)[..]].concat();
         let failure = View::reads(&self.keys, Part::All).to_vec();
         let put = self.etcd.connection.transact(&Txn { compare, success, failure }).await;
         match &put {
-            Ok(reply) if reply.succeeded => {
+            Ok(reply) if !reply.succeeded => {}
+            Ok(_) | Err(Failure::NoSpace(_)) => {
                 let session = Some(session.clone());
                 self.etcd.own.change(&self.place, |own| own.session = session);
             }
             Err(Failure::NoLease) => session.give_up(),
-            _ => {}
+            Err(_) => {}
         }
         put
     }
@@ -292,15 +299,12 @@ impl Try<'_> {
     /// Sets the full ttl of the own key, which is the oldest.
     async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
         // 1. Keep the session alive, or move the key to another. Only then look whose the lock is.
-        let (joined, is_there) = match self.keep_session(owner, self.seconds).await? {
-            Some(joined) => (joined, true),
-            None => {
-                let joined = self.session(self.asked).await?;
-                let is_there = joined.session.lease() == owner.lease;
-                (joined, is_there)
-            }
+        let joined = match self.keep_session(owner, self.seconds).await? {
+            Some(joined) => joined,
+            None => self.session(self.asked).await?,
         };
-        let view = if is_there {
+        let lease = joined.session.lease;
+        let view = if owner.lease == lease {
             let view = self.etcd.connection.view(&self.keys, Part::Owner).await?;
             joined.confirm(view.header, self.etcd)?;
             Some(view)
@@ -310,7 +314,7 @@ impl Try<'_> {
         // 2. It may have ended meanwhile.
         if let Some(view) = view
             && let Some(owner) = view.owner_if(&self.place, owner.create_revision)
-            && owner.lease == joined.session.lease()
+            && owner.lease == lease
         {
             return self.granted(&view, owner, &joined).await;
         }

@@ -4,18 +4,17 @@ use std::{fmt, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::stream::try_unfold;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::{
     attempt::Sharing,
     connection::Connection,
-    failure::Failure,
     keys::{self, Keys},
-    leases::whole_seconds,
-    messages::{KeyValue, Range, RangeReply, Text},
+    messages::{KeyValue, RangeReply, bytes},
     own::OwnHolders,
     server::{InvalidEtcdUrl, Server},
-    session::Sessions,
+    session::{Sessions, whole_seconds},
     view::{Part, foreign, token},
     wakeups,
 };
@@ -213,12 +212,9 @@ impl Backend for Etcd {
             let (etcd, prefix) = (etcd.clone(), prefix.clone());
             async move {
                 let Some(next) = next else { return Ok(None) };
-                let range = Range {
-                    range_end: Some(Text(keys::END.to_owned())),
-                    limit: PAGE as i64,
-                    sort_target: "KEY",
-                    ..Range::one(next)
-                };
+                let range = json!({
+                    "key": bytes(&next), "range_end": bytes(keys::END), "limit": PAGE,
+                });
                 let read: RangeReply = etcd.connection.call("kv/range", &range).await?;
                 let keys: Vec<_> = read.kvs.iter().map(|key| key.key.0.as_str()).collect();
                 let with_prefix = keys.iter().take_while(|key| key.starts_with(&prefix)).count();
@@ -238,11 +234,9 @@ impl Backend for Etcd {
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
         self.method(async move {
             let (id, seconds) = (keys::shared_lease(), whole_seconds(ttl)?);
-            match self.connection.grant(id, seconds..=seconds, seconds).await? {
-                // It has no key.
-                Some(_) => self.connection.revoke(id).await,
-                None => Err(Failure::LeaseExists.into()),
-            }
+            self.connection.grant(id, seconds..=seconds).await?;
+            // It has no key.
+            self.connection.revoke(id).await
         })
     }
 

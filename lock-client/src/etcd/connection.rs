@@ -10,6 +10,7 @@ use hyper::{
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::{
     sync::{Mutex, Notify, watch},
     time::timeout,
@@ -19,7 +20,7 @@ use super::{
     failure::Failure,
     http::{Http, Message, whole},
     keys::Keys,
-    messages::{Authenticated, Credentials, Txn, TxnReply},
+    messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
@@ -106,7 +107,7 @@ impl Connection {
     ) -> Result<T, Failure> {
         let request = serde_json::to_vec(request).expect("a message is JSON");
         let send = |member, message| self.exchange(member, message);
-        self.ask_in_time(member, method, request.into(), &send).await
+        self.ask_member(member, method, request.into(), &send).await
     }
 
     /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
@@ -143,7 +144,7 @@ impl Connection {
             attempts -= 1;
             let number = *self.shared.current.borrow();
             let member = &self.shared.server.members[number];
-            match self.ask_in_time(member, method, request.clone(), &send).await {
+            match self.ask_member(member, method, request.clone(), &send).await {
                 Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
                 Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
                     self.fail_over_from(number);
@@ -152,18 +153,6 @@ impl Connection {
                 answer => return answer,
             }
         }
-    }
-
-    /// Sends a request to a member, and limits the time for its answer.
-    async fn ask_in_time<T, F: Future<Output = Result<T, Failure>>>(
-        &self,
-        member: &Member,
-        method: &str,
-        request: Bytes,
-        send: &impl Fn(Member, Message) -> F,
-    ) -> Result<T, Failure> {
-        let asking = timeout(self.answer_timeout, self.ask_member(member, method, request, send));
-        asking.await.unwrap_or_else(|_| Err(self.silent(member)))
     }
 
     fn silent(&self, member: &Member) -> Failure {
@@ -183,7 +172,8 @@ impl Connection {
         });
     }
 
-    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    /// Sends a request to a member, and limits the time for its answer. If its login is not valid any more,
+    /// this logs in again.
     async fn ask_member<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         member: &Member,
@@ -191,22 +181,25 @@ impl Connection {
         request: Bytes,
         send: &impl Fn(Member, Message) -> F,
     ) -> Result<T, Failure> {
-        let token = self.log_in(member, None).await?;
-        let sent = message(member, method, request.clone(), token.as_deref())?;
-        match send(member.clone(), sent).await {
-            Err(Failure::LoggedOut(_)) if token.is_some() => {
-                let token = self.log_in(member, token).await?;
-                let again = message(member, method, request, token.as_deref())?;
-                // The password is right, so that a later login may succeed.
-                send(member.clone(), again).await.map_err(|failure| match failure {
-                    Failure::LoggedOut(reason) => {
-                        Failure::Other(BackendError::Unavailable(reason.into()))
-                    }
-                    failure => failure,
-                })
+        let asking = async {
+            let token = self.log_in(member, None).await?;
+            let sent = message(member, method, request.clone(), token.as_deref())?;
+            let answer = send(member.clone(), sent).await;
+            if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
+                return answer;
             }
-            answer => answer,
-        }
+            let token = self.log_in(member, token).await?;
+            let again = message(member, method, request, token.as_deref())?;
+            // The password is right, so that a later login may succeed.
+            send(member.clone(), again).await.map_err(|failure| match failure {
+                Failure::LoggedOut(reason) => {
+                    Failure::Other(BackendError::Unavailable(reason.into()))
+                }
+                failure => failure,
+            })
+        };
+        let answer = timeout(self.answer_timeout, asking).await;
+        answer.unwrap_or_else(|_| Err(self.silent(member)))
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -219,8 +212,7 @@ impl Connection {
         // One request logs in, and the others wait for it.
         let mut login = self.shared.login.lock().await;
         if login.is_none() || *login == expired {
-            let credentials =
-                Credentials { name: user.name.clone(), password: user.password.clone() };
+            let credentials = json!({ "name": user.name, "password": user.password });
             let request = serde_json::to_vec(&credentials).expect("a message is JSON");
             let message = message(member, "auth/authenticate", request.into(), None)?;
             let exchanged = self.shared.http.exchange(member, message, self.is_held);
@@ -246,7 +238,7 @@ impl Connection {
         // An error within a stream has no status of its own. An answer that can't be parsed may belong
         // to a request that was carried out.
         serde_json::from_slice(&body).map_err(|invalid| {
-            match serde_json::from_slice::<serde_json::Value>(&body) {
+            match serde_json::from_slice::<Value>(&body) {
                 Ok(value) if value.get("error").is_some() => {
                     Failure::from_answer(&member, status, &body)
                 }

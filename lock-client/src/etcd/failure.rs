@@ -14,8 +14,6 @@ use crate::{
 /// A request that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The lease exists already. Nothing was changed.
-    LeaseExists,
     /// The lease does not exist. Nothing was changed.
     NoLease,
     /// The token of the login is not valid (any more). Nothing was changed.
@@ -32,7 +30,6 @@ pub(super) enum Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::LeaseExists => Self::Unavailable("the lease exists already".into()),
             Failure::NoLease => Self::Unavailable("the lease has ended".into()),
             Failure::LoggedOut(reason) => Self::Rejected(reason.into()),
             Failure::NotSent(error) | Failure::NoSpace(error) | Failure::Other(error) => error,
@@ -108,7 +105,6 @@ impl Failure {
         }
         match code {
             NOT_FOUND if message.contains("lease") => Self::NoLease,
-            FAILED_PRECONDITION if message.contains("lease already exists") => Self::LeaseExists,
             UNAUTHENTICATED => Self::LoggedOut(reason),
             INVALID_ARGUMENT if message.contains("revision of auth store is old") => {
                 Self::LoggedOut(reason)

@@ -6,24 +6,21 @@
 //! A watch always has a further one, because it keeps it busy.
 
 use std::{
-    sync::Arc,
-    task::{Context, Poll},
+    mem,
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Request, Response, StatusCode, Uri,
+    Request, Response, StatusCode,
     body::Incoming,
-    client::conn::http1,
+    client::conn::http1::{self, SendRequest},
     header::{HOST, HeaderValue},
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{self, Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::RootCertStore;
 use tokio::sync::{Mutex, Notify};
 use tower_service::Service;
@@ -40,27 +37,29 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a further connection is idle before it is closed.
-const LONGEST_IDLE: Duration = Duration::from_secs(10);
+/// How many further connections are left open for later requests.
+const MOST_SPARE: usize = 16;
 
 /// A request.
 pub(super) type Message = Request<Full<Bytes>>;
 
 /// The connections of a client.
 pub(super) struct Http {
-    connector: Connector,
-    further: Client<Connector, Full<Bytes>>,
-    kept: Mutex<Option<Kept>>,
-    /// Notified when a kept connection is lost.
+    tcp: HttpConnector,
+    certificates: Option<tls::Certificates>,
+    kept: Mutex<Option<Connected>>,
+    /// Further connections that are not busy.
+    spare: std::sync::Mutex<Vec<Connected>>,
+    /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
 
-struct Kept {
+struct Connected {
     member: Member,
-    requests: http1::SendRequest<Full<Bytes>>,
+    requests: SendRequest<Full<Bytes>>,
 }
 
-impl Kept {
+impl Connected {
     fn serves(&self, member: &Member) -> bool {
         self.member == *member && !self.requests.is_closed()
     }
@@ -68,11 +67,15 @@ impl Kept {
 
 impl Http {
     pub(super) fn new(server: &Server) -> Self {
-        let connector = Connector::new(server);
-        let mut further = Client::builder(TokioExecutor::new());
-        further.pool_timer(TokioTimer::new()).pool_idle_timeout(LONGEST_IDLE);
-        let further = further.build(connector.clone());
-        Self { connector, further, kept: Mutex::default(), lost: Arc::default() }
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE_TIME));
+        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        #[cfg(target_os = "linux")]
+        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
+        let (kept, spare, lost) = Default::default();
+        Self { tcp, certificates: server.certificates.clone(), kept, spare, lost }
     }
 
     /// Makes the connection that is kept, if there is none to this member.
@@ -91,16 +94,55 @@ impl Http {
         message: Message,
         is_held: bool,
     ) -> Result<(StatusCode, Bytes), Failure> {
+        let message = on_a_connection(message);
         if let Ok(mut kept) = self.kept.try_lock() {
             return self.exchange_over(&mut kept, member, message).await;
         }
-        match self.further.request(message.clone()).await {
-            Ok(response) => whole(member, response).await,
-            Err(error) if is_held && error.is_connect() => {
+        let mut spare = self.spare().pop();
+        match self.exchange_over(&mut spare, member, message.clone()).await {
+            Err(Failure::NotSent(_)) if is_held => {
                 let mut kept = self.kept.lock().await;
                 self.exchange_over(&mut kept, member, message).await
             }
-            Err(error) => Err(failure(member, &error)),
+            answer => {
+                let mut spares = self.spare();
+                spares.extend(spare);
+                spares.truncate(MOST_SPARE);
+                answer
+            }
+        }
+    }
+
+    /// Sends a request over a connection, which is lost if this future is dropped before the whole answer was
+    /// read.
+    async fn exchange_over(
+        &self,
+        place: &mut Option<Connected>,
+        member: &Member,
+        message: Message,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        loop {
+            let present = place.take().filter(|present| present.serves(member));
+            let is_new = present.is_none();
+            let mut connected = match present {
+                Some(present) => present,
+                None => self.connect(member).await?,
+            };
+            // The member may have closed an idle connection just now. Then nothing was sent.
+            let sent = match connected.requests.ready().await {
+                Ok(()) => connected.requests.try_send_request(message.clone()).await,
+                Err(_) if !is_new => continue,
+                Err(error) => return Err(Failure::not_answered(member, &error)),
+            };
+            match sent {
+                Ok(response) => {
+                    let answer = whole(member, response).await?;
+                    *place = Some(connected);
+                    return Ok(answer);
+                }
+                Err(error) if !is_new && error.message().is_some() => {}
+                Err(error) => return Err(Failure::not_answered(member, error.error())),
+            }
         }
     }
 
@@ -110,54 +152,26 @@ impl Http {
         member: &Member,
         message: Message,
     ) -> Result<Response<Incoming>, Failure> {
-        let opened = self.further.request(message).await;
-        opened.map_err(|error| failure(member, &error))
+        let mut connected = self.connect(member).await?;
+        let sent = connected.requests.send_request(on_a_connection(message)).await;
+        sent.map_err(|error| Failure::not_answered(member, &error))
     }
 
-    async fn exchange_over(
-        &self,
-        kept: &mut Option<Kept>,
-        member: &Member,
-        mut message: Message,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        // 1. On a connection, a request names the host in a header.
-        let (host, path) = (message.uri().authority(), message.uri().path_and_query());
-        let host = host.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-        let path = path.cloned().map(Uri::from);
-        message.headers_mut().insert(HOST, host.expect("a member has an address"));
-        *message.uri_mut() = path.expect("a method has a path");
-        loop {
-            // 2. A connection is taken from its place: it is lost if this future is dropped before
-            // the whole answer was read.
-            let present = kept.take().filter(|kept| kept.serves(member));
-            let is_new = present.is_none();
-            let mut present = match present {
-                Some(present) => present,
-                None => self.connect(member).await?,
-            };
-            // 3. A member may have closed an idle one just now. Then nothing was sent.
-            let sent = match present.requests.ready().await {
-                Ok(()) => present.requests.try_send_request(message.clone()).await,
-                Err(error) if is_new => return Err(Failure::not_answered(member, &error)),
-                Err(_) => continue,
-            };
-            match sent {
-                Ok(response) => {
-                    let answer = whole(member, response).await?;
-                    *kept = Some(present);
-                    return Ok(answer);
-                }
-                Err(error) if is_new || error.message().is_none() => {
-                    return Err(Failure::not_answered(member, error.error()));
-                }
-                Err(_) => {}
-            }
-        }
+    fn spare(&self) -> MutexGuard<'_, Vec<Connected>> {
+        self.spare.lock().expect("nothing panics while it holds this")
     }
 
-    async fn connect(&self, member: &Member) -> Result<Kept, Failure> {
-        let connecting = self.connector.clone().call(member.method(""));
-        let io = connecting.await.map_err(|error| Failure::not_connected(member, &*error))?;
+    /// Makes a connection. An encrypted one has the certificates that the files hold now.
+    async fn connect(&self, member: &Member) -> Result<Connected, Failure> {
+        let config = match &self.certificates {
+            Some(certificates) => certificates.current().config(),
+            // No connection is encrypted.
+            None => tls::trusting(RootCertStore::empty()).with_no_client_auth(),
+        };
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        let mut connector = connector.enable_http1().wrap_connector(self.tcp.clone());
+        let connecting = connector.call(member.method("")).await;
+        let io = connecting.map_err(|error| Failure::not_connected(member, &*error))?;
         let made = http1::handshake(io).await;
         let (requests, connection) =
             made.map_err(|error| Failure::not_connected(member, &error))?;
@@ -167,15 +181,17 @@ impl Http {
             let _ = connection.await;
             lost.notify_one();
         });
-        Ok(Kept { member: member.clone(), requests })
+        Ok(Connected { member: member.clone(), requests })
     }
 }
 
-fn failure(member: &Member, error: &legacy::Error) -> Failure {
-    match error.is_connect() {
-        true => Failure::not_connected(member, error),
-        false => Failure::not_answered(member, error),
-    }
+/// On a connection, a request names its host in a header.
+fn on_a_connection(mut message: Message) -> Message {
+    let uri = mem::take(message.uri_mut()).into_parts();
+    let host = uri.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    message.headers_mut().insert(HOST, host.expect("a member has an address"));
+    *message.uri_mut() = uri.path_and_query.expect("a method has a path").into();
+    message
 }
 
 /// Reads the body of an answer.
@@ -187,47 +203,5 @@ pub(super) async fn whole(
     match response.into_body().collect().await {
         Ok(body) => Ok((status, body.to_bytes())),
         Err(error) => Err(Failure::unavailable(member, &error.to_string())),
-    }
-}
-
-/// Makes connections. Each encrypted one has the certificates that the files hold then.
-#[derive(Clone)]
-struct Connector {
-    tcp: HttpConnector,
-    certificates: Option<tls::Certificates>,
-}
-
-impl Connector {
-    fn new(server: &Server) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE_TIME));
-        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        #[cfg(target_os = "linux")]
-        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-        Self { tcp, certificates: server.certificates.clone() }
-    }
-}
-
-type Connecting = HttpsConnector<HttpConnector>;
-
-impl Service<Uri> for Connector {
-    type Response = <Connecting as Service<Uri>>::Response;
-    type Error = <Connecting as Service<Uri>>::Error;
-    type Future = <Connecting as Service<Uri>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.tcp.poll_ready(context).map_err(Into::into)
-    }
-
-    fn call(&mut self, member: Uri) -> Self::Future {
-        let config = match &self.certificates {
-            Some(certificates) => certificates.current().config(),
-            // No connection is encrypted.
-            None => tls::trusting(RootCertStore::empty()).with_no_client_auth(),
-        };
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config);
-        connector.https_or_http().enable_http1().wrap_connector(self.tcp.clone()).call(member)
     }
 }

@@ -17,9 +17,9 @@ use std::{
 use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use super::{
-    client::{Etcd, LONGEST_METHOD},
+    client::Etcd,
     keys::{self, Keys},
-    messages::{Delete, KeyValue, Operation, Text, Txn},
+    messages::{KeyValue, Txn, delete},
     session::Session,
     view::{Part, View},
 };
@@ -32,47 +32,37 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a caller may pause before it repeats a release without an answer. Then the task takes over.
 const LONGEST_REPETITION: Duration = Duration::from_secs(2);
 
-/// The key of a waiter, as a client has last seen it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OwnKey {
-    pub(super) created: i64,
-    pub(super) changed: i64,
-}
-
-impl From<&KeyValue> for OwnKey {
-    fn from(key: &KeyValue) -> Self {
-        Self { created: key.create_revision, changed: key.mod_revision }
-    }
-}
-
 /// A holder of this client.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct OwnHolder {
     /// The own key, since a watch has shown that the owner's is gone.
-    pub(super) turn: Option<OwnKey>,
+    pub(super) turn: Option<KeyValue>,
     /// The session of the own key, as far as it is known to exist.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<Arc<Session>>,
     /// The session of a request without an answer that makes the own key. It may arrive later.
-    pub(super) late: Option<Session>,
+    pub(super) late: Option<Arc<Session>>,
     /// Until when the lock is held, if nobody else ends it.
     pub(super) held_until: Option<Moment>,
     /// When the key is deleted, unless the holder tries again or renews before.
-    delete_at: Moment,
+    delete_at: Option<Moment>,
     ttl: Duration,
     /// Whether a release had no answer.
     is_doubtful: bool,
     is_ending: bool,
 }
 
+impl OwnHolder {
+    fn has_ended(&self) -> bool {
+        self.delete_at.is_some_and(Moment::has_passed)
+    }
+}
+
 /// The holders of a client, by their keys. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct OwnHolders(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    table: Mutex<Table>,
+pub(super) struct OwnHolders {
+    table: Arc<Mutex<Table>>,
     /// Notified when a key must be deleted sooner than expected.
-    is_sooner: Notify,
+    is_sooner: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -100,28 +90,24 @@ impl OwnHolders {
 
     /// Sets when the key is deleted.
     pub(super) fn delete_at(&self, place: &str, at: Moment) {
-        let mut table = self.table();
-        if let Some(holder) = table.holders.get_mut(place) {
-            holder.delete_at = at;
-            if table.looks_at.is_some_and(|looks_at| at < looks_at) {
-                self.0.is_sooner.notify_one();
-            }
+        self.change(place, |own| own.delete_at = Some(at));
+        if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
+            self.is_sooner.notify_one();
         }
     }
 
     /// Returns the holders whose time is up, and lets them try no more. A lock with a session of its own ends
     /// with it: another process may keep it.
-    fn ended(&self) -> HashMap<String, OwnHolder> {
+    fn ended(&self) -> Vec<(String, OwnHolder)> {
         let mut table = self.table();
-        table.holders.retain(|_, holder| {
-            let has_own = holder.session.as_ref().is_some_and(|session| !session.is_shared());
-            let is_left = has_own && holder.late.is_none() && !holder.is_doubtful;
-            !(is_left && holder.delete_at.has_passed())
+        table.holders.retain(|_, own| {
+            let has_own = own.session.as_ref().is_some_and(|session| !session.is_shared());
+            !(own.has_ended() && has_own && own.late.is_none() && !own.is_doubtful)
         });
-        let ended = table.holders.iter_mut().filter(|(_, holder)| holder.delete_at.has_passed());
-        let ended = ended.map(|(place, holder)| {
-            holder.is_ending = true;
-            (place.clone(), holder.clone())
+        let ended = table.holders.iter_mut().filter(|(_, own)| own.has_ended());
+        let ended = ended.map(|(place, own)| {
+            own.is_ending = true;
+            (place.clone(), own.clone())
         });
         ended.collect()
     }
@@ -129,7 +115,7 @@ impl OwnHolders {
     /// Returns when the task must look again. If there are no holders, the task ends.
     fn looks_at(&self) -> Option<Moment> {
         let mut table = self.table();
-        table.looks_at = table.holders.values().map(|holder| holder.delete_at).min();
+        table.looks_at = table.holders.values().filter_map(|own| own.delete_at).min();
         if table.looks_at.is_none() {
             table.task = None;
         }
@@ -137,7 +123,7 @@ impl OwnHolders {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().expect("nothing panics while it holds this")
+        self.table.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -175,22 +161,14 @@ impl Etcd {
             if table.task.as_ref().is_none_or(JoinHandle::is_finished) {
                 table.task = Some(tokio::spawn(self.clone().keep_holders()));
             }
-            let own = table.holders.entry(place.to_owned()).or_insert_with(|| OwnHolder {
-                turn: None,
-                session: None,
-                late: None,
-                held_until: None,
-                delete_at,
-                ttl,
-                is_doubtful: false,
-                is_ending: false,
-            });
-            own.ttl = ttl;
+            let own = table.holders.entry(place.to_owned()).or_default();
+            if own.is_ending {
+                let reason = "the lease has ended, and its lock is being deleted";
+                return Err(self.unavailable(reason));
+            }
+            (own.ttl, own.delete_at) = (ttl, Some(delete_at));
             OwnHolder { turn: own.turn.take(), ..own.clone() }
         };
-        if known.is_ending {
-            return Err(self.unavailable("the lease has ended, and its lock is being deleted"));
-        }
         self.own.delete_at(place, delete_at);
         Ok(known)
     }
@@ -202,7 +180,7 @@ impl Etcd {
     pub(super) fn remember_lock(
         &self,
         place: &str,
-        session: &Session,
+        session: &Arc<Session>,
         ttl: Duration,
         asked: Moment,
     ) -> Result<(), BackendError> {
@@ -231,8 +209,7 @@ impl Etcd {
             None => Ok(()),
         };
         // 2. Delete the own key, in any case. No other holder ever has it, whatever its revision.
-        let delete = Operation::Delete(Delete { key: Text(place.to_owned()) });
-        let success = vec![View::read_of_queue(keys, Part::Owner), delete];
+        let success = vec![View::read_of_queue(keys, Part::Owner), delete(place)];
         let reply = self.held.transact(&Txn { success, ..Txn::default() }).await?;
         let was_there = reply.deleted() > 0;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
@@ -261,7 +238,7 @@ impl Etcd {
                 Some(pause) => sleep(pause).await,
                 None => tokio::select! {
                     () = next.passed() => {}
-                    () = self.own.0.is_sooner.notified() => {}
+                    () = self.own.is_sooner.notified() => {}
                     () = self.connection.lost().notified() => {}
                 },
             }
@@ -280,33 +257,39 @@ impl Etcd {
 
     /// Deletes the keys of holders whose time is up. Returns whether none is left.
     async fn sweep(&self) -> bool {
-        let ended: Vec<_> = self.own.ended().into_iter().collect();
-        let mut is_swept = true;
-        for ended in ended.chunks(DELETIONS) {
-            let Err(error) = self.within(LONGEST_METHOD, self.delete(ended)).await else {
-                ended.iter().for_each(|(place, _)| self.own.forget(place));
-                continue;
-            };
-            is_swept = false;
-            for (place, own) in ended {
-                if (own.delete_at + own.ttl).has_passed() {
-                    let error = &error as &dyn Error;
-                    tracing::warn!(error, "a lock whose lease has ended could not be deleted");
-                    own.session.iter().chain(&own.late).for_each(Session::give_up);
-                    self.own.forget(place);
-                }
+        let (ended, mut failure) = (self.own.ended(), None);
+        // 1. No request of theirs may make a key later.
+        for session in ended.iter().filter_map(|(_, own)| own.late.as_ref()) {
+            failure = self.within(1, self.seal(session)).await.err();
+            if failure.is_some() {
+                break;
             }
         }
-        is_swept
-    }
-
-    async fn delete(&self, ended: &[(String, OwnHolder)]) -> Result<(), BackendError> {
-        for session in ended.iter().filter_map(|(_, own)| own.late.as_ref()) {
-            self.seal(session).await?;
+        // 2. Delete the keys, in any case.
+        for ended in ended.chunks(DELETIONS) {
+            let success = ended.iter().map(|(place, _)| delete(place)).collect();
+            match self.held.transact(&Txn { success, ..Txn::default() }).await {
+                Ok(_) => {
+                    let is_sealed =
+                        |own: &OwnHolder| own.late.as_ref().is_none_or(|it| it.is_sealed());
+                    let done = ended.iter().filter(|(_, own)| is_sealed(own));
+                    done.for_each(|(place, _)| self.own.forget(place));
+                }
+                Err(error) => failure = Some(error.into()),
+            }
         }
-        let deletions = ended.iter().map(|(place, _)| Delete { key: Text(place.clone()) });
-        let success = deletions.map(Operation::Delete).collect();
-        self.held.transact(&Txn { success, ..Txn::default() }).await?;
-        Ok(())
+        // 3. Let the sessions of those end that are left for too long.
+        let Some(error) = failure else { return true };
+        for (place, _) in &ended {
+            let left = self.own.get(place).filter(|own| {
+                own.delete_at.is_some_and(|delete_at| (delete_at + own.ttl).has_passed())
+            });
+            let Some(own) = left else { continue };
+            let error = &error as &dyn Error;
+            tracing::warn!(error, "a lock whose lease has ended could not be deleted");
+            own.session.iter().chain(&own.late).for_each(|it| it.give_up());
+            self.own.forget(place);
+        }
+        false
     }
 }

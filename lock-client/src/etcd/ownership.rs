@@ -1,21 +1,69 @@
 //! What an owner does: it renews, and reissues. A release is in `own.rs`.
+//!
+//! Renewals come in rounds: one keep-alive of a session, and few reads, for all locks that are renewed at about
+//! one time. The first caller of a round carries it out for the others.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use fence::Token;
+use tokio::sync::oneshot;
 
 use super::{
     client::Etcd,
     failure::Failure,
     keys::{self, Keys},
-    messages::{Compare, KeyValue, Operation, Put, Text, Txn},
-    rounds::Renewed,
+    messages::{KeyValue, Txn, is_changed, is_created, put},
     session::{Joined, Session},
     view::{Part, View, token},
 };
 use crate::{
-    backend::{BackendError, Ownership},
+    backend::{Backend, BackendError, Ownership},
     clock::Moment,
     ttl::Ttl,
 };
+
+/// How many locks one transaction reads. Each takes two reads, and `--max-txn-ops` is 128 by default.
+const LOCKS_IN_A_TRANSACTION: usize = 50;
+/// The time between the beginnings of two rounds, as a part of the ttl, and at most as a part of the answer
+/// time-out. So 10 000 locks with a ttl of 30 seconds take 8 rounds a second.
+const PART_OF_THE_TTL: u32 = 60;
+const PART_OF_THE_ANSWER_TIMEOUT: u32 = 4;
+
+/// The renewals of a session's locks.
+#[derive(Default)]
+pub(super) struct Rounds {
+    waiting: Mutex<Vec<Renewal>>,
+    /// One caller at a time carries out a round: when the next one may begin.
+    next: tokio::sync::Mutex<Option<Moment>>,
+}
+
+/// The renewal of one lock.
+struct Renewal {
+    keys: Keys,
+    ownership: Ownership,
+    asked: Moment,
+    answer: oneshot::Sender<Result<Renewed, BackendError>>,
+}
+
+/// What a renewal has shown.
+pub(super) enum Renewed {
+    /// The lock has its full time.
+    Full(Token),
+    /// The lock is not this ownership's.
+    NotOurs,
+    /// The lock lives by another lease.
+    Elsewhere(KeyValue),
+}
+
+impl Rounds {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Renewal>> {
+        self.waiting.lock().expect("nothing panics while it holds this")
+    }
+}
 
 impl Etcd {
     /// Renews an ownership: keeps its session alive, and only then checks whose the lock is.
@@ -36,10 +84,10 @@ impl Etcd {
         };
         loop {
             if !session.serves(seconds) {
-                let seconds = seconds.max(session.seconds());
+                let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
-                    true => self.join(seconds, seconds..=seconds, seconds, asked).await?,
-                    false => self.begin_own_session(seconds..=i64::MAX, seconds).await?,
+                    true => self.join(seconds..=seconds, asked).await?,
+                    false => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?,
                 };
                 session = joined.session;
             }
@@ -67,7 +115,7 @@ impl Etcd {
         keys: &Keys,
         ownership: &Ownership,
         seconds: i64,
-    ) -> Result<Option<Session>, BackendError> {
+    ) -> Result<Option<Arc<Session>>, BackendError> {
         let asked = Moment::now();
         let view = self.held.view(keys, Part::Owner).await?;
         let place = keys.place(&ownership.holder);
@@ -77,8 +125,8 @@ impl Etcd {
             true => None,
         };
         Ok(Some(match alive {
-            Some(alive) => Session::new(alive, asked),
-            None => self.begin_own_session(seconds..=i64::MAX, seconds).await?.session,
+            Some(alive) => Session::new(owner.lease, alive, asked),
+            None => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?.session,
         }))
     }
 
@@ -90,11 +138,10 @@ impl Etcd {
         own: &KeyValue,
         joined: &Joined,
     ) -> Result<Option<View>, BackendError> {
-        let (place, lease) = (&own.key.0, joined.session.lease());
-        let put = Put { key: own.key.clone(), value: Text::default(), lease };
-        let success = [&[Operation::Put(put)], &View::reads(keys, Part::Owner)[..]].concat();
+        let (place, lease) = (&own.key.0, joined.session.lease);
+        let success = [&[put(place, "", lease)], &View::reads(keys, Part::Owner)[..]].concat();
         // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
-        let compare = vec![Compare::changed(place.clone(), own.mod_revision)];
+        let compare = vec![is_changed(place, own.mod_revision)];
         let reply = self.held.transact(&Txn { compare, success, failure: Vec::new() }).await;
         let reply = reply.inspect_err(|failure| {
             // The lease may not exist, such as after a restore.
@@ -125,17 +172,111 @@ impl Etcd {
             let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
             let raised = token(view.token(owner)?.max(above).as_i64() + 1)?;
             // The key that is the oldest stays the oldest as long as it exists.
-            let compare = vec![
-                Compare::created(place.clone(), created),
-                Compare::changed(keys.offset(), view.offset_revision),
-            ];
-            let value = Text((raised.as_i64() - created).to_string());
-            let put = Put { key: Text(keys.offset()), value, lease: 0 };
-            let success = vec![Operation::Put(put)];
+            let compare =
+                vec![is_created(&place, created), is_changed(&keys.offset(), view.offset_revision)];
+            let offset = (raised.as_i64() - created).to_string();
+            let success = vec![put(&keys.offset(), &offset, 0)];
             let raises = Txn { compare, success, failure: Vec::new() };
             if self.held.transact(&raises).await?.succeeded {
                 return Ok(Some(raised));
             }
         }
+    }
+}
+
+impl Etcd {
+    /// Renews a lock that lives by a session, in its next round.
+    pub(super) async fn renew_by(
+        &self,
+        session: &Arc<Session>,
+        keys: &Keys,
+        ownership: &Ownership,
+    ) -> Result<Renewed, BackendError> {
+        let rounds = &session.rounds;
+        let (answer, mut answered) = oneshot::channel();
+        let (keys, ownership) = (keys.clone(), ownership.clone());
+        rounds.waiting().push(Renewal { keys, ownership, asked: Moment::now(), answer });
+        // 1. Wait until another caller has renewed this lock, or it is the own turn.
+        tokio::select! {
+            biased;
+            renewed = &mut answered => return renewed.unwrap_or_else(|_| self.cut_off()),
+            mut next = rounds.next.lock() => {
+                // 2. Wait for more renewals, if the last round was just now.
+                if let Some(next) = *next {
+                    next.passed().await;
+                }
+                let ttl = Duration::from_secs(session.seconds.unsigned_abs());
+                let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
+                *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
+                // 3. Renew all of them. The other caller may have taken this one along.
+                let renewals = mem::take(&mut *rounds.waiting());
+                self.round(session, renewals).await;
+            }
+        }
+        answered.await.unwrap_or_else(|_| self.cut_off())
+    }
+
+    /// The caller that carried out the round has given up.
+    fn cut_off(&self) -> Result<Renewed, BackendError> {
+        Err(self.unavailable("a renewal together with others was given up"))
+    }
+
+    /// Renews these locks.
+    async fn round(&self, session: &Arc<Session>, mut renewals: Vec<Renewal>) {
+        // 1. Keep the session alive, for all of them, after the last of them was asked for.
+        let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
+        let kept = match self.keep(session, last).await {
+            Ok(kept) => kept,
+            Err(error) => return fail(renewals, &error),
+        };
+        // 2. Only then check whose each lock is. From here on, the locks may last longer.
+        while !renewals.is_empty() {
+            let rest = renewals.split_off(renewals.len().min(LOCKS_IN_A_TRANSACTION));
+            let these = mem::replace(&mut renewals, rest);
+            let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
+            let transaction = Txn { success: reads.collect(), ..Txn::default() };
+            let reply = match self.held.transact(&transaction).await {
+                Ok(reply) => reply,
+                Err(failure) => {
+                    fail(these, &BackendError::from(failure).after_a_change());
+                    continue;
+                }
+            };
+            for (renewal, view) in these.into_iter().zip(View::parse_all(reply)) {
+                let renewed =
+                    view.and_then(|view| self.renewed(&renewal, &view, session, kept.as_ref()));
+                let renewed = renewed.map_err(BackendError::after_a_change);
+                // The renewal may have been dropped.
+                let _ = renewal.answer.send(renewed);
+            }
+        }
+    }
+
+    fn renewed(
+        &self,
+        renewal: &Renewal,
+        view: &View,
+        session: &Arc<Session>,
+        kept: Option<&Joined>,
+    ) -> Result<Renewed, BackendError> {
+        let Ownership { holder, grant } = &renewal.ownership;
+        let place = renewal.keys.place(holder);
+        let Some(owner) = view.owner_if(&place, grant.as_i64()) else {
+            return Ok(Renewed::NotOurs);
+        };
+        if owner.lease != session.lease {
+            return Ok(Renewed::Elsewhere(owner.clone()));
+        }
+        // The lock's last moment: its lease has ended, and the key is about to go.
+        let kept = kept.ok_or_else(|| self.unavailable("the lease has ended"))?;
+        kept.confirm(view.header, self)?;
+        view.token(owner).map(Renewed::Full)
+    }
+}
+
+/// Reports one failure to all.
+fn fail(renewals: Vec<Renewal>, error: &BackendError) {
+    for renewal in renewals {
+        let _ = renewal.answer.send(Err(error.repeated()));
     }
 }
