@@ -182,11 +182,9 @@ impl Etcd {
             }
         }
     }
-}
 
-impl Etcd {
     /// Renews a lock that lives by a session, in its next round.
-    pub(super) async fn renew_by(
+    async fn renew_by(
         &self,
         session: &Arc<Session>,
         keys: &Keys,
@@ -208,31 +206,31 @@ impl Etcd {
                 let ttl = Duration::from_secs(session.seconds.unsigned_abs());
                 let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
                 *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
-                // 3. Renew all of them. The other caller may have taken this one along.
+                // 3. Renew all of them, also if this caller gives up. The last one may have taken it along.
                 let renewals = mem::take(&mut *rounds.waiting());
-                self.round(session, renewals).await;
+                let round = self.clone().round(session.clone(), renewals);
+                let _ended = tokio::spawn(round).await;
             }
         }
         answered.await.unwrap_or_else(|_| self.cut_off())
     }
 
-    /// The caller that carried out the round has given up.
     fn cut_off(&self) -> Result<Renewed, BackendError> {
-        Err(self.unavailable("a renewal together with others was given up"))
+        Err(self.unavailable("the runtime has ended"))
     }
 
     /// Renews these locks.
-    async fn round(&self, session: &Arc<Session>, mut renewals: Vec<Renewal>) {
+    async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
         // 1. Keep the session alive, for all of them, after the last of them was asked for.
         let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
-        let kept = match self.keep(session, last).await {
+        let kept = match self.keep(&session, last).await {
             Ok(kept) => kept,
             Err(error) => return fail(renewals, &error),
         };
         // 2. Only then check whose each lock is. From here on, the locks may last longer.
         while !renewals.is_empty() {
-            let rest = renewals.split_off(renewals.len().min(LOCKS_IN_A_TRANSACTION));
-            let these = mem::replace(&mut renewals, rest);
+            let number = renewals.len().min(LOCKS_IN_A_TRANSACTION);
+            let these: Vec<_> = renewals.drain(..number).collect();
             let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
             let transaction = Txn { success: reads.collect(), ..Txn::default() };
             let reply = match self.held.transact(&transaction).await {
@@ -244,7 +242,7 @@ impl Etcd {
             };
             for (renewal, view) in these.into_iter().zip(View::parse_all(reply)) {
                 let renewed =
-                    view.and_then(|view| self.renewed(&renewal, &view, session, kept.as_ref()));
+                    view.and_then(|view| self.renewed(&renewal, &view, &session, kept.as_ref()));
                 let renewed = renewed.map_err(BackendError::after_a_change);
                 // The renewal may have been dropped.
                 let _ = renewal.answer.send(renewed);
@@ -256,7 +254,7 @@ impl Etcd {
         &self,
         renewal: &Renewal,
         view: &View,
-        session: &Arc<Session>,
+        session: &Session,
         kept: Option<&Joined>,
     ) -> Result<Renewed, BackendError> {
         let Ownership { holder, grant } = &renewal.ownership;

@@ -159,7 +159,7 @@ async fn learner_is_left_at_once() {
 }
 
 /// Fills an etcd with a quota, so that it stores nothing more.
-async fn fill(etcd: &Etcd) {
+pub(super) async fn fill(etcd: &Etcd) {
     let value = "x".repeat(50_000);
     let rejected = loop {
         if let Err(rejected) = etcd.etcdctl(&["put", "other", &value]).await {

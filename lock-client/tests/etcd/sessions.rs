@@ -25,7 +25,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::service::{SOON, acquired, client, own_leases, secs};
+use super::{
+    errors::fill,
+    service::{SOON, acquired, client, own_leases, secs},
+};
 use crate::names::name;
 
 /// Returns the lease of a lock, as `etcdctl` takes it.
@@ -108,6 +111,23 @@ async fn lock_that_nobody_renews_is_free_when_its_ttl_ends() {
     assert!(lasted < Duration::from_secs(8), "it doesn't outlast its ttl: {lasted:?}");
     // The control: the session lives, with the other lock.
     assert_eq!(lease_of(&etcd, "a").await, session);
+}
+
+/// A session that can't be sealed holds up no deletion of another lock.
+#[tokio::test]
+async fn etcd_without_space_lets_locks_end() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, ttl) = (client(&proxy.url("etcd")), secs(8));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    proxy.lose_request("request_put");
+    let (other, holder) = (name("x"), Holder::random());
+    locks.try_acquire(&other, &holder, ttl, Order::Unordered).await.unwrap_err();
+    acquired(&locks, &name("b"), ttl).await;
+    fill(&etcd).await;
+    assert!(is_held(&locks, &name("b")).await, "the control");
+    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
+    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
 }
 
 /// Loses all requests with a text.
