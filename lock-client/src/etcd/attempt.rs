@@ -23,11 +23,12 @@ use crate::{
 
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed, or is not polled,
-/// delays the others no longer, whatever its ttl.
+/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed, or is not
+/// polled, delays the others no longer, whatever its ttl.
 const WAITING_TIME: Duration = Duration::from_secs(15);
 
-/// A lock joins a session without a keep-alive of its own within this part of the ttl after the last one.
+/// A lock joins a session without a keep-alive of its own within this part of the ttl after the
+/// last one.
 const JOINABLE_PART: u32 = 30;
 /// The same, at most. The lock's deadline counts from that keep-alive.
 const LONGEST_JOINABLE: Duration = Duration::from_millis(500);
@@ -67,7 +68,8 @@ impl Etcd {
     ) -> Result<Attempt, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
-        // 1. From here on, the key is deleted in time. A waiter that tries no more must not delay the others.
+        // 1. From here on, the key is deleted in time. A waiter that tries no more must not delay
+        // the others.
         let (place, ttl_ends) = (keys.place(holder), asked + ttl.as_duration());
         let waits_until = asked + ttl.as_duration().min(WAITING_TIME);
         let delete_at = match order {
@@ -95,9 +97,9 @@ impl Etcd {
 
 impl Try<'_> {
     async fn run(&self, known: OwnHolder) -> Result<Attempt, BackendError> {
-        // 1. An earlier attempt without an answer may have put the own key. Otherwise it must not do so after
-        // this one: another client may release the lock that this one acquires, and knows of no earlier
-        // attempts.
+        // 1. An earlier attempt without an answer may have put the own key. Otherwise it must not
+        // do so after this one: another client may release the lock that this one acquires, and
+        // knows of no earlier attempts.
         if let Some(session) = &known.late {
             let view = self.etcd.connection.view(&self.keys, Part::All).await?;
             let position = view.position(&self.place);
@@ -113,8 +115,8 @@ impl Try<'_> {
                 return granted.map_err(BackendError::after_a_change);
             }
         }
-        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn. Only a new holder
-        // has no key for certain.
+        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn. Only a
+        // new holder has no key for certain.
         let is_new = known.session.is_none() && known.late.is_none();
         let (mut view, joined) = match &known.turn {
             Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
@@ -122,8 +124,8 @@ impl Try<'_> {
                 self.put_first().await?
             }
             None => {
-                // A transaction that may put goes to the disk, and this read does not. Nor is a session
-                // begun for a lock that is held.
+                // A transaction that may put goes to the disk, and this read does not. Nor is a
+                // session begun for a lock that is held.
                 let view = self.etcd.connection.view(&self.keys, Part::All).await?;
                 if view.owner().is_some() { (view, None) } else { self.put_first().await? }
             }
@@ -148,8 +150,8 @@ impl Try<'_> {
         }
     }
 
-    /// Returns the session for the key of a waiter. It is short, because only an owner needs the whole
-    /// ttl.
+    /// Returns the session for the key of a waiter. It is short, because only an owner needs the
+    /// whole ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
         let shortest = self.seconds.min(WAITING_TIME.as_secs().cast_signed());
         self.etcd.join(shortest..=self.seconds, since).await
@@ -168,9 +170,9 @@ impl Try<'_> {
         }
     }
 
-    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did, and
-    /// reads the offset: one that was read earlier may have been raised since, by an owner before this
-    /// one. Returns the session if the key was put.
+    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did,
+    /// and reads the offset: one that was read earlier may have been raised since, by an owner
+    /// before this one. Returns the session if the key was put.
     async fn put_first(&self) -> Result<(View, Option<Joined>), BackendError> {
         loop {
             let joined = self.session(self.just_before).await?;
@@ -206,9 +208,9 @@ impl Try<'_> {
         Ok(())
     }
 
-    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that the
-    /// owner's key is gone, but only the transaction decides. If it arrives late, the key was changed or
-    /// deleted meanwhile.
+    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that
+    /// the owner's key is gone, but only the transaction decides. If it arrives late, the key was
+    /// changed or deleted meanwhile.
     async fn take_turn(&self, own: &KeyValue) -> Result<(View, Option<Joined>), BackendError> {
         let joined = self.session(self.just_before).await?;
         let compare = vec![
@@ -220,8 +222,9 @@ impl Try<'_> {
         Ok((view, has_put.then_some(joined)))
     }
 
-    /// Puts the own key, which does not exist, unless the session is sealed. Until this is answered, it may
-    /// arrive later. Returns `None` if the session does not exist, such as after a restore.
+    /// Puts the own key, which does not exist, unless the session is sealed. Until this is
+    /// answered, it may arrive later. Returns `None` if the session does not exist, such as after a
+    /// restore.
     async fn make_key(
         &self,
         joined: &Joined,
@@ -241,8 +244,8 @@ impl Try<'_> {
         }
     }
 
-    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock. Otherwise,
-    /// this reads all of it.
+    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock.
+    /// Otherwise, this reads all of it.
     async fn put(
         &self,
         joined: &Joined,

@@ -29,7 +29,8 @@ use crate::{
 
 /// How many answers one method may wait for. A method that needs more is repeated.
 pub(super) const LONGEST_METHOD: u32 = 4;
-/// How many keys a page of names is read from. One lock has a key for its owner and for each waiter.
+/// How many keys a page of names is read from. One lock has a key for its owner and for each
+/// waiter.
 const PAGE: usize = 500;
 
 /// Locks in etcd.
@@ -55,22 +56,22 @@ impl fmt::Debug for Etcd {
 impl Etcd {
     /// Makes a client of the etcd at a URL. It connects when it is first used.
     ///
-    /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for encrypted
-    /// connections. Name all members. The port is 2379 by default, and a user is one of etcd. The
-    /// members need their JSON gateway, which they have by default.
+    /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for
+    /// encrypted connections. Name all members. The port is 2379 by default, and a user is one of
+    /// etcd. The members need their JSON gateway, which they have by default.
     ///
     /// With TLS, a member's certificate must be signed by one that the system trusts. The
-    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`, with
-    /// `&` between them. All parts of a URL are percent-encoded.
+    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`,
+    /// with `&` between them. All parts of a URL are percent-encoded.
     ///
     /// | setting | meaning |
     /// |---|---|
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
-    /// last good ones are, and the log says so. etcd's gateway does not take a user from a client's
-    /// certificate. Other settings are rejected.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then,
+    /// the last good ones are, and the log says so. etcd's gateway does not take a user from a
+    /// client's certificate. Other settings are rejected.
     ///
     /// # Errors
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
@@ -82,8 +83,8 @@ impl Etcd {
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
-    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose ttl
-    /// is not several times longer is lost with one lost reply.
+    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose
+    /// ttl is not several times longer is lost with one lost reply.
     ///
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, limit: Duration) -> Self {

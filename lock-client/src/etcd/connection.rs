@@ -12,7 +12,7 @@ use hyper::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{
-    sync::{Mutex, Notify, watch},
+    sync::{Mutex, watch},
     time::timeout,
 };
 
@@ -73,9 +73,8 @@ impl Connection {
         kept.inspect_err(|_| self.fail_over_from(number))
     }
 
-    /// Notified when the connection that is kept is lost.
-    pub(super) fn lost(&self) -> &Notify {
-        &self.shared.http.lost
+    pub(super) fn http(&self) -> &Http {
+        &self.shared.http
     }
 
     /// Sends one request, and returns the answer.
@@ -172,8 +171,8 @@ impl Connection {
         });
     }
 
-    /// Sends a request to a member, and limits the time for its answer. If its login is not valid any more,
-    /// this logs in again.
+    /// Sends a request to a member, and limits the time for its answer. If its login is not valid
+    /// any more, this logs in again.
     async fn ask_member<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         member: &Member,
@@ -235,8 +234,8 @@ impl Connection {
         if !status.is_success() {
             return Err(Failure::from_answer(&member, status, &body));
         }
-        // An error within a stream has no status of its own. An answer that can't be parsed may belong
-        // to a request that was carried out.
+        // An error within a stream has no status of its own. An answer that can't be parsed may
+        // belong to a request that was carried out.
         serde_json::from_slice(&body).map_err(|invalid| {
             match serde_json::from_slice::<Value>(&body) {
                 Ok(value) if value.get("error").is_some() => {

@@ -20,8 +20,8 @@ pub(super) enum Failure {
     LoggedOut(String),
     /// The member was not reached, has no leader, or is a learner. Nothing was changed.
     NotSent(BackendError),
-    /// etcd stores nothing more. It may have carried out the request that it noticed this by, but does
-    /// nothing later.
+    /// etcd stores nothing more. It may have carried out the request that it noticed this by, but
+    /// does nothing later.
     NoSpace(BackendError),
     /// Anything else.
     Other(BackendError),
@@ -90,7 +90,8 @@ impl Failure {
         let Some((code, message)) = grpc_status(body) else {
             let reason =
                 format!("{member}: HTTP {status}, which is no answer of etcd 3.4 or newer");
-            // A proxy before etcd answers so if etcd is down or slow. It may have sent the request on.
+            // A proxy before etcd answers so if etcd is down or slow. It may have sent the request
+            // on.
             let is_of_a_proxy =
                 status.is_server_error() || matches!(status.as_u16(), 408 | 429 | 499);
             return Self::Other(match is_of_a_proxy {
@@ -123,7 +124,8 @@ impl Failure {
     }
 }
 
-/// Finds the code and the message of an error. The gateways of etcd's versions place them differently.
+/// Finds the code and the message of an error. The gateways of etcd's versions place them
+/// differently.
 fn grpc_status(body: &[u8]) -> Option<(u64, String)> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);

@@ -52,8 +52,8 @@ pub struct LeaseClock {
     pub granted: Duration,
     /// What was left of it later, by the leader's clock. The rest of the last second is cut off.
     pub left: Duration,
-    /// The time between these two moments, by this machine's clock. It is a range, because it is unknown
-    /// when in each round trip the leader looked at its clock.
+    /// The time between these two moments, by this machine's clock. It is a range, because it is
+    /// unknown when in each round trip the leader looked at its clock.
     pub elapsed: RangeInclusive<Duration>,
 }
 

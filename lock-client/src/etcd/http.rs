@@ -1,9 +1,9 @@
 //! HTTP connections to the members of etcd: one that is kept, and further ones while it is busy.
 //!
-//! A held lock must not be lost because no new connection can be made. So one connection is kept as long as
-//! there are holders, and is made again at once if it is lost. Every request uses it if it is free, or else a
-//! further one. If that can't be made, a request of a held lock waits for the kept one, and a try does not.
-//! A watch always has a further one, because it keeps it busy.
+//! A held lock must not be lost because no new connection can be made. So one connection is kept as
+//! long as there are holders, and is made again at once if it is lost. Every request uses it if it
+//! is free, or else a further one. If that can't be made, a request of a held lock waits for the
+//! kept one, and a try does not. A watch always has a further one, because it keeps it busy.
 
 use std::{
     mem,
@@ -37,7 +37,7 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many further connections are left open for later requests.
+/// How many further connections are left open for later requests, for a while.
 const MOST_SPARE: usize = 16;
 
 /// A request.
@@ -87,6 +87,11 @@ impl Http {
         Ok(())
     }
 
+    /// Closes the further connections that are not busy.
+    pub(super) fn close_spare(&self) {
+        self.spare().clear();
+    }
+
     /// Sends a request, and reads the whole answer.
     pub(super) async fn exchange(
         &self,
@@ -113,8 +118,8 @@ impl Http {
         }
     }
 
-    /// Sends a request over a connection, which is lost if this future is dropped before the whole answer was
-    /// read.
+    /// Sends a request over a connection, which is lost if this future is dropped before the whole
+    /// answer was read.
     async fn exchange_over(
         &self,
         place: &mut Option<Connected>,

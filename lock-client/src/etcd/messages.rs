@@ -1,8 +1,8 @@
 //! The messages of etcd's JSON gateway.
 //!
 //! They are those of [`rpc.proto`](https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto),
-//! as far as they are needed. In JSON, bytes are in base64, replies have 64-bit numbers as text, and
-//! leave out what is zero or empty.
+//! as far as they are needed. In JSON, bytes are in base64, replies have 64-bit numbers as text,
+//! and leave out what is zero or empty.
 
 use std::{fmt::Display, str::FromStr};
 

@@ -1,9 +1,10 @@
-//! What a client knows of its own holders, and the task that deletes their keys when their time is up.
+//! What a client knows of its own holders, and the task that deletes their keys when their time is
+//! up.
 //!
-//! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, a waiter that
-//! tries no more, and a holder whose release had no answer are deleted, again and again until that is
-//! answered. If there is no answer for a ttl, the session is given up: nobody keeps it alive, and it ends with
-//! what is left on it. Its other locks move to a new session.
+//! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, a
+//! waiter that tries no more, and a holder whose release had no answer are deleted, again and again
+//! until that is answered. If there is no answer for a ttl, the session is given up: nobody keeps
+//! it alive, and it ends with what is left on it. Its other locks move to a new session.
 //!
 //! A client has one such task, as long as it has holders. It also keeps a connection for them.
 
@@ -27,9 +28,11 @@ use crate::{backend::BackendError, clock::Moment, retry::pauses};
 
 /// How many keys a transaction deletes. `--max-txn-ops` is 128 by default.
 const DELETIONS: usize = 100;
-/// The longest pause before a deletion without an answer is repeated, or a connection is made again.
+/// The longest pause before a deletion without an answer is repeated, or a connection is made
+/// again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a caller may pause before it repeats a release without an answer. Then the task takes over.
+/// How long a caller may pause before it repeats a release without an answer. Then the task takes
+/// over.
 const LONGEST_REPETITION: Duration = Duration::from_secs(2);
 
 /// A holder of this client.
@@ -96,8 +99,8 @@ impl OwnHolders {
         }
     }
 
-    /// Returns the holders whose time is up, and lets them try no more. A lock with a session of its own ends
-    /// with it: another process may keep it.
+    /// Returns the holders whose time is up, and lets them try no more. A lock with a session of
+    /// its own ends with it: another process may keep it.
     fn ended(&self) -> Vec<(String, OwnHolder)> {
         let mut table = self.table();
         table.holders.retain(|_, own| {
@@ -201,8 +204,8 @@ impl Etcd {
     ) -> Result<bool, BackendError> {
         let mut releasing = Releasing { etcd: self, place, is_answered: false };
         let own = self.own.get(place);
-        // 1. No request of the holder may make its key later. etcd may have no space to prevent that, or
-        // others may be waiting to do the same.
+        // 1. No request of the holder may make its key later. etcd may have no space to prevent
+        // that, or others may be waiting to do the same.
         let late = own.as_ref().and_then(|own| own.late.as_ref());
         let sealed = match late {
             Some(session) => self.within(1, self.seal(session)).await,
@@ -224,7 +227,8 @@ impl Etcd {
         {
             let _ended_or_not = self.held.revoke(lease).await;
         }
-        // 5. If an earlier release had no answer, it has deleted the key of a lock that still was held.
+        // 5. If an earlier release had no answer, it has deleted the key of a lock that still was
+        // held.
         let earlier = own.filter(|own| own.is_doubtful).and_then(|own| own.held_until);
         Ok(owned.is_some() || !was_there && earlier.is_some_and(|until| !until.has_passed()))
     }
@@ -237,9 +241,9 @@ impl Etcd {
             match repeats_in {
                 Some(pause) => sleep(pause).await,
                 None => tokio::select! {
-                    () = next.passed() => {}
+                    () = next.passed() => self.connection.http().close_spare(),
                     () = self.own.is_sooner.notified() => {}
-                    () = self.connection.lost().notified() => {}
+                    () = self.connection.http().lost.notified() => {}
                 },
             }
             if self.own.table().holders.is_empty() {

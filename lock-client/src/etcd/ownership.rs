@@ -1,7 +1,7 @@
 //! What an owner does: it renews, and reissues. A release is in `own.rs`.
 //!
-//! Renewals come in rounds: one keep-alive of a session, and few reads, for all locks that are renewed at about
-//! one time. The first caller of a round carries it out for the others.
+//! Renewals come in rounds: one keep-alive of a session, and few reads, for all locks that are
+//! renewed at about one time. The first caller of a round carries it out for the others.
 
 use std::{
     mem,
@@ -26,10 +26,11 @@ use crate::{
     ttl::Ttl,
 };
 
-/// How many locks one transaction reads. Each takes two reads, and `--max-txn-ops` is 128 by default.
+/// How many locks one transaction reads. Each takes two reads, and `--max-txn-ops` is 128 by
+/// default.
 const LOCKS_IN_A_TRANSACTION: usize = 50;
-/// The time between the beginnings of two rounds, as a part of the ttl, and at most as a part of the answer
-/// time-out. So 10 000 locks with a ttl of 30 seconds take 8 rounds a second.
+/// The time between the beginnings of two rounds, as a part of the ttl, and at most as a part of
+/// the answer time-out. So 10 000 locks with a ttl of 30 seconds take 8 rounds a second.
 const PART_OF_THE_TTL: u32 = 60;
 const PART_OF_THE_ANSWER_TIMEOUT: u32 = 4;
 
@@ -108,8 +109,9 @@ impl Etcd {
         }
     }
 
-    /// Returns the session of a lock that another process has acquired. If that process's other locks share
-    /// its session, the lock gets one of its own. Returns `None` if the lock is not this ownership's.
+    /// Returns the session of a lock that another process has acquired. If that process's other
+    /// locks share its session, the lock gets one of its own. Returns `None` if the lock is not
+    /// this ownership's.
     async fn adopt_session(
         &self,
         keys: &Keys,
@@ -206,7 +208,8 @@ impl Etcd {
                 let ttl = Duration::from_secs(session.seconds.unsigned_abs());
                 let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
                 *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
-                // 3. Renew all of them, also if this caller gives up. The last one may have taken it along.
+                // 3. Renew all of them, also if this caller gives up. The last one may have taken
+                // it along.
                 let renewals = mem::take(&mut *rounds.waiting());
                 let round = self.clone().round(session.clone(), renewals);
                 let _ended = tokio::spawn(round).await;

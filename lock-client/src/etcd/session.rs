@@ -1,14 +1,15 @@
-//! The sessions of a client: one lease of etcd for each ttl, which the client's locks of this ttl share.
+//! The sessions of a client: one lease of etcd for each ttl, which the client's locks of this ttl
+//! share.
 //!
 //! To make a lease and to revoke it are two durable writes. So a client has one for each ttl, as
-//! `concurrency.Session` of etcd's own client is, and every renewal of a lock keeps it alive for all. A
-//! lock that ends is deleted, because its session doesn't end with it (`own.rs`).
+//! `concurrency.Session` of etcd's own client is, and every renewal of a lock keeps it alive for
+//! all. A lock that ends is deleted, because its session doesn't end with it (`own.rs`).
 //!
-//! A request to put a key that had no answer may arrive when its holder is gone. It would acquire the lock
-//! for nobody, for as long as the session lives. So a key is put only as long as its session is not *sealed*,
-//! which is shown by a key of the session's own. Before such a holder is released, or tries again, the client
-//! seals the session: no key is put on it any more, and those that are there stay. Other locks go on living
-//! by it, and new ones get a new session.
+//! A request to put a key that had no answer may arrive when its holder is gone. It would acquire
+//! the lock for nobody, for as long as the session lives. So a key is put only as long as its
+//! session is not *sealed*, which is shown by a key of the session's own. Before such a holder is
+//! released, or tries again, the client seals the session: no key is put on it any more, and those
+//! that are there stay. Other locks go on living by it, and new ones get a new session.
 
 use std::{
     collections::HashMap,
@@ -35,8 +36,8 @@ use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
 pub(super) struct Alive {
     /// Its full time.
     pub(super) seconds: i64,
-    /// The term of the leader; `None` if it is new. An elected leader gives every lease its full time, so that
-    /// a new lease depends on no term.
+    /// The term of the leader; `None` if it is new. An elected leader gives every lease its full
+    /// time, so that a new lease depends on no term.
     term: Option<u64>,
 }
 
@@ -90,8 +91,8 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Checks that the leader that has kept the session alive still was the leader when it answered a
-    /// later request. A leader that was replaced, and does not know it yet, renews nothing.
+    /// Checks that the leader that has kept the session alive still was the leader when it answered
+    /// a later request. A leader that was replaced, and does not know it yet, renews nothing.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] after an election.
@@ -150,8 +151,8 @@ impl Session {
 }
 
 impl Etcd {
-    /// Joins the client's session for the shortest of these times, which was kept alive since a moment. A new
-    /// one lasts for one of these times. The last one is the ttl.
+    /// Joins the client's session for the shortest of these times, which was kept alive since a
+    /// moment. A new one lasts for one of these times. The last one is the ttl.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if etcd's shortest time is longer.
@@ -187,8 +188,8 @@ impl Etcd {
         Ok(Joined { session: Session::new(id, alive, asked), asked, alive })
     }
 
-    /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has ended, or
-    /// was given up.
+    /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has
+    /// ended, or was given up.
     pub(super) async fn keep(
         &self,
         session: &Arc<Session>,
@@ -210,8 +211,8 @@ impl Etcd {
         Ok(session.join(asked))
     }
 
-    /// Lets no key be put on a session any more. It may be repeated without an answer, because it always
-    /// does the same.
+    /// Lets no key be put on a session any more. It may be repeated without an answer, because it
+    /// always does the same.
     pub(super) async fn seal(&self, session: &Session) -> Result<(), BackendError> {
         session.close();
         let put = async || {
@@ -269,9 +270,9 @@ impl Connection {
         }
     }
 
-    /// Returns the seconds that a lease lives without a keep-alive, as etcd reports them: the rest of
-    /// the last second is cut off. A new leader that has not yet set its end reports centuries, and it
-    /// lives for no longer than the time for which it was granted.
+    /// Returns the seconds that a lease lives without a keep-alive, as etcd reports them: the rest
+    /// of the last second is cut off. A new leader that has not yet set its end reports centuries,
+    /// and it lives for no longer than the time for which it was granted.
     pub(super) async fn seconds_left(&self, id: i64) -> Result<u64, BackendError> {
         let reply: LeaseReply = self.call("lease/timetolive", &json!({ "ID": id })).await?;
         Ok(reply.seconds.min(reply.granted).try_into().unwrap_or(0))

@@ -87,8 +87,8 @@ impl View {
 
     /// The owner, if it has this key, created at this revision.
     ///
-    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may have
-    /// an older key again.
+    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may
+    /// have an older key again.
     pub(super) fn owner_if(&self, place: &str, created: i64) -> Option<&KeyValue> {
         self.owner().filter(|owner| owner.key.0 == place && owner.create_revision == created)
     }

@@ -67,8 +67,9 @@ impl Watcher for Waiter {
         self.etcd.connection.view(&self.keys, part).await.ok()
     }
 
-    /// Waits for deletions: of the key before the own one, so that it may be the own turn, of the own key if
-    /// that is the oldest, or of any key of the queue. A watch of the queue goes on for a waiter in no order.
+    /// Waits for deletions: of the key before the own one, so that it may be the own turn, of the
+    /// own key if that is the oldest, or of any key of the queue. A watch of the queue goes on for
+    /// a waiter in no order.
     async fn change(&self, view: &View) -> Change {
         let position = self.position(view);
         let key = position.map(|position| &view.queue[position.saturating_sub(1)].key.0);

@@ -210,8 +210,8 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
     assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
 }
 
-/// A session is sealed only when it matters to the attempt's holder. A holder that waited for that would
-/// have no answer if etcd has no space.
+/// A session is sealed only when it matters to the attempt's holder. A holder that waited for that
+/// would have no answer if etcd has no space.
 #[tokio::test]
 async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;

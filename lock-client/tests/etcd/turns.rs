@@ -143,8 +143,8 @@ async fn waiter_behind_another_acquires_by_one_transaction() {
     }
 }
 
-/// Another waiter of its client keeps the session of both alive. A waiter that tries again keeps its place, and
-/// one that is rejected does not.
+/// Another waiter of its client keeps the session of both alive. A waiter that tries again keeps
+/// its place, and one that is rejected does not.
 #[tokio::test]
 async fn waiter_that_tries_no_more_leaves_in_time() {
     for is_rejected in [false, true] {
