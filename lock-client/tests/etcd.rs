@@ -1,6 +1,7 @@
 //! Locks in etcd.
 
 mod certificates;
+mod connections;
 mod corrupted;
 mod errors;
 mod holding;

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
+use serde_json::Value;
 
 use super::{
-    client::Etcd,
+    client::{Etcd, LONGEST_METHOD},
     failure::Failure,
     keys::{self, Keys},
-    leases::whole_seconds,
-    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
-    own::OwnKey,
-    session::{Joined, just_before},
+    messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
+    own::OwnHolder,
+    session::{Joined, whole_seconds},
     view::{Part, View, token},
 };
 use crate::{
-    backend::{Attempt, BackendError, Contention, Ownership},
+    backend::{Attempt, Backend, BackendError, Contention, Ownership},
     clock::Moment,
     terms::Order,
     ttl::Ttl,
@@ -23,9 +23,15 @@ use crate::{
 
 /// The longest time for which a waiter in the queue is silent.
 const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
-/// others no longer, whatever its ttl.
-const WAITER_SECONDS: i64 = 15;
+/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed, or is not
+/// polled, delays the others no longer, whatever its ttl.
+const WAITING_TIME: Duration = Duration::from_secs(15);
+
+/// A lock joins a session without a keep-alive of its own within this part of the ttl after the
+/// last one.
+const JOINABLE_PART: u32 = 30;
+/// The same, at most. The lock's deadline counts from that keep-alive.
+const LONGEST_JOINABLE: Duration = Duration::from_millis(500);
 
 /// What the session of a lock is shared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +53,8 @@ struct Try<'a> {
     order: Order,
     sharing: Sharing,
     asked: Moment,
+    /// The key may join a session without a keep-alive that was kept alive since this moment.
+    just_before: Moment,
 }
 
 impl Etcd {
@@ -60,54 +68,65 @@ impl Etcd {
     ) -> Result<Attempt, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
-        // 1. From here on, the key is deleted when the ttl ends.
-        let turn = self.begin_try(&keys, holder, ttl.as_duration(), asked)?;
-        let place = keys.place(holder);
-        let attempt = Try { etcd: self, keys, place, holder, ttl, seconds, order, sharing, asked };
-        // 2. Try.
-        let outcome = attempt.run(turn).await;
-        // 3. A waiter in the queue, and a lock on a shared session, are remembered. A lock with a session
-        // of its own ends with it.
-        let is_remembered = match &outcome {
-            Ok(Attempt::Granted { .. }) => sharing == Sharing::Client,
-            Ok(Attempt::Busy(_)) => order == Order::Fair,
-            Err(BackendError::Unavailable(_)) => true,
-            Err(_) => false,
+        // 1. From here on, the key is deleted in time. A waiter that tries no more must not delay
+        // the others.
+        let (place, ttl_ends) = (keys.place(holder), asked + ttl.as_duration());
+        let waits_until = asked + ttl.as_duration().min(WAITING_TIME);
+        let delete_at = match order {
+            Order::Fair => waits_until + self.answer_timeout() * LONGEST_METHOD,
+            Order::Unordered => ttl_ends,
         };
-        if !is_remembered && self.own.late(&attempt.place).is_empty() {
-            self.own.forget(&attempt.place);
+        let known = self.remember(&place, ttl.as_duration(), delete_at)?;
+        let joinable = (ttl.as_duration() / JOINABLE_PART).min(LONGEST_JOINABLE);
+        let just_before = asked.checked_sub(joinable).unwrap_or(asked);
+        let etcd = self;
+        let attempt =
+            Try { etcd, keys, place, holder, ttl, seconds, order, sharing, asked, just_before };
+        // 2. Try.
+        let outcome = attempt.run(known).await;
+        // 3. A holder without a key, and without a request that may make one, is forgotten.
+        let place = &attempt.place;
+        match self.own.get(place) {
+            Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.delete_at(place, waits_until),
+            _ => {}
         }
         outcome
     }
 }
 
 impl Try<'_> {
-    async fn run(&self, turn: Option<OwnKey>) -> Result<Attempt, BackendError> {
-        // 1. An earlier attempt without an answer may have acquired the lock. Otherwise it must not
-        // succeed after this one: another client may release the lock that this one acquires, and knows
-        // of no earlier attempts.
-        let late = self.etcd.own.late(&self.place);
-        if !late.is_empty() {
-            let view = self.etcd.view(&self.keys, Part::Owner).await?;
-            match view.owner().filter(|owner| owner.key.0 == self.place) {
-                Some(owner) => {
-                    self.etcd.own.clear_late(&self.place);
-                    return self.renew_grant(owner).await.map_err(BackendError::after_a_change);
-                }
-                None => self.etcd.cut_off(&late).await?,
+    async fn run(&self, known: OwnHolder) -> Result<Attempt, BackendError> {
+        // 1. An earlier attempt without an answer may have put the own key. Otherwise it must not
+        // do so after this one: another client may release the lock that this one acquires, and
+        // knows of no earlier attempts.
+        if let Some(session) = &known.late {
+            let view = self.etcd.connection.view(&self.keys, Part::All).await?;
+            let position = view.position(&self.place);
+            if position.is_none() {
+                self.etcd.seal(session).await?;
             }
-            self.etcd.own.clear_late(&self.place);
+            self.etcd.own.change(&self.place, |own| {
+                own.session = position.and(own.late.take());
+                own.late = None;
+            });
+            if position == Some(0) {
+                let granted = self.renew_grant(&view.queue[0]).await;
+                return granted.map_err(BackendError::after_a_change);
+            }
         }
-        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn.
-        let (mut view, joined) = match turn {
+        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn. Only a
+        // new holder has no key for certain.
+        let is_new = known.session.is_none() && known.late.is_none();
+        let (mut view, joined) = match &known.turn {
             Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
-            None if self.order == Order::Unordered && self.sharing == Sharing::Client => {
+            None if is_new && self.order == Order::Unordered && self.sharing == Sharing::Client => {
                 self.put_first().await?
             }
             None => {
-                // A transaction that may put goes to the disk, and this read does not. Nor is a session
-                // begun for a lock that is held.
-                let view = self.etcd.view(&self.keys, Part::All).await?;
+                // A transaction that may put goes to the disk, and this read does not. Nor is a
+                // session begun for a lock that is held.
+                let view = self.etcd.connection.view(&self.keys, Part::All).await?;
                 if view.owner().is_some() { (view, None) } else { self.put_first().await? }
             }
         };
@@ -126,46 +145,44 @@ impl Try<'_> {
     async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
-            Sharing::Client => self.etcd.join(self.seconds, seconds, self.seconds, since).await,
-            Sharing::Nothing => {
-                if let Some(session) = self.etcd.own.session(&self.place)
-                    && session.serves(self.seconds)
-                    && let Some(joined) = self.etcd.keep(&session, since).await?
-                {
-                    return Ok(joined);
-                }
-                let joined = self.etcd.begin_session(keys::own_lease(), seconds, self.seconds);
-                let joined = joined.await?;
-                self.etcd.own.set_session(&self.place, &joined.session);
-                Ok(joined)
-            }
+            Sharing::Client => self.etcd.join(seconds, since).await,
+            Sharing::Nothing => self.etcd.begin_session(keys::own_lease(), seconds).await,
         }
     }
 
-    /// Returns the session for the key of a waiter. It is short, because only an owner needs the whole
-    /// ttl.
+    /// Returns the session for the key of a waiter. It is short, because only an owner needs the
+    /// whole ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
-        let shortest = self.seconds.min(WAITER_SECONDS);
-        self.etcd.join(shortest, shortest..=self.seconds, self.seconds, since).await
+        let shortest = self.seconds.min(WAITING_TIME.as_secs().cast_signed());
+        self.etcd.join(shortest..=self.seconds, since).await
     }
 
-    /// A lock may join a session without a keep-alive that was kept alive since this moment.
-    fn just_before(&self) -> Moment {
-        just_before(self.asked, self.ttl.as_duration())
+    /// Keeps the session of the own key alive, if it is known and serves for so many seconds.
+    async fn keep_session(
+        &self,
+        own: &KeyValue,
+        seconds: i64,
+    ) -> Result<Option<Joined>, BackendError> {
+        let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
+        match session.filter(|it| it.lease == own.lease && it.serves(seconds)) {
+            Some(session) => self.etcd.keep(&session, self.asked).await,
+            None => Ok(None),
+        }
     }
 
-    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did, and
-    /// reads the offset: one that was read earlier may have been raised since, by an owner before this
-    /// one. Returns the session if the key was put.
+    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did,
+    /// and reads the offset: one that was read earlier may have been raised since, by an owner
+    /// before this one. Returns the session if the key was put.
     async fn put_first(&self) -> Result<(View, Option<Joined>), BackendError> {
         loop {
-            let joined = self.session(self.just_before()).await?;
-            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-            match self.put(&joined, vec![nobody], Part::Owner).await? {
+            let joined = self.session(self.just_before).await?;
+            let nobody = none_exists(&self.keys.queue(), &self.keys.queue_end());
+            match self.make_key(&joined, nobody, Part::Owner).await? {
                 Some((view, has_put)) if view.owner().is_some() => {
                     return Ok((view, has_put.then_some(joined)));
                 }
-                _ => joined.leave_epoch(),
+                // The session has ended, or is sealed.
+                _ => joined.session.close(),
             }
         }
     }
@@ -173,73 +190,91 @@ impl Try<'_> {
     /// Puts the own key behind those of the others.
     async fn put_last(&self) -> Result<View, BackendError> {
         loop {
-            let joined = self.waiting_session(self.just_before()).await?;
-            let absent = Compare::created(self.place.clone(), 0);
-            match self.put(&joined, vec![absent], Part::All).await? {
+            let joined = self.waiting_session(self.just_before).await?;
+            let absent = is_created(&self.place, 0);
+            match self.make_key(&joined, absent, Part::All).await? {
                 Some((view, _)) if view.position(&self.place).is_some() => return Ok(view),
-                _ => joined.leave_epoch(),
+                _ => joined.session.close(),
             }
         }
     }
 
-    /// Keeps the session of a waiter's key alive. If that was given up, the key moves.
+    /// Keeps the session of a waiter's key alive. If that has ended, the key moves.
     async fn keep_place(&self, own: &KeyValue) -> Result<(), BackendError> {
-        let joined = self.waiting_session(self.asked).await?;
-        if own.lease != joined.session.lease() {
+        if self.keep_session(own, 0).await?.is_none() {
+            let joined = self.waiting_session(self.asked).await?;
             self.etcd.move_key(&self.keys, own, &joined).await?;
         }
         Ok(())
     }
 
-    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that the
-    /// owner's key is gone, but only the transaction decides. If it arrives late, the key was changed or
-    /// deleted meanwhile.
-    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Joined>), BackendError> {
-        let joined = self.session(self.just_before()).await?;
+    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that
+    /// the owner's key is gone, but only the transaction decides. If it arrives late, the key was
+    /// changed or deleted meanwhile.
+    async fn take_turn(&self, own: &KeyValue) -> Result<(View, Option<Joined>), BackendError> {
+        let joined = self.session(self.just_before).await?;
         let compare = vec![
-            Compare::changed(self.place.clone(), own.changed),
-            Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
+            is_changed(&self.place, own.mod_revision),
+            none_is_before(&self.keys.queue(), &self.keys.queue_end(), own.create_revision),
         ];
-        match self.put(&joined, compare, Part::Owner).await? {
-            Some((view, has_put)) => Ok((view, has_put.then_some(joined))),
-            None => Err(Failure::NoLease.into()),
+        let reply = self.put(&joined, compare, Part::Owner).await?;
+        let (view, has_put) = self.seen(&joined, reply)?;
+        Ok((view, has_put.then_some(joined)))
+    }
+
+    /// Puts the own key, which does not exist, unless the session is sealed. Until this is
+    /// answered, it may arrive later. Returns `None` if the session does not exist, such as after a
+    /// restore.
+    async fn make_key(
+        &self,
+        joined: &Joined,
+        compare: Value,
+        part: Part,
+    ) -> Result<Option<(View, bool)>, BackendError> {
+        let (own, session) = (&self.etcd.own, &joined.session);
+        own.change(&self.place, |own| own.late = Some(session.clone()));
+        let unsealed = is_created(&keys::seal(session.lease), 0);
+        let reply = self.put(joined, vec![compare, unsealed], part).await;
+        if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
+            own.change(&self.place, |own| own.late = None);
+        }
+        match reply {
+            Err(Failure::NoLease) => Ok(None),
+            reply => self.seen(joined, reply?).map(Some),
         }
     }
 
-    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock. Otherwise,
-    /// this reads all of it. Returns whether it did; `None` if the session does not exist, such as after
-    /// a restore.
+    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock.
+    /// Otherwise, this reads all of it.
     async fn put(
         &self,
         joined: &Joined,
-        mut compare: Vec<Compare>,
+        compare: Vec<Value>,
         part: Part,
-    ) -> Result<Option<(View, bool)>, BackendError> {
-        let lease = joined.session.lease();
-        compare.push(Compare::changed(keys::session_key(lease), joined.epoch));
-        let put = Put { key: Text(self.place.clone()), value: Text::default(), lease };
+    ) -> Result<TxnReply, Failure> {
+        let session = &joined.session;
+        let put = put(&self.place, "", session.lease);
+        let success = [&[put], &View::reads(&self.keys, part)[..]].concat();
         let failure = View::reads(&self.keys, Part::All).to_vec();
-        let reads = View::reads(&self.keys, part);
-        let success = [&[Operation::Put(put)], &reads[..]].concat();
-        self.etcd.own.sends(&self.place, joined.late());
-        let transaction = Txn { compare, success, failure };
-        let reply = self.etcd.connection.call::<TxnReply>("kv/txn", &transaction).await;
-        if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
-            self.etcd.own.answered(&self.place);
-        }
-        match reply {
-            Ok(reply) => {
-                let has_put = reply.succeeded;
-                let view = View::parse(reply).map_err(BackendError::after_a_change)?;
-                joined.confirm(view.header, self.etcd)?;
-                Ok(Some((view, has_put)))
+        let put = self.etcd.connection.transact(&Txn { compare, success, failure }).await;
+        match &put {
+            Ok(reply) if !reply.succeeded => {}
+            Ok(_) | Err(Failure::NoSpace(_)) => {
+                let session = Some(session.clone());
+                self.etcd.own.change(&self.place, |own| own.session = session);
             }
-            Err(Failure::NoLease) => {
-                joined.session.give_up();
-                Ok(None)
-            }
-            Err(failure) => Err(failure.into()),
+            Err(Failure::NoLease) => session.give_up(),
+            Err(_) => {}
         }
+        put
+    }
+
+    /// Returns what a put has shown, and whether it did.
+    fn seen(&self, joined: &Joined, reply: TxnReply) -> Result<(View, bool), BackendError> {
+        let has_put = reply.succeeded;
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+        joined.confirm(view.header, self.etcd)?;
+        Ok((view, has_put))
     }
 
     /// The oldest key is the owner's. The attempt may have put it on this session.
@@ -248,8 +283,11 @@ impl Try<'_> {
             return Err(self.etcd.unavailable("the queue is empty after a put"));
         };
         let position = view.position(&self.place);
+        if position.is_none() {
+            self.etcd.own.change(&self.place, |own| own.session = None);
+        }
         match (position, joined) {
-            (Some(0), Some(joined)) => self.granted(&view, owner, &joined),
+            (Some(0), Some(joined)) => self.granted(&view, owner, &joined).await,
             // It has waited, or an earlier attempt has put the key.
             (Some(0), None) => self.renew_grant(owner).await,
             _ => Ok(Attempt::Busy(Contention {
@@ -263,11 +301,14 @@ impl Try<'_> {
 
     /// Sets the full ttl of the own key, which is the oldest.
     async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
-        // 1. Keep the session alive, and move the key to it. Only then look whose the lock is.
-        let joined = self.session(self.asked).await?;
-        let lease = joined.session.lease();
+        // 1. Keep the session alive, or move the key to another. Only then look whose the lock is.
+        let joined = match self.keep_session(owner, self.seconds).await? {
+            Some(joined) => joined,
+            None => self.session(self.asked).await?,
+        };
+        let lease = joined.session.lease;
         let view = if owner.lease == lease {
-            let view = self.etcd.view(&self.keys, Part::Owner).await?;
+            let view = self.etcd.connection.view(&self.keys, Part::Owner).await?;
             joined.confirm(view.header, self.etcd)?;
             Some(view)
         } else {
@@ -278,21 +319,23 @@ impl Try<'_> {
             && let Some(owner) = view.owner_if(&self.place, owner.create_revision)
             && owner.lease == lease
         {
-            return self.granted(&view, owner, &joined);
+            return self.granted(&view, owner, &joined).await;
         }
         Err(self.etcd.unavailable("the lock has just expired, or was moved"))
     }
 
-    fn granted(
+    async fn granted(
         &self,
         view: &View,
         owner: &KeyValue,
         joined: &Joined,
     ) -> Result<Attempt, BackendError> {
-        self.etcd.own.set_session(&self.place, &joined.session);
-        let grant = token(owner.create_revision)?;
+        let (token, grant) = (view.token(owner)?, token(owner.create_revision)?);
+        let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
+        self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
+        // What a renewal needs exists before the grant is reported.
+        self.etcd.connection.keep().await?;
         let ownership = Ownership { holder: self.holder.clone(), grant };
-        let asked = joined.asked.min(self.asked);
-        Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked })
+        Ok(Attempt::Granted { token, ownership, asked })
     }
 }

@@ -75,9 +75,9 @@ pub(super) fn is_shared(lease: i64) -> bool {
     lease % 2 == 0
 }
 
-/// The key whose changes begin the epochs of a session. No name is empty.
-pub(super) fn session_key(lease: i64) -> String {
-    format!("{BEGINNING}/session/{lease}")
+/// The key that seals a session. No name is empty.
+pub(super) fn seal(lease: i64) -> String {
+    format!("{BEGINNING}/seal/{lease}")
 }
 
 fn encoded(name: &str) -> String {
@@ -118,7 +118,7 @@ mod tests {
             assert!(place.starts_with(&prefix_of_names(name.as_str())));
             assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
             assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
-            assert_eq!(name_in_queue(&session_key(2)), None);
+            assert_eq!(name_in_queue(&seal(2)), None);
             assert!(*place < *END);
         }
     }

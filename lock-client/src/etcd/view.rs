@@ -3,10 +3,11 @@
 use std::iter;
 
 use fence::Token;
+use serde_json::Value;
 
 use super::{
     keys::Keys,
-    messages::{Header, KeyValue, Operation, Range, RangeReply, Text, TxnReply},
+    messages::{Header, KeyValue, RangeReply, TxnReply, read},
 };
 use crate::backend::BackendError;
 
@@ -32,18 +33,17 @@ pub(super) enum Part {
 
 impl View {
     /// The two reads of a transaction that [`parse`](Self::parse) expects.
-    pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
-        [Self::read_of_queue(keys, part), Operation::Range(Range::one(keys.offset()))]
+    pub(super) fn reads(keys: &Keys, part: Part) -> [Value; 2] {
+        [Self::read_of_queue(keys, part), read(&keys.offset(), None, 0)]
     }
 
     /// The read of the queue alone. [`parse`](Self::parse) then takes the offset for 0.
-    pub(super) fn read_of_queue(keys: &Keys, part: Part) -> Operation {
+    pub(super) fn read_of_queue(keys: &Keys, part: Part) -> Value {
         let limit = match part {
             Part::Owner => 1,
             Part::All => 0,
         };
-        let range_end = Some(Text(keys.queue_end()));
-        Operation::Range(Range { range_end, limit, ..Range::one(keys.queue()) })
+        read(&keys.queue(), Some(&keys.queue_end()), limit)
     }
 
     /// Parses the reply of a transaction.
@@ -87,8 +87,8 @@ impl View {
 
     /// The owner, if it has this key, created at this revision.
     ///
-    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may have
-    /// an older key again.
+    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may
+    /// have an older key again.
     pub(super) fn owner_if(&self, place: &str, created: i64) -> Option<&KeyValue> {
         self.owner().filter(|owner| owner.key.0 == place && owner.create_revision == created)
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fence::{Holder, ResourceName};
+use serde_json::json;
 use tokio::sync::Notify;
 
 use super::{
     client::Etcd,
     keys::Keys,
-    messages::{Streamed, Text, WatchCreate, WatchReply, WatchRequest},
-    own::OwnKey,
+    messages::{Streamed, WatchReply, bytes},
     view::{Part, View},
 };
 use crate::{
@@ -29,10 +29,10 @@ pub(super) async fn subscribe(
     let (etcd, keys) = (etcd.clone(), Keys::new(name));
     let place = (order == Order::Fair).then(|| keys.place(holder));
     // Watches begin behind this revision, so that nothing is missed from now on.
-    let view = etcd.view(&keys, part(place.as_deref())).await?;
+    let view = etcd.connection.view(&keys, part(place.as_deref())).await?;
     let freed = Arc::new(Notify::new());
     let waiter = Waiter { etcd, keys, place, freed: freed.clone() };
-    if waiter.is_oldest(&view) {
+    if waiter.position(&view) == Some(0) {
         waiter.freed.notify_one();
     }
     let task = tokio::spawn(follow(waiter, view));
@@ -48,39 +48,14 @@ struct Waiter {
     freed: Arc<Notify>,
 }
 
-/// What a waiter waits for.
-#[derive(Debug, PartialEq, Eq)]
-enum Awaited {
-    /// The key before this one of the waiter is deleted. Then the waiter's is the oldest, unless another
-    /// waiter has left.
-    Turn(String, OwnKey),
-    /// The own key, which is the oldest, is deleted.
-    Key(String),
-    /// Any key of the queue is deleted.
-    Queue,
-}
-
 fn part(place: Option<&str>) -> Part {
     // The owner's key is read for the revision only.
     if place.is_some() { Part::All } else { Part::Owner }
 }
 
 impl Waiter {
-    fn is_oldest(&self, view: &View) -> bool {
-        self.place.as_deref().is_some_and(|place| view.position(place) == Some(0))
-    }
-
-    /// What the waiter waits for, as a look shows.
-    fn awaited(&self, view: &View) -> Awaited {
-        let position = self.place.as_deref().and_then(|place| view.position(place));
-        match position {
-            Some(0) => Awaited::Key(view.queue[0].key.0.clone()),
-            Some(ahead) => {
-                let before = view.queue[ahead - 1].key.0.clone();
-                Awaited::Turn(before, OwnKey::from(&view.queue[ahead]))
-            }
-            None => Awaited::Queue,
-        }
+    fn position(&self, view: &View) -> Option<usize> {
+        self.place.as_deref().and_then(|place| view.position(place))
     }
 }
 
@@ -88,20 +63,24 @@ impl Watcher for Waiter {
     type Seen = View;
 
     async fn look(&self) -> Option<View> {
-        self.etcd.view(&self.keys, part(self.place.as_deref())).await.ok()
+        let part = part(self.place.as_deref());
+        self.etcd.connection.view(&self.keys, part).await.ok()
     }
 
-    /// Waits for deletions. A watch of the queue goes on for a waiter in no order.
+    /// Waits for deletions: of the key before the own one, so that it may be the own turn, of the
+    /// own key if that is the oldest, or of any key of the queue. A watch of the queue goes on for
+    /// a waiter in no order.
     async fn change(&self, view: &mut View) -> Change {
-        let awaited = self.awaited(view);
-        let (key, range_end) = match &awaited {
-            Awaited::Turn(key, _) | Awaited::Key(key) => (key.clone(), None),
-            Awaited::Queue => (self.keys.queue(), Some(Text(self.keys.queue_end()))),
+        let position = self.position(view);
+        let key = position.map(|position| &view.queue[position.saturating_sub(1)].key.0);
+        let (key, range_end) = match key {
+            Some(key) => (key.clone(), None),
+            None => (self.keys.queue(), Some(bytes(&self.keys.queue_end()))),
         };
-        let start_revision = view.header.revision + 1;
-        let create_request =
-            WatchCreate { key: Text(key), range_end, start_revision, filters: ["NOPUT"] };
-        let request = WatchRequest { create_request };
+        let request = json!({ "create_request": {
+            "key": bytes(&key), "range_end": range_end,
+            "start_revision": view.header.revision + 1, "filters": ["NOPUT"],
+        } });
         let Ok(mut messages) = self.etcd.connection.stream("watch", &request).await else {
             return Change::Lost;
         };
@@ -109,8 +88,9 @@ impl Watcher for Waiter {
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
             if !result.events.is_empty() {
                 change = Change::Seen;
-                if let (Some(place), Awaited::Turn(_, own)) = (&self.place, &awaited) {
-                    self.etcd.own.set_turn(place, *own);
+                if let Some(position @ 1..) = position {
+                    let own = &view.queue[position];
+                    self.etcd.own.change(&own.key.0, |known| known.turn = Some(own.clone()));
                     change = Change::Turn;
                 }
                 self.freed.notify_one();
@@ -125,7 +105,7 @@ impl Watcher for Waiter {
 
     /// A waiter that tries now sees all that the next watch leaves out.
     fn looked(&self, before: &View, now: &View) {
-        if self.is_oldest(now) || self.awaited(before) == Awaited::Queue {
+        if self.position(now) == Some(0) || self.position(before).is_none() {
             self.freed.notify_one();
         }
     }

@@ -159,7 +159,7 @@ async fn learner_is_left_at_once() {
 }
 
 /// Fills an etcd with a quota, so that it stores nothing more.
-async fn fill(etcd: &Etcd) {
+pub(super) async fn fill(etcd: &Etcd) {
     let value = "x".repeat(50_000);
     let rejected = loop {
         if let Err(rejected) = etcd.etcdctl(&["put", "other", &value]).await {
@@ -196,15 +196,15 @@ async fn etcd_without_space_lets_locks_be_released() {
         }
         assert!(release(&locks, &lock).await);
         assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
-        // The control: an attempt whose request was lost may still arrive, and no epoch can
-        // begin.
+        // The control: an attempt whose request was lost may still arrive, and no session can be
+        // sealed.
         let undone = locks.release(&other_name, &other_holder, None).await;
         assert_eq!(matches!(undone, Err(BackendError::Unavailable(_))), is_lost, "{undone:?}");
         assert_eq!(undone.is_ok(), !is_lost, "{undone:?}");
     }
 }
 
-/// It can't store that an epoch begins, but shows what the attempt has stored.
+/// It can't seal a session, but shows what the attempt has stored.
 #[tokio::test]
 async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired() {
     for order in [Order::Unordered, Order::Fair] {
@@ -231,6 +231,23 @@ async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired
             assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
         }
     }
+}
+
+/// The key is deleted, and can't be made again.
+#[tokio::test]
+async fn etcd_without_space_lets_a_waiter_without_an_answer_leave() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, direct) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (owner, waiter) = (acquired(&direct, &name("r"), secs(60)).await, Holder::random());
+    proxy.lose_reply_to("request_put");
+    let lost = attempt(&locks, &waiter, Order::Fair).await;
+    assert!(matches!(lost, Err(BackendError::Unavailable(_))), "{lost:?}");
+    fill(&etcd).await;
+    assert_eq!(direct.status(&name("r")).await.unwrap().queued, 1, "the control");
+    assert!(!locks.release(&name("r"), &waiter, None).await.unwrap());
+    assert_eq!(direct.status(&name("r")).await.unwrap().queued, 0);
+    assert!(release(&direct, &owner).await);
 }
 
 #[tokio::test]

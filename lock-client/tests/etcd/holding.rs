@@ -164,7 +164,8 @@ async fn ttl_below_the_shortest_of_etcd_is_invalid() {
     rejected().await;
 }
 
-/// The client has learned a shorter time, and asks for a shared lease that lasts longer than the ttl.
+/// The client has learned a shorter time, and asks for a shared lease that lasts longer than the
+/// ttl.
 #[tokio::test]
 async fn ttl_that_has_become_too_short_is_named_in_the_error() {
     let (mut first, second) = (

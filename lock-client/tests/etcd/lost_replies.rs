@@ -92,8 +92,10 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(reissued > Some(unheard));
     proxy.lose_reply_to(TRANSACTION);
     unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
-    assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
     until_free(&direct).await;
+    // It has released a lock that was held.
+    assert!(locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
+    assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
     assert!(proxy.has_struck());
     // A lock with a lease of its own.
     let (own_name, holder) = (name("r"), Holder::random());
@@ -101,9 +103,8 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     let token = held(tried.await).token;
     assert_eq!(own_leases(&etcd).await, 1);
     proxy.lose_reply_to(REVOKE);
-    unavailable(locks.release(&name("r"), &holder, Some(token)).await);
+    assert!(locks.release(&name("r"), &holder, Some(token)).await.unwrap());
     assert!(!locks.release(&name("r"), &holder, Some(token)).await.unwrap());
-    until_free(&direct).await;
     assert!(proxy.has_struck());
     assert_eq!(own_leases(&etcd).await, 0);
 }
@@ -209,8 +210,8 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
     assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
 }
 
-/// An epoch begins only when it matters to its holder. A holder that waited for that would have no
-/// answer if etcd has no space.
+/// A session is sealed only when it matters to the attempt's holder. A holder that waited for that
+/// would have no answer if etcd has no space.
 #[tokio::test]
 async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
@@ -218,34 +219,34 @@ async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     for order in [Order::Unordered, Order::Fair] {
         proxy.lose_request(PUT);
         unavailable(locks.try_acquire(&x, &holder, secs(60), Order::Unordered).await);
-        let epochs = proxy.requests("/v3/kv/put");
+        let seals = proxy.requests("/v3/kv/put");
         let other = held(attempt(&locks, &Holder::random(), order).await);
         assert!(release(&locks, &other).await);
         // Another lock of the same holder.
         let own = held(attempt(&locks, &holder, order).await);
         assert!(release(&locks, &own).await);
-        assert_eq!(proxy.requests("/v3/kv/put"), epochs);
+        assert_eq!(proxy.requests("/v3/kv/put"), seals);
         assert!(!locks.release(&x, &holder, None).await.unwrap());
-        assert_eq!(proxy.requests("/v3/kv/put"), epochs + 1, "the control");
+        assert_eq!(proxy.requests("/v3/kv/put"), seals + 1, "the control");
     }
 }
 
-/// A new epoch of its session has begun, because another attempt of its client had no answer.
+/// Its session is sealed, because another attempt of its client had no answer.
 #[tokio::test]
-async fn attempt_of_an_earlier_epoch_is_repeated() {
+async fn attempt_on_a_session_that_was_just_sealed_is_repeated() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
     let holder = Holder::random();
     // Both attempts find this one.
     acquired(&locks, &name("first"), secs(60)).await;
     let hold = proxy.hold(PUT);
-    let begins_an_epoch = async {
+    let seals = async {
         let attempt = hold.caught().await.unwrap();
         proxy.lose_reply_to(PUT);
         unavailable(locks.try_acquire(&name("x"), &holder, secs(60), Order::Unordered).await);
         assert!(locks.release(&name("x"), &holder, None).await.unwrap());
         attempt.deliver();
     };
-    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), begins_an_epoch);
+    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), seals);
     held(tried);
 }
 

@@ -25,7 +25,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::service::{SOON, acquired, client, own_leases, secs};
+use super::{
+    errors::fill,
+    service::{SOON, acquired, client, own_leases, secs},
+};
 use crate::names::name;
 
 /// Returns the lease of a lock, as `etcdctl` takes it.
@@ -110,6 +113,23 @@ async fn lock_that_nobody_renews_is_free_when_its_ttl_ends() {
     assert_eq!(lease_of(&etcd, "a").await, session);
 }
 
+/// A session that can't be sealed holds up no deletion of another lock.
+#[tokio::test]
+async fn etcd_without_space_lets_locks_end() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, ttl) = (client(&proxy.url("etcd")), secs(8));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    proxy.lose_request("request_put");
+    let (other, holder) = (name("x"), Holder::random());
+    locks.try_acquire(&other, &holder, ttl, Order::Unordered).await.unwrap_err();
+    acquired(&locks, &name("b"), ttl).await;
+    fill(&etcd).await;
+    assert!(is_held(&locks, &name("b")).await, "the control");
+    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
+    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
+}
+
 /// Loses all requests with a text.
 #[derive(Debug)]
 struct LosesAll {
@@ -167,6 +187,40 @@ async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     assert_eq!(renewed, Some(first.token));
 }
 
+/// Its attempt had no answer, nor had the release that seals the session.
+#[tokio::test]
+async fn lock_stays_on_its_session_when_others_have_no_answer() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd"));
+    let (ttl, longer) = (secs(60), secs(90));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let session = lease_of(&etcd, "a").await;
+    // 1. An attempt without an answer, whose release has no answer either.
+    let (other, holder) = (name("b"), Holder::random());
+    proxy.lose_request("request_put");
+    locks.try_acquire(&other, &holder, ttl, Order::Unordered).await.unwrap_err();
+    proxy.lose_request("/v3/kv/put");
+    locks.release(&other, &holder, None).await.unwrap_err();
+    assert!(!locks.release(&other, &holder, None).await.unwrap());
+    let renewed = locks.renew(&name("a"), &first.ownership, ttl).await.unwrap();
+    assert_eq!(renewed, Some(first.token));
+    assert_eq!(lease_of(&etcd, "a").await, session);
+    // The control: a new lock gets a new session, because this one is sealed.
+    let second = acquired(&locks, &name("b"), ttl).await;
+    assert_ne!(lease_of(&etcd, "b").await, session);
+    // 2. A move without an answer.
+    let third = acquired(&locks, &name("c"), longer).await;
+    let session = lease_of(&etcd, "c").await;
+    proxy.lose_request("request_put");
+    locks.renew(&name("b"), &second.ownership, longer).await.unwrap_err();
+    for (lock, held) in [("b", &second), ("c", &third)] {
+        let renewed = locks.renew(&name(lock), &held.ownership, longer).await.unwrap();
+        assert_eq!(renewed, Some(held.token));
+        assert_eq!(lease_of(&etcd, lock).await, session);
+    }
+}
+
 /// Two processes never share a session.
 #[tokio::test]
 async fn detachable_lock_has_a_lease_of_its_own() {
@@ -222,9 +276,9 @@ async fn attempts_at_one_time_share_a_session() {
     assert_eq!(proxy.requests("/v3/lease/grant"), 1);
 }
 
-/// If each task began an epoch for each attempt, there would be thousands of requests.
+/// If each task sealed the session for each attempt, there would be thousands of requests.
 #[tokio::test]
-async fn many_attempts_without_an_answer_begin_few_epochs() {
+async fn many_attempts_without_an_answer_seal_a_session_once() {
     let mut etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
     let locks = etcd::Etcd::open(&proxy.url("etcd")).unwrap();
@@ -236,8 +290,8 @@ async fn many_attempts_without_an_answer_begin_few_epochs() {
     sleep(Duration::from_millis(900)).await;
     etcd.process(0).resume().unwrap();
     timeout(SOON, tasks.join_all()).await.expect("all acquire");
-    let epochs = proxy.requests("/v3/kv/put");
-    assert!((1..TASKS).contains(&epochs), "{epochs}");
+    let seals = proxy.requests("/v3/kv/put");
+    assert!((1..TASKS).contains(&seals), "{seals}");
 }
 
 /// Each alone would be a keep-alive and a read.
