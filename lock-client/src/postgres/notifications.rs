@@ -35,6 +35,9 @@ const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(300);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a notification may take, in answer time-outs.
 const PROBE_PATIENCE: u32 = 4;
+/// How long a new waiter waits for the first probe. A fair waiter that tries nothing for 3 seconds loses
+/// its place, however long an answer may take.
+const LONGEST_DELAY: Duration = Duration::from_millis(500);
 
 /// The subscriptions of a client. Their connection is made with the first one, and closed a little
 /// after the last one.
@@ -120,7 +123,7 @@ impl Notifications {
             Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
-        let _ = timeout(self.pool.answer_timeout(), known).await;
+        let _ = timeout(self.pool.answer_timeout().min(LONGEST_DELAY), known).await;
         Wakeups::new(freed, subscription)
     }
 
