@@ -4,14 +4,12 @@ use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
 pub(crate) mod client;
-mod keeper;
+pub(crate) mod line;
 #[cfg(any(feature = "mariadb", feature = "sqlite"))]
 pub(crate) mod local_waiters;
 pub(crate) mod names;
 pub(crate) mod polling;
 pub(crate) mod pool;
-mod slot;
-pub(crate) mod statements;
 pub(crate) mod url;
 
 /// The URL of a database can't be used.

@@ -83,11 +83,11 @@ async fn token_grows_over_a_crash() {
         server.start_again().await.unwrap();
         let (again, _) = granted(&client, "r", &holder, 600_000).await.unwrap();
         assert_eq!(token, again, "the lock is still held");
-        client.release(&name("r"), &holder, Some(token)).await.unwrap();
+        sql::released(&client, "r", &holder, token).await.unwrap();
         let holder = Holder::random();
         let next = granted(&client, "r", &holder, 600_000).await.unwrap().0;
         assert!(next > token);
-        client.release(&name("r"), &holder, Some(next)).await.unwrap();
+        sql::released(&client, "r", &holder, next).await.unwrap();
     }
 }
 

@@ -127,7 +127,7 @@ impl Backend for MariaDb {
                 "acquire({}, {ttl_ms}, {fair}, {since_ms}, convert({label} using utf8mb4))",
                 owner(name, holder)
             );
-            self.client.attempt(holder, self.transaction(&call)).await
+            self.client.attempt(holder, ttl, self.transaction(&call)).await
         })
     }
 
@@ -139,7 +139,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.client.token(holder, self.transaction(&call)).await
+            self.client.token(holder, Some(ttl), self.transaction(&call)).await
         })
     }
 
@@ -151,7 +151,7 @@ impl Backend for MariaDb {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.client.token(holder, self.transaction(&call)).await
+            self.client.token(holder, None, self.transaction(&call)).await
         })
     }
 

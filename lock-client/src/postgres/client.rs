@@ -98,7 +98,7 @@ impl Backend for Postgres {
             let (fair, since_ms) = (order == Order::Fair, unix_millis());
             let label = text(self.client.label());
             let call = format!("acquire({name}, {own}, {ttl_ms}, {fair}, {since_ms}, {label})");
-            self.client.attempt(holder, self.transaction(&call)).await
+            self.client.attempt(holder, ttl, self.transaction(&call)).await
         })
     }
 
@@ -111,7 +111,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.client.token(&ownership.holder, self.transaction(&call)).await
+            self.client.token(&ownership.holder, Some(ttl), self.transaction(&call)).await
         })
     }
 
@@ -124,7 +124,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
             let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.client.token(&ownership.holder, self.transaction(&call)).await
+            self.client.token(&ownership.holder, None, self.transaction(&call)).await
         })
     }
 

@@ -206,7 +206,7 @@ impl Notifications {
     /// Sends a probe, and returns whether it was sent.
     async fn send(self, channel: String) -> bool {
         let probe = format!("select pg_catalog.pg_notify('{channel}', '')");
-        match self.pool.fetch_aside(probe).await {
+        match self.pool.fetch_aside(probe.into()).await {
             Ok(_) => true,
             // It came back to its sender: a pooler gave both the same session.
             Err(sqlx::Error::Protocol(_)) => true,

@@ -7,13 +7,14 @@ use sqlx::{Database, Encode, Executor, Type};
 
 use super::{
     answer::{self, Columns, InvalidAnswer},
+    line::Statements,
     pool::{Connect, Pool},
-    statements::Statements,
 };
 use crate::{
     backend::{Attempt, BackendError, DEFAULT_ANSWER_TIMEOUT, Status},
     clock::Moment,
     label::printable,
+    ttl::Ttl,
 };
 
 /// A client of a database with locks.
@@ -81,10 +82,11 @@ where
     pub(crate) async fn attempt(
         &self,
         holder: &Holder,
+        ttl: Ttl,
         statements: impl Into<Statements>,
     ) -> Result<Attempt, BackendError> {
         let asked = Moment::now();
-        let row = self.answered(self.pool.fetch_try(holder, statements.into()).await)?;
+        let row = self.answered(self.pool.fetch_try(holder, ttl, statements.into()).await)?;
         self.read_after_a_change(answer::attempt(&row, holder, asked))
     }
 
@@ -92,13 +94,15 @@ where
     pub(crate) async fn token(
         &self,
         holder: &Holder,
+        renewed: Option<Ttl>,
         statements: impl Into<Statements>,
     ) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.pool.fetch(statements).await)?;
+        let row = self.answered(self.pool.fetch_held(statements.into()).await)?;
         let token = self.read_after_a_change(answer::token(&row, "token"))?;
-        match token {
-            Some(_) => self.pool.hold(holder),
-            None => self.pool.forget(holder),
+        match (token, renewed) {
+            (Some(_), Some(ttl)) => self.pool.hold(holder, ttl),
+            (Some(_), None) => {}
+            (None, _) => self.pool.let_go(holder),
         }
         Ok(token)
     }
@@ -120,7 +124,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Status, BackendError> {
-        let row = self.answered(self.pool.fetch(statements).await)?;
+        let row = self.answered(self.pool.fetch(statements.into()).await)?;
         self.read(answer::status(&row))
     }
 
@@ -129,7 +133,7 @@ where
         &self,
         statements: impl Into<Statements>,
     ) -> Result<Option<String>, BackendError> {
-        let row = self.answered(self.pool.fetch(statements).await)?;
+        let row = self.answered(self.pool.fetch(statements.into()).await)?;
         self.read(row.text("names").map_err(Into::into))
     }
 

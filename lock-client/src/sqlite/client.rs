@@ -116,7 +116,7 @@ impl Backend for Sqlite {
         Box::pin(async move {
             let (since_ms, label) = (unix_millis(), self.client.label());
             let sql = statements::acquire(name, holder, ttl, order, since_ms, label);
-            self.client.attempt(holder, sql).await
+            self.client.attempt(holder, ttl, sql).await
         })
     }
 
@@ -127,7 +127,7 @@ impl Backend for Sqlite {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            self.client.token(holder, statements::renew(name, holder, *grant, ttl)).await
+            self.client.token(holder, Some(ttl), statements::renew(name, holder, *grant, ttl)).await
         })
     }
 
@@ -138,7 +138,7 @@ impl Backend for Sqlite {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            self.client.token(holder, statements::reissue(name, holder, *grant, above)).await
+            self.client.token(holder, None, statements::reissue(name, holder, *grant, above)).await
         })
     }
 

@@ -6,7 +6,7 @@
 
 use fence::{Holder, ResourceName, Token};
 
-use crate::{sql::statements::Statements, terms::Order, ttl::Ttl};
+use crate::{sql::line::Statements, terms::Order, ttl::Ttl};
 
 /// The time in milliseconds of Unix time. It is taken anew for each statement.
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000 as integer)";

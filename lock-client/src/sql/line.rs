@@ -1,116 +1,93 @@
-//! A place for one connection, over which one request is under way at a time.
+//! One connection, and the queue of the requests that need it.
 
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use fence::Holder;
 use sqlx::{Arguments, AssertSqlSafe, Database, Encode, Executor, SqlSafeStr, Type};
-use tokio::sync::OwnedMutexGuard;
-
-use super::statements::Statements;
-use crate::clock::Moment;
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
 pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 
 /// The states of SQL after which a connection is as good as before: a time-out of the statement, a
 /// locked row or file, a deadlock.
 const HARMLESS: [&str; 8] = ["57014", "55P03", "40001", "40P01", "70100", "5", "517", "6"];
+/// How many connections without an answer are kept beside the one of a line. A server whose commits are
+/// stuck keeps the session of a closed connection: it would run out of sessions.
+const MOST_SILENT: usize = 2;
 
-/// A place for a connection. The connection is made when it is first needed, and again after an error.
-pub(super) struct Slot<D: Database> {
-    connection: Arc<tokio::sync::Mutex<Option<Open<D>>>>,
-    /// Whether there is a connection, also while it is in use.
-    is_connected: AtomicBool,
-    /// The holder whose try is under way here, or may still be under way in the server.
-    trying: Mutex<Option<Holder>>,
+/// Statements that are sent as one message, and answered with one row.
+#[derive(Clone)]
+pub(crate) struct Statements {
+    pub(crate) sql: String,
+    /// The values of `?1`, `?2` and so on. With them, the statements stay prepared on their connection.
+    /// Without any, nothing is prepared, as PgBouncer needs it.
+    pub(crate) arguments: Vec<String>,
 }
 
-struct Open<D: Database> {
-    connection: D::Connection,
-    used: Moment,
+impl From<String> for Statements {
+    fn from(sql: String) -> Self {
+        Self { sql, arguments: Vec::new() }
+    }
 }
 
-/// The right to use a slot. Turns are given in the order of the requests for them.
+/// A connection that one request at a time may use.
+pub(super) struct Line<D: Database> {
+    connection: Arc<Mutex<Option<D::Connection>>>,
+    /// Whether there is a connection, also while a request uses it.
+    pub(super) is_connected: AtomicBool,
+    pub(super) silent: Arc<Semaphore>,
+}
+
+/// The right to use a line. Turns are given in the order of the requests for them.
 pub(super) struct Turn<D: Database> {
-    pub(super) slot: Arc<Slot<D>>,
-    connection: OwnedMutexGuard<Option<Open<D>>>,
+    pub(super) line: Arc<Line<D>>,
+    /// Taken while it is in use. If it is not put back, because it was lost or the runtime ends, the
+    /// next request connects again.
+    pub(super) connection: OwnedMutexGuard<Option<D::Connection>>,
 }
 
-impl<D: Database> Default for Slot<D> {
+impl<D: Database> Default for Line<D> {
     fn default() -> Self {
         Self {
             connection: Arc::default(),
             is_connected: AtomicBool::default(),
-            trying: Mutex::default(),
+            silent: Arc::new(Semaphore::new(MOST_SILENT)),
         }
     }
 }
 
-impl<D: Database> Slot<D> {
+impl<D: Database> Line<D> {
     /// Waits until no other request is under way.
-    pub(super) async fn turn(self: Arc<Self>) -> Turn<D> {
+    pub(super) async fn turn(self: &Arc<Self>) -> Turn<D> {
         let connection = self.connection.clone().lock_owned().await;
-        Turn { slot: self, connection }
+        Turn { line: self.clone(), connection }
     }
 
     /// Returns a turn if no request is under way.
     pub(super) fn idle_turn(self: &Arc<Self>) -> Option<Turn<D>> {
         let connection = self.connection.clone().try_lock_owned().ok()?;
-        Some(Turn { slot: self.clone(), connection })
+        Some(Turn { line: self.clone(), connection })
     }
 
     pub(super) fn is_connected(&self) -> bool {
         self.is_connected.load(Ordering::SeqCst)
     }
 
-    pub(super) fn is_trying(&self) -> bool {
-        self.trying().is_some()
-    }
-
-    pub(super) fn tries_for(&self, holder: &Holder) -> bool {
-        self.trying().as_ref() == Some(holder)
-    }
-
-    pub(super) fn set_trying(&self, holder: Option<Holder>) {
-        *self.trying() = holder;
-    }
-
-    fn trying(&self) -> MutexGuard<'_, Option<Holder>> {
-        self.trying.lock().expect("nothing panics while it holds this")
+    /// Whether a request waits while another one is under way. Each of both refers to the connection, as
+    /// this line does.
+    pub(super) fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.connection) > 2
     }
 }
 
-impl<D: Database> Turn<D> {
-    pub(super) fn has_connection(&self) -> bool {
-        self.connection.is_some()
-    }
-
-    /// Whether there is a connection, and nothing was sent over it for so long.
-    pub(super) fn is_unused_for(&self, time: Duration) -> bool {
-        self.connection.as_ref().is_some_and(|open| open.used.elapsed() >= time)
-    }
-
-    pub(super) fn put(&mut self, connection: D::Connection) {
-        *self.connection = Some(Open { connection, used: Moment::now() });
-        self.slot.is_connected.store(true, Ordering::SeqCst);
-    }
-
-    /// Takes the connection, which is put back when it was used. If it is not, because the runtime ends,
-    /// the next request connects again.
-    pub(super) fn take(&mut self) -> Option<D::Connection> {
-        self.connection.take().map(|open| open.connection)
-    }
-
-    /// Records that the connection is lost.
-    pub(super) fn lose(&mut self) {
-        *self.connection = None;
-        self.slot.is_connected.store(false, Ordering::SeqCst);
+impl<D: Database> Drop for Turn<D> {
+    fn drop(&mut self) {
+        self.line.is_connected.store(self.connection.is_some(), Ordering::SeqCst);
     }
 }
 
