@@ -28,8 +28,9 @@ pub(super) fn failed(address: &str, error: &sqlx::Error) -> BackendError {
         // A wrong user or password, or no such database; a token above the highest; a character that
         // the database's encoding does not have; a wrong argument.
         "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => rejected(address, &error),
-        // A standby, or default_transaction_read_only. A failover looks the same, so it may pass.
-        "25006" => BackendError::Unavailable(
+        // A standby, or default_transaction_read_only. A failover looks the same, so it may pass. A standby
+        // has no unlogged table, either.
+        "25006" | "0A000" => BackendError::Unavailable(
             format!(
                 "{address}: it takes no writes: it is a standby, or its sessions are read-only by \
                  default; name the primary, or set default_transaction_read_only = off ({error})"

@@ -252,6 +252,10 @@ begin
     declare first_place bigint;
     declare first_holder varbinary(128);
     declare exit handler for sqlexception begin rollback; resignal; end;
+    -- A replica that lags behind would say that the lock was not held.
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     update fenced_lock
