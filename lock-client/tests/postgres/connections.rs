@@ -131,6 +131,11 @@ fn setting_that_is_not_known_is_rejected() {
     let documented = "connect_timeout=3&application_name=app&sslmode=require&keepalives_idle=9";
     Postgres::open(&format!("postgres://db/locks?{documented}")).unwrap();
     // What is no setting, but a password.
-    let error = Postgres::open("postgres://me:se?cret@db/locks").unwrap_err().to_string();
-    assert!(error.contains("write %2F") && !error.contains("cret"), "{error}");
+    for password in ["se?cret", "se,cret/x", "se,cret?x", "se:cret#x"] {
+        for hosts in ["db", "a,b"] {
+            let url = format!("postgres://me:{password}@{hosts}/locks");
+            let text = Postgres::open(&url).unwrap_err().to_string();
+            assert!(text.contains("write %2F") && !text.contains("cret"), "{url}: {text}");
+        }
+    }
 }
