@@ -34,7 +34,6 @@
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
 
 mod client;
-mod failure;
 
 use sqlx::{Acquire, MySql};
 

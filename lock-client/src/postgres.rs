@@ -38,7 +38,6 @@
 //! needed. A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
 
 mod client;
-mod failure;
 mod notifications;
 mod primary;
 

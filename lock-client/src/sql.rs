@@ -3,14 +3,12 @@
 use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
-pub(crate) mod client;
+pub(crate) mod backend;
 pub(crate) mod line;
-#[cfg(any(feature = "mariadb", feature = "sqlite"))]
-pub(crate) mod local_waiters;
-pub(crate) mod names;
-pub(crate) mod polling;
+mod names;
 pub(crate) mod pool;
 pub(crate) mod url;
+pub(crate) mod waiters;
 
 /// The URL of a database can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

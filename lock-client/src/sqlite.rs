@@ -36,7 +36,6 @@
 //! itself, makes another process write at the same time. So link one copy, and copy the file elsewhere.
 
 mod client;
-mod failure;
 mod statements;
 
 use sqlx::{Acquire, Connection};

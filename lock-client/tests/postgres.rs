@@ -180,7 +180,7 @@ async fn names_of_no_lock_are_rejected() {
     // A user may have set it, and then a backslash in a literal means something else.
     connection.execute("set standard_conforming_strings = off").await.unwrap();
     let acquire = async |name: &str| {
-        let acquire = "select fenced_lock.acquire($1, 'me', 1000, false, 1700000000000, '')";
+        let acquire = "select fenced_lock.acquire($1, 'me', 1000, null, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
     sql::names_of_no_lock_are_rejected(acquire).await.unwrap();

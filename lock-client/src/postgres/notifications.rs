@@ -1,13 +1,13 @@
 //! The one connection over which all waiters of a client are notified of freed locks.
 
 use std::{
-    collections::HashMap,
     fmt, io, mem,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use fence::{Holder, ResourceName};
 use futures_util::future::{Either, select};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
@@ -19,10 +19,13 @@ use tokio::{
 use super::primary::Primary;
 use crate::{
     backend::Wakeups,
-    background::AbortOnDrop,
     clock::Moment,
     retry::pauses,
-    sql::{polling::poll, pool::Pool},
+    sql::{
+        pool::Pool,
+        waiters::{Waiters, poll},
+    },
+    terms::Order,
 };
 
 const CHANNEL: &str = "fenced_lock";
@@ -51,8 +54,10 @@ pub(super) struct Notifications {
 struct Registry {
     /// The name of the client's own channel ends with it.
     id: u64,
-    waiters: Mutex<Waiters>,
+    waiters: Waiters,
     delivery: watch::Sender<Delivery>,
+    /// The task that notifies the waiters. It may have ended with its runtime.
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Whether notifications are delivered.
@@ -88,43 +93,28 @@ impl fmt::Display for Failure {
     }
 }
 
-#[derive(Default)]
-struct Waiters {
-    /// The waiters by the notification that they wait for.
-    by_payload: HashMap<String, Vec<Arc<Notify>>>,
-    task: Option<JoinHandle<()>>,
-}
-
-/// Ends a subscription when it is dropped.
-struct Subscription {
-    registry: Arc<Registry>,
-    payloads: Vec<String>,
-    freed: Arc<Notify>,
-    _polling: AbortOnDrop,
-}
-
 impl Notifications {
     pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
-        let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
-        Self {
-            pool,
-            primary,
-            registry: Arc::new(Registry { id: fastrand::u64(..), waiters, delivery }),
-        }
+        let (waiters, task, id) = (Waiters::default(), Mutex::default(), fastrand::u64(..));
+        let delivery = watch::Sender::new(Delivery::Unknown);
+        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, task }) }
     }
 
-    /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
-    pub(super) async fn subscribe(&self, payloads: Vec<String>) -> Wakeups {
-        let (freed, registry) = (Arc::new(Notify::new()), self.registry.clone());
-        registry.add(&payloads, &freed, || tokio::spawn(self.clone().listen()));
-        let mut delivery = registry.delivery.subscribe();
-        let polling = tokio::spawn(poll_without_delivery(delivery.clone(), freed.clone())).into();
-        let subscription =
-            Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
+    /// Subscribes a waiter. When this returns, notifications are known to arrive, or the waiter polls.
+    pub(super) async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Wakeups {
+        let mut delivery = self.registry.delivery.subscribe();
+        let polling = |freed| poll_without_delivery(delivery.clone(), freed);
+        let wakeups = self.registry.waiters.subscribe(name, holder, order, polling);
+        self.registry.start(|| tokio::spawn(self.clone().listen()));
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
         let _ = timeout(self.pool.answer_timeout().min(LONGEST_DELAY), known).await;
-        Wakeups::new(freed, subscription)
+        wakeups
     }
 
     /// Keeps a connection as long as there are subscriptions.
@@ -181,7 +171,7 @@ impl Notifications {
                     Ok(notification) => {
                         let notification = notification?.ok_or_else(lost)?;
                         if notification.channel() == CHANNEL {
-                            self.registry.notify(notification.payload());
+                            self.registry.waiters.notify(notification.payload());
                             continue;
                         }
                         arrived = true;
@@ -219,30 +209,21 @@ impl Notifications {
 }
 
 impl Registry {
-    /// Adds a waiter, and starts the task that notifies it, unless one runs.
-    fn add(
-        &self,
-        payloads: &[String],
-        freed: &Arc<Notify>,
-        start: impl FnOnce() -> JoinHandle<()>,
-    ) {
-        let mut waiters = self.waiters();
-        for payload in payloads {
-            waiters.by_payload.entry(payload.clone()).or_default().push(freed.clone());
-        }
-        // It may have ended with its runtime.
-        if waiters.task.as_ref().is_none_or(JoinHandle::is_finished) {
+    /// Starts the task, unless it runs. A waiter was added before.
+    fn start(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let mut task = self.task();
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
             self.delivery.send_replace(Delivery::Unknown);
-            waiters.task = Some(start());
+            *task = Some(start());
         }
     }
 
     /// Returns whether nobody waits. Then the next waiter starts a new task.
     fn is_finished(&self) -> bool {
-        let mut waiters = self.waiters();
-        let nobody_waits = waiters.by_payload.is_empty();
+        let mut task = self.task();
+        let nobody_waits = self.waiters.is_empty();
         if nobody_waits {
-            waiters.task = None;
+            *task = None;
         }
         nobody_waits
     }
@@ -250,31 +231,12 @@ impl Registry {
     /// Records that notifications arrive. Before that, some may have been missed.
     fn confirm_delivery(&self) {
         if self.delivery.send_replace(Delivery::Works) != Delivery::Works {
-            self.waiters().by_payload.values().flatten().for_each(|freed| freed.notify_one());
+            self.waiters.notify_all();
         }
     }
 
-    fn notify(&self, payload: &str) {
-        let waiters = self.waiters();
-        let waiters = waiters.by_payload.get(payload);
-        waiters.into_iter().flatten().for_each(|freed| freed.notify_one());
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().expect("nothing panics while it holds this")
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let mut waiters = self.registry.waiters();
-        for payload in &self.payloads {
-            let Some(same) = waiters.by_payload.get_mut(payload) else { continue };
-            same.retain(|freed| !Arc::ptr_eq(freed, &self.freed));
-            if same.is_empty() {
-                waiters.by_payload.remove(payload);
-            }
-        }
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -283,7 +245,7 @@ async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: A
     loop {
         let works =
             async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
-        let polling = poll(freed.clone(), || true);
+        let polling = poll(freed.clone());
         match select(pin!(works), pin!(polling)).await {
             Either::Left((true, _)) => {}
             _ => return,

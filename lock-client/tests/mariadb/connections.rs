@@ -166,4 +166,10 @@ fn setting_that_is_not_known_is_rejected_and_so_are_several_hosts() {
     MariaDb::open("mariadb://db/locks?connect-timeout=3&ssl-mode=VERIFY_CA").unwrap();
     let text = MariaDb::open("mariadb://me:secret@a,b:3307/locks").unwrap_err().to_string();
     assert!(text.contains("several hosts (a,b:3307)"), "{text}");
+    // A comma in a password that is not encoded is none between hosts.
+    for password in ["sec,ret/x", "sec,ret?x", "sec,ret#x"] {
+        let url = format!("mariadb://me:{password}@db/locks");
+        let text = MariaDb::open(&url).unwrap_err().to_string();
+        assert!(text.contains("write %2F") && !text.contains("sec"), "{text}");
+    }
 }
