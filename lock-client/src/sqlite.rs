@@ -28,7 +28,6 @@
 //! # A file that is locked
 //! Another process may keep the file locked, by a long transaction or because it is paused. Then each
 //! request is [`Unavailable`](crate::backend::BackendError::Unavailable) within the answer time-out.
-
 //!
 //! # One copy of SQLite
 //! Closing a file drops all POSIX locks that the process has on it. SQLite avoids this for its own

@@ -19,30 +19,16 @@ use crate::{
         line::Statements,
         pool::Connect,
         url::KnownSettings,
-        waiters::{Waiters, poll},
+        waiters::Waiters,
     },
     terms::Order,
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
 const SETTINGS: KnownSettings = KnownSettings {
-    applied: &[
-        "ssl-mode",
-        "ssl-ca",
-        "ssl-cert",
-        "ssl-key",
-        "socket",
-        "charset",
-        "collation",
-        "time-zone",
-        "sslmode",
-        "sslca",
-        "sslcert",
-        "sslkey",
-        "timezone",
-        "statement-cache-capacity",
-    ],
-    without_effect: &["connect-timeout", "connect_timeout", "compress"],
+    applied: "ssl-mode ssl-ca ssl-cert ssl-key socket charset collation time-zone sslmode sslca sslcert \
+              sslkey timezone statement-cache-capacity",
+    without_effect: "connect-timeout connect_timeout compress",
     example: EXAMPLE,
 };
 
@@ -134,11 +120,11 @@ impl SqlBackend for MariaDb {
     }
 
     fn released(&self, name: &ResourceName, row: &MySqlRow) -> Result<bool, InvalidAnswer> {
-        self.waiters.released(name, row)
+        self.waiters.released::<MySql>(name, row)
     }
 
     async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
-        self.waiters.subscribe(name, holder, order, poll)
+        self.waiters.subscribe(name, holder, order, || true)
     }
 }
 

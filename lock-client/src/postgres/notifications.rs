@@ -1,17 +1,15 @@
 //! The one connection over which all waiters of a client are notified of freed locks.
 
 use std::{
-    fmt, io, mem,
-    pin::pin,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName};
-use futures_util::future::{Either, select};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -21,10 +19,7 @@ use crate::{
     backend::Wakeups,
     clock::Moment,
     retry::pauses,
-    sql::{
-        pool::Pool,
-        waiters::{Waiters, poll},
-    },
+    sql::{pool::Pool, waiters::Waiters},
     terms::Order,
 };
 
@@ -69,28 +64,12 @@ enum Delivery {
     Fails,
 }
 
-/// Why no notification arrives.
-enum Failure {
-    /// It may lead through PgBouncer in transaction mode.
+/// Why a connection of the waiters is closed.
+#[derive(Debug)]
+enum End {
+    NobodyWaits,
+    /// No notification arrives: it may lead through PgBouncer in transaction mode.
     Undelivered,
-    Lost(sqlx::Error),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Lost(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Undelivered => f.write_str(
-                "no notification arrives: it may lead through PgBouncer in transaction mode",
-            ),
-            Self::Lost(error) => error.fmt(f),
-        }
-    }
 }
 
 impl Notifications {
@@ -108,8 +87,9 @@ impl Notifications {
         order: Order,
     ) -> Wakeups {
         let mut delivery = self.registry.delivery.subscribe();
-        let polling = |freed| poll_without_delivery(delivery.clone(), freed);
-        let wakeups = self.registry.waiters.subscribe(name, holder, order, polling);
+        let polled = delivery.clone();
+        let must_poll = move || *polled.borrow() != Delivery::Works;
+        let wakeups = self.registry.waiters.subscribe(name, holder, order, must_poll);
         self.registry.start(|| tokio::spawn(self.clone().listen()));
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
@@ -121,16 +101,19 @@ impl Notifications {
     async fn listen(self) {
         let mut backoff = pauses(LONGEST_PAUSE);
         loop {
-            let Err(failure) = self.listen_once().await else { return };
-            tracing::debug!(%failure, "there is no connection of the waiters");
+            let end = self.listen_once().await;
+            if let Ok(End::NobodyWaits) = end {
+                return;
+            }
+            tracing::debug!(?end, "there is no connection of the waiters");
             let worked = self.registry.delivery.send_replace(Delivery::Fails) == Delivery::Works;
             if worked {
                 backoff = pauses(LONGEST_PAUSE);
             }
             let pause = backoff.next().expect("the pauses never end");
-            sleep(match failure {
-                Failure::Undelivered if !worked => PAUSE_WITHOUT_DELIVERY,
-                Failure::Undelivered | Failure::Lost(_) => pause,
+            sleep(match end {
+                Ok(_) if !worked => PAUSE_WITHOUT_DELIVERY,
+                _ => pause,
             })
             .await;
             if self.registry.is_finished() {
@@ -140,9 +123,9 @@ impl Notifications {
     }
 
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
-    async fn listen_once(&self) -> Result<(), Failure> {
+    async fn listen_once(&self) -> Result<End, sqlx::Error> {
         let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
-        let primary = timeout(limit, self.primary.find()).await.unwrap_or_else(|_| Err(silence()));
+        let primary = timeout(limit, self.primary.find()).await.unwrap_or_else(|_| Err(lost()));
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
         let pool = pool.connect_lazy_with(primary?.0);
         // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
@@ -153,13 +136,13 @@ impl Notifications {
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
             listener.listen(&probes).await?;
-            Ok::<_, Failure>(listener)
+            Ok::<_, sqlx::Error>(listener)
         };
         let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
         let mut listens = false;
         loop {
             if self.registry.is_finished() {
-                return Ok(());
+                return Ok(End::NobodyWaits);
             }
             // The probe comes over another connection. PgBouncer would return one to its own sender.
             let sending = tokio::spawn(self.clone().send(probes.clone()));
@@ -186,7 +169,7 @@ impl Notifications {
                     // A probe that was not sent proves nothing.
                     Err(_) => {
                         let is_sent = sending.await.unwrap_or(false);
-                        return Err(if is_sent { Failure::Undelivered } else { lost() });
+                        return if is_sent { Ok(End::Undelivered) } else { Err(lost()) };
                     }
                 }
             }
@@ -240,27 +223,7 @@ impl Registry {
     }
 }
 
-/// Polls as long as notifications don't arrive. Ends with the client.
-async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: Arc<Notify>) {
-    loop {
-        let works =
-            async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
-        let polling = poll(freed.clone());
-        match select(pin!(works), pin!(polling)).await {
-            Either::Left((true, _)) => {}
-            _ => return,
-        }
-        if delivery.wait_for(|&delivery| delivery != Delivery::Works).await.is_err() {
-            return;
-        }
-    }
-}
-
-fn lost() -> Failure {
-    Failure::Lost(silence())
-}
-
-fn silence() -> sqlx::Error {
+fn lost() -> sqlx::Error {
     let reason = "the connection of the waiters was lost";
     io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
 }

@@ -8,38 +8,12 @@ use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 use crate::sql::{InvalidDatabaseUrl, pool::Connect, url::KnownSettings};
 
 const SETTINGS: KnownSettings = KnownSettings {
-    applied: &[
-        "sslmode",
-        "sslrootcert",
-        "sslcert",
-        "sslkey",
-        "host",
-        "hostaddr",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "application_name",
-        "options",
-        "target_session_attrs",
-        "ssl-mode",
-        "ssl-root-cert",
-        "ssl-ca",
-        "ssl-cert",
-        "ssl-key",
-        "statement-cache-capacity",
-    ],
-    without_effect: &[
-        "connect_timeout",
-        "client_encoding",
-        "fallback_application_name",
-        "keepalives",
-        "keepalives_idle",
-        "keepalives_interval",
-        "keepalives_count",
-        "tcp_user_timeout",
-        "sslcompression",
-    ],
+    applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
+              application_name options target_session_attrs ssl-mode ssl-root-cert ssl-ca ssl-cert \
+              ssl-key statement-cache-capacity",
+    without_effect: "connect_timeout client_encoding fallback_application_name keepalives \
+                     keepalives_idle keepalives_interval keepalives_count tcp_user_timeout \
+                     sslcompression",
     example: "postgres://USER:PASSWORD@HOST/DATABASE",
 };
 

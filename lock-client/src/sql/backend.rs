@@ -3,10 +3,10 @@
 use std::{fmt, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use sqlx::{Database, Encode, Executor, Type};
+use sqlx::Database;
 
 use super::{
-    answer::{self, Columns, InvalidAnswer},
+    answer::{self, InvalidAnswer, LockDatabase},
     line::Statements,
     names,
     pool::{Connect, Pool},
@@ -74,7 +74,7 @@ impl Request<'_> {
 
 /// A database with locks. This makes it a [`Backend`].
 pub(crate) trait SqlBackend: Clone + fmt::Debug + Send + Sync + 'static {
-    type Database: Database;
+    type Database: LockDatabase;
 
     fn client(&self) -> &Client<Self::Database>;
 
@@ -124,12 +124,7 @@ pub(crate) enum Explained {
     Unavailable(String),
 }
 
-impl<D: Database> Client<D>
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-    D::Row: Columns,
-{
+impl<D: LockDatabase> Client<D> {
     pub(crate) fn new(
         connect: Connect<D>,
         address: String,
@@ -194,7 +189,7 @@ where
         let row = self.answered(self.pool.fetch_held(statements).await)?;
         // The statements were carried out.
         let token =
-            self.read(answer::token(&row, "token")).map_err(BackendError::after_a_change)?;
+            self.read(answer::token::<D>(&row, "token")).map_err(BackendError::after_a_change)?;
         match (token, renewed) {
             (Some(_), Some(ttl)) => self.pool.hold(holder, ttl),
             (Some(_), None) => {}
@@ -204,12 +199,7 @@ where
     }
 }
 
-impl<B: SqlBackend> Backend for B
-where
-    for<'c> &'c mut <B::Database as Database>::Connection: Executor<'c, Database = B::Database>,
-    for<'t> String: Encode<'t, B::Database> + Type<B::Database>,
-    <B::Database as Database>::Row: Columns,
-{
+impl<B: SqlBackend> Backend for B {
     fn try_acquire<'a>(
         &'a self,
         name: &'a ResourceName,
@@ -221,7 +211,7 @@ where
             let (client, asked) = (self.client(), Moment::now());
             let statements = self.statements(Request::Acquire(name, holder, ttl, order));
             let row = client.answered(client.pool.fetch_try(holder, ttl, statements).await)?;
-            let attempt = client.read(answer::attempt(&row, holder, asked));
+            let attempt = client.read(answer::attempt::<B::Database>(&row, holder, asked));
             attempt.map_err(BackendError::after_a_change)
         })
     }
@@ -274,7 +264,7 @@ where
         Box::pin(async move {
             let (client, statements) = (self.client(), self.statements(Request::Status(name)));
             let row = client.answered(client.pool.fetch(statements).await)?;
-            client.read(answer::status(&row))
+            client.read(answer::status::<B::Database>(&row))
         })
     }
 
@@ -286,7 +276,7 @@ where
             async move {
                 let client = own.client();
                 let row = client.answered(client.pool.fetch(statements).await)?;
-                client.read(row.text("names").map_err(Into::into))
+                client.read(B::Database::text(&row, "names").map_err(Into::into))
             }
         })
     }

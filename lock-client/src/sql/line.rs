@@ -8,8 +8,10 @@ use std::{
     },
 };
 
-use sqlx::{Arguments, AssertSqlSafe, Database, Encode, Executor, SqlSafeStr, Type};
+use sqlx::Database;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+
+use super::answer::LockDatabase;
 
 pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 
@@ -93,45 +95,21 @@ impl<D: Database> Drop for Turn<D> {
 
 /// Sends statements as one message. Returns the only row of the answer, and the connection, unless it
 /// can't be used any more.
-pub(super) async fn exchange<D: Database>(
+pub(super) async fn exchange<D: LockDatabase>(
     mut connection: D::Connection,
     statements: Statements,
-) -> (Option<D::Connection>, Answer<D>)
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-{
-    let answer = fetch_only::<D>(&mut connection, statements).await;
+) -> (Option<D::Connection>, Answer<D>) {
+    let answer = D::fetch_only(&mut connection, statements).await;
     let is_usable = match &answer {
         Ok(_) => true,
         Err(error) if is_harmless(error) => {
             // The error may have left a transaction open. Without one, SQLite rejects this.
-            let rolled_back = connection.execute("rollback").await;
+            let rolled_back = D::fetch_only(&mut connection, "rollback".to_owned().into()).await;
             rolled_back.as_ref().err().is_none_or(|error| !is_lost(error))
         }
         Err(_) => false,
     };
     (is_usable.then_some(connection), answer)
-}
-
-async fn fetch_only<D: Database>(
-    connection: &mut D::Connection,
-    Statements { sql, arguments }: Statements,
-) -> Answer<D>
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-{
-    let mut values = None;
-    for argument in arguments {
-        values
-            .get_or_insert_with(D::Arguments::default)
-            .add(argument)
-            .map_err(sqlx::Error::Encode)?;
-    }
-    // All of the answer is read: the row comes before the outcome of the commit.
-    let rows = connection.fetch_all((AssertSqlSafe(sql).into_sql_str(), values)).await;
-    rows?.pop().ok_or(sqlx::Error::RowNotFound)
 }
 
 /// Whether the request may still be under way in the server.

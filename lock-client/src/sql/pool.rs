@@ -18,7 +18,7 @@ use std::{
 
 use fence::Holder;
 use futures_util::future::{Either, select};
-use sqlx::{Connection, Database, Encode, Executor, Type};
+use sqlx::{Connection, Database};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot, watch},
     task::JoinHandle,
@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use super::{
-    answer::Columns,
+    answer::LockDatabase,
     line::{Answer, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
 };
 use crate::{clock::Moment, retry::pauses, ttl::Ttl};
@@ -77,6 +77,22 @@ impl<D: Database> Clone for Pool<D> {
     }
 }
 
+/// A try that may still be carried out, until this value is dropped.
+struct Trying<D: Database> {
+    pool: Pool<D>,
+    holder: Holder,
+}
+
+impl<D: Database> Drop for Trying<D> {
+    fn drop(&mut self) {
+        self.pool.0.trying.send_modify(|trying| {
+            if let Some(place) = trying.iter().position(|holder| *holder == self.holder) {
+                trying.swap_remove(place);
+            }
+        });
+    }
+}
+
 impl Leases {
     fn are_held(&mut self) -> bool {
         self.until.retain(|_, until| !until.has_passed());
@@ -84,12 +100,7 @@ impl Leases {
     }
 }
 
-impl<D: Database> Pool<D>
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-    D::Row: Columns,
-{
+impl<D: LockDatabase> Pool<D> {
     pub(crate) fn new(connect: Connect<D>, answer_timeout: Duration) -> Self {
         let (held, others, leases) = Default::default();
         let trying = watch::Sender::default();
@@ -179,10 +190,13 @@ where
         }
     }
 
-    /// Sends a request once more if its connection is lost, as one that was idle may be.
+    /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
+    /// the first may have been carried out all the same.
     async fn send_twice(&self, line: &Arc<Line<D>>, statements: Statements) -> Answer<D> {
         match self.send(line, None, statements.clone()).await {
-            Err(error) if is_lost(&error) => self.send(line, None, statements).await,
+            Err(lost) if is_lost(&lost) => {
+                self.send(line, None, statements).await.map_err(|_| lost)
+            }
             answer => answer,
         }
     }
@@ -201,22 +215,16 @@ where
         let answer = async {
             let turn = line.turn().await;
             let (reply, answer) = oneshot::channel();
-            let pool = self.clone();
-            tokio::spawn(async move {
-                pool.carry_out(turn, &trying, statements, reply).await;
-                if let Some((holder, _)) = trying {
-                    pool.0.trying.send_modify(|trying| forget(trying, &holder));
-                }
-            });
+            tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
             answer.await.unwrap_or_else(|_| Err(silence()))
         };
         timeout(self.answer_timeout(), answer).await.unwrap_or_else(|_| Err(silence()))
     }
 
     async fn carry_out(
-        &self,
+        self,
         mut turn: Turn<D>,
-        trying: &Option<(Holder, Ttl)>,
+        trying: Option<(Holder, Ttl)>,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
@@ -236,9 +244,7 @@ where
         };
         // 2. A release that comes from here on waits for the try. If its caller has given up before, nothing
         // is sent.
-        if let Some((holder, _)) = trying {
-            self.0.trying.send_modify(|trying| trying.push(holder.clone()));
-        }
+        let _trying = trying.as_ref().map(|(holder, _)| self.begin_try(holder));
         if reply.is_closed() {
             *turn.connection = Some(connection);
             return;
@@ -246,8 +252,8 @@ where
         // 3. Send it, and wait for the answer.
         let (turn, mut connection, answer) = self.exchange(turn, connection, statements).await;
         // 4. What a renewal needs exists before the grant is reported.
-        let is_granted = |row: &D::Row| matches!(row.number("token"), Ok(Some(_)));
-        if let Some((holder, ttl)) = trying
+        let is_granted = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
+        if let Some((holder, ttl)) = &trying
             && answer.as_ref().is_ok_and(is_granted)
             && !reply.is_closed()
         {
@@ -315,15 +321,20 @@ where
         connected
     }
 
+    fn begin_try(&self, holder: &Holder) -> Trying<D> {
+        self.0.trying.send_modify(|trying| trying.push(holder.clone()));
+        Trying { pool: self.clone(), holder: holder.clone() }
+    }
+
     /// Makes the connection of a grant the one for held locks, unless there is one.
     async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<D::Connection>) {
         self.hold(holder, ttl);
+        self.start_keeper();
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
             if turn.connection.is_none() {
                 *turn.connection = granted_over.take();
-                self.start_keeper();
             }
         }
     }
@@ -365,19 +376,8 @@ where
     }
 }
 
-fn forget(trying: &mut Vec<Holder>, holder: &Holder) {
-    if let Some(place) = trying.iter().position(|one| one == holder) {
-        trying.swap_remove(place);
-    }
-}
-
 /// Checks the connection for held locks, as long as there are any, and makes it again when it is lost.
-async fn keep<D: Database>(client: Weak<Shared<D>>)
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-    D::Row: Columns,
-{
+async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
     let mut pause = CHECK_INTERVAL;
     loop {
         sleep(pause).await;

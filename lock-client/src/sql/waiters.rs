@@ -10,7 +10,7 @@ use fence::{Holder, ResourceName};
 use tokio::{sync::Notify, time::sleep};
 
 #[cfg(any(feature = "mariadb", feature = "sqlite"))]
-use super::answer::{Columns, InvalidAnswer};
+use super::answer::{InvalidAnswer, LockDatabase};
 use crate::{backend::Wakeups, background::AbortOnDrop, retry::pauses, terms::Order};
 
 /// The longest pause is half as long again, and so shorter than a second.
@@ -34,17 +34,14 @@ struct Subscription {
 }
 
 impl Waiters {
-    /// Adds a waiter, which also polls in this way.
-    pub(crate) fn subscribe<P>(
+    /// Adds a waiter, which also polls while it must.
+    pub(crate) fn subscribe(
         &self,
         name: &ResourceName,
         holder: &Holder,
         order: Order,
-        polling: impl FnOnce(Arc<Notify>) -> P,
-    ) -> Wakeups
-    where
-        P: Future<Output = ()> + Send + 'static,
-    {
+        must_poll: impl Fn() -> bool + Send + 'static,
+    ) -> Wakeups {
         // A release that does not see the place of a fair waiter yet notifies all.
         let mut notifications = vec![format!(" {name}")];
         if order == Order::Fair {
@@ -60,7 +57,7 @@ impl Waiters {
             waiters: self.clone(),
             notifications,
             freed: freed.clone(),
-            _polling: tokio::spawn(polling(freed.clone())).into(),
+            _polling: tokio::spawn(poll(freed.clone(), must_poll)).into(),
         };
         Wakeups::new(freed, subscription)
     }
@@ -83,14 +80,14 @@ impl Waiters {
 
     /// Reads the answer to a release in a database that notifies nobody, and notifies its own waiters.
     #[cfg(any(feature = "mariadb", feature = "sqlite"))]
-    pub(crate) fn released(
+    pub(crate) fn released<D: LockDatabase>(
         &self,
         name: &ResourceName,
-        row: &impl Columns,
+        row: &D::Row,
     ) -> Result<bool, InvalidAnswer> {
-        let first = row.text("first_waiter")?.unwrap_or_default();
+        let first = D::text(row, "first_waiter")?.unwrap_or_default();
         self.notify(&format!("{first} {name}"));
-        Ok(row.number("released")? == Some(1))
+        Ok(D::number(row, "released")? == Some(1))
     }
 
     fn by_notification(&self) -> MutexGuard<'_, HashMap<String, Vec<Arc<Notify>>>> {
@@ -112,10 +109,12 @@ impl Drop for Subscription {
 }
 
 /// Notifies a waiter again and again: at first often, and at least once a second.
-pub(crate) async fn poll(freed: Arc<Notify>) {
+async fn poll(freed: Arc<Notify>, must_poll: impl Fn() -> bool) {
     for pause in pauses(LONGEST_PAUSE) {
         sleep(pause).await;
-        freed.notify_one();
+        if must_poll() {
+            freed.notify_one();
+        }
     }
 }
 
@@ -132,10 +131,10 @@ mod tests {
         let (name, other) = ("deploy".parse().unwrap(), "other".parse().unwrap());
         let [first, second] = ["first-1-1", "second-2"].map(|id| id.parse().unwrap());
         let subscriptions = [
-            waiters.subscribe(&name, &first, Order::Fair, poll),
-            waiters.subscribe(&name, &second, Order::Fair, poll),
-            waiters.subscribe(&name, &second, Order::Unordered, poll),
-            waiters.subscribe(&other, &first, Order::Unordered, poll),
+            waiters.subscribe(&name, &first, Order::Fair, || true),
+            waiters.subscribe(&name, &second, Order::Fair, || true),
+            waiters.subscribe(&name, &second, Order::Unordered, || true),
+            waiters.subscribe(&other, &first, Order::Unordered, || true),
         ];
         for (notification, expected) in [
             ("first-1- deploy", [true, false, false, false]),

@@ -19,17 +19,14 @@ use crate::{
         line::Statements,
         pool::Connect,
         url::KnownSettings,
-        waiters::{Waiters, poll},
+        waiters::Waiters,
     },
     terms::Order,
 };
 
 const EXAMPLE: &str = "sqlite:FILE";
-const SETTINGS: KnownSettings = KnownSettings {
-    applied: &["mode", "cache", "immutable", "vfs"],
-    without_effect: &["psow"],
-    example: EXAMPLE,
-};
+const SETTINGS: KnownSettings =
+    KnownSettings { applied: "mode cache immutable vfs", without_effect: "psow", example: EXAMPLE };
 
 /// Locks in SQLite.
 #[derive(Clone)]
@@ -118,11 +115,11 @@ impl SqlBackend for Sqlite {
     }
 
     fn released(&self, name: &ResourceName, row: &SqliteRow) -> Result<bool, InvalidAnswer> {
-        self.waiters.released(name, row)
+        self.waiters.released::<sqlx::Sqlite>(name, row)
     }
 
     async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
-        self.waiters.subscribe(name, holder, order, poll)
+        self.waiters.subscribe(name, holder, order, || true)
     }
 }
 
