@@ -38,13 +38,21 @@ const STATUS: &str = "
 /// The protected tables, and what is wrong with them.
 const PROTECTED: &str = "
     select cast(protected as char), cast(problem as char) from fence.status";
-/// The lowest limit of connections of this user and of the server, and how many are open.
+/// The limit of connections that is reached first, of this user's and the server's, and how many of those
+/// are open. Each user sees its own in the list.
 const CONNECTIONS: &str = "
-    select cast(least(
-            @@global.max_connections,
-            if(@@session.max_user_connections = 0, 4294967295, @@session.max_user_connections)) as signed),
-        (select cast(variable_value as signed) from information_schema.global_status
-            where variable_name = 'THREADS_CONNECTED')";
+    select cast(most as signed), cast(open as signed)
+    from (
+        select @@global.max_connections as most, (
+            select variable_value from information_schema.global_status
+            where variable_name = 'THREADS_CONNECTED') as open
+        union all
+        select @@session.max_user_connections, (
+            select count(*) from information_schema.processlist
+            where user = substring_index(user(), '@', 1))
+    ) as limits
+    where most > 0
+    order by cast(most as signed) - cast(open as signed) limit 1";
 const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";

@@ -28,17 +28,25 @@ const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
 const OLDEST: i32 = 130_000;
 /// How long a notification may take.
 const NOTIFICATION: Duration = Duration::from_secs(2);
-/// The lowest limit of connections of this user, of the database and of the server, and how many are
-/// open.
+/// The limit of connections that is reached first, of this user's, the database's and the server's, and
+/// how many of those are open.
 const CONNECTIONS: &str = "
-    select least(
-            nullif((select rolconnlimit from pg_catalog.pg_roles where rolname = current_user), -1),
-            nullif((select datconnlimit from pg_catalog.pg_database
-                where datname = pg_catalog.current_database()), -1),
-            pg_catalog.current_setting('max_connections')::pg_catalog.int4
-                - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4),
-        (select pg_catalog.count(*)::pg_catalog.int4 from pg_catalog.pg_stat_activity
-            where datid is not null)";
+    select max, open::pg_catalog.int4
+    from (
+        select rolconnlimit, (select pg_catalog.count(*) from pg_catalog.pg_stat_activity
+            where usename = current_user)
+        from pg_catalog.pg_roles where rolname = current_user and rolconnlimit >= 0
+        union all
+        select datconnlimit, (select pg_catalog.count(*) from pg_catalog.pg_stat_activity
+            where datname = pg_catalog.current_database())
+        from pg_catalog.pg_database
+        where datname = pg_catalog.current_database() and datconnlimit >= 0
+        union all
+        select pg_catalog.current_setting('max_connections')::pg_catalog.int4
+                - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4,
+            (select pg_catalog.count(*) from pg_catalog.pg_stat_activity where datid is not null)
+    ) as limits (max, open)
+    order by max - open limit 1";
 const CLOCK: &str =
     "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8";
 

@@ -3,16 +3,12 @@
 use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
-pub(crate) mod client;
-mod keeper;
-#[cfg(any(feature = "mariadb", feature = "sqlite"))]
-pub(crate) mod local_waiters;
-pub(crate) mod names;
-pub(crate) mod polling;
+pub(crate) mod backend;
+pub(crate) mod line;
+mod names;
 pub(crate) mod pool;
-mod slot;
-pub(crate) mod statements;
 pub(crate) mod url;
+pub(crate) mod waiters;
 
 /// The URL of a database can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

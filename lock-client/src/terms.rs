@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::ttl::Ttl;
 
+/// How long a fair waiter may be silent until it is skipped, where the service's queue knows only that.
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "sqlite"))]
+pub(crate) const QUEUE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is
 /// renewed.
 ///

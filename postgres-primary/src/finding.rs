@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     hosts::Hosts,
-    instance::{Instance, Newest, NoPrimary},
+    instance::{Instance, Newest, NoPrimary, Role},
 };
 
 /// How long a host may take to say what it is.
 const LIMIT: Duration = Duration::from_secs(2);
+/// How long the other hosts may take at least, once a primary has answered.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// What each host has said last, or why it said nothing.
 pub type Seen = Vec<Result<Instance, String>>;
@@ -24,6 +29,9 @@ pub struct NotFound(pub String);
 /// Asks all hosts at once. Returns the place of the primary, and the connection over which it has
 /// answered. A single host is not asked.
 ///
+/// Once a primary has answered, the others get as long again, and 100 ms at least. So a host that is down
+/// delays nothing for long, and one that was promoted to a newer timeline is found beside an old primary.
+///
 /// # Errors
 /// [`NotFound`] if no host is the newest primary, or more than one may be.
 pub async fn find_primary(
@@ -33,19 +41,42 @@ pub async fn find_primary(
     if !hosts.has_several() {
         return Ok((0, None));
     }
+    // 1. Ask all.
+    let begun = Instant::now();
     let mut asking = JoinSet::new();
+    let (mut seen, mut connections) = (Seen::new(), Vec::new());
     for (host, options) in hosts.iter().enumerate() {
         let options = options.clone();
         asking.spawn(async move {
             let mut connection = None;
-            let seen = ask(&mut connection, &options).await;
-            (host, seen, connection)
+            let answer = ask(&mut connection, &options).await;
+            (host, answer, connection)
         });
+        seen.push(Err("no answer yet".to_owned()));
+        connections.push(None);
     }
-    let mut answers = asking.join_all().await;
-    answers.sort_by_key(|(host, ..)| *host);
-    let (seen, mut connections): (Seen, Vec<_>) =
-        answers.into_iter().map(|(_, seen, connection)| (seen, connection)).unzip();
+    // 2. Wait for a primary, and then a little for the others: each `ask` ends by itself.
+    let mut end = None;
+    loop {
+        let next = match end {
+            Some(end) => timeout_at(end, asking.join_next()).await,
+            None => Ok(asking.join_next().await),
+        };
+        let (host, answer, connection) = match next {
+            Ok(Some(asked)) => asked.expect("asking does not panic"),
+            Ok(None) => break,
+            Err(_) if newest.choose(&seen).is_ok() => break,
+            Err(_) => {
+                end = None;
+                continue;
+            }
+        };
+        if answer.as_ref().is_ok_and(|it| it.role == Role::Primary) {
+            end = end.or(Some(Instant::now() + begun.elapsed().max(GRACE)));
+        }
+        (seen[host], connections[host]) = (answer, connection);
+    }
+    // 3. The answers of the others may show that it was replaced.
     match newest.choose(&seen) {
         Ok(primary) => Ok((primary, connections.swap_remove(primary))),
         Err(error) => Err(NotFound(describe(error, hosts, newest, &seen))),

@@ -8,38 +8,12 @@ use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 use crate::sql::{InvalidDatabaseUrl, pool::Connect, url::KnownSettings};
 
 const SETTINGS: KnownSettings = KnownSettings {
-    applied: &[
-        "sslmode",
-        "sslrootcert",
-        "sslcert",
-        "sslkey",
-        "host",
-        "hostaddr",
-        "port",
-        "dbname",
-        "user",
-        "password",
-        "application_name",
-        "options",
-        "target_session_attrs",
-        "ssl-mode",
-        "ssl-root-cert",
-        "ssl-ca",
-        "ssl-cert",
-        "ssl-key",
-        "statement-cache-capacity",
-    ],
-    without_effect: &[
-        "connect_timeout",
-        "client_encoding",
-        "fallback_application_name",
-        "keepalives",
-        "keepalives_idle",
-        "keepalives_interval",
-        "keepalives_count",
-        "tcp_user_timeout",
-        "sslcompression",
-    ],
+    applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
+              application_name options target_session_attrs ssl-mode ssl-root-cert ssl-ca ssl-cert \
+              ssl-key statement-cache-capacity",
+    without_effect: "connect_timeout client_encoding fallback_application_name keepalives \
+                     keepalives_idle keepalives_interval keepalives_count tcp_user_timeout \
+                     sslcompression",
     example: "postgres://USER:PASSWORD@HOST/DATABASE",
 };
 
@@ -114,7 +88,11 @@ pub fn with_environment(url: &str) -> String {
 }
 
 fn with_hosts_of_environment(url: &str, hosts: &str, ports: &str) -> String {
-    let divided = DividedUrl::divide(url).filter(|divided| divided.written_hosts().is_empty());
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let mut settings = form_urlencoded::parse(query.as_bytes());
+    let names_host = settings.any(|(name, _)| ["host", "hostaddr"].contains(&&*name));
+    let divided =
+        DividedUrl::divide(url).filter(|divided| divided.written_hosts().is_empty() && !names_host);
     let Some(divided) = divided.filter(|_| hosts.contains(',')) else { return url.to_owned() };
     let ports: Vec<_> = ports.split(',').collect();
     let with_port = |(place, host): (usize, &str)| {
@@ -140,6 +118,7 @@ mod tests {
             ("postgres:///d?sslmode=require", "a,b", "7", "postgres://a:7,b:7/d?sslmode=require"),
             ("postgres://", "a,/run/b", "1,2", "postgres://a:1,%2Frun%2Fb:2"),
             ("postgres:///d", "a", "7", "postgres:///d"),
+            ("postgres:///d?user=u&host=/run/b", "a,b", "7", "postgres:///d?user=u&host=/run/b"),
             ("postgres://h/d", "a,b", "7", "postgres://h/d"),
         ] {
             assert_eq!(with_hosts_of_environment(url, hosts, ports), expected);

@@ -1,52 +1,42 @@
-//! The connections of a client: at most three, and one as long as it only waits.
+//! The connections of a client: one for the locks that it holds, and one for all else.
 //!
-//! While a lock is held, the first connection is kept for it: tries use the others. It exists before the
-//! grant is reported, because it is the one over which the grant came, unless another is kept already.
-//! So other clients can't use up what a renewal needs. If it is lost, it is made again at once.
+//! The connection for held locks exists before a grant is reported: the one over which the grant came
+//! becomes it, unless there is one. So other clients can't use up what a renewal needs, and no renewal
+//! waits behind a try. It is checked every second, and made again before any other. When no lock is held
+//! any more, one connection remains.
+//!
+//! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
+//! It is given up only then, because a server may have no connection left.
 
 use std::{
-    collections::HashSet,
-    io, mem,
+    collections::HashMap,
+    io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak, atomic::Ordering},
     time::Duration,
 };
 
 use fence::Holder;
-use futures_util::future::select_all;
-use sqlx::{Connection, Database, Encode, Executor, Type};
+use futures_util::future::{Either, select};
+use sqlx::{Connection, Database};
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{OwnedSemaphorePermit, oneshot, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
 use super::{
-    answer::Columns,
-    keeper,
-    slot::{Answer, Slot, Turn, exchange, is_lost, not_connected, silence},
-    statements::Statements,
+    answer::LockDatabase,
+    line::{Answer, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
 };
-use crate::{clock::Moment, retry::pauses};
+use crate::{clock::Moment, retry::pauses, ttl::Ttl};
 
-/// The number of connections. The last ones are made only while the others are busy.
-const SLOTS: usize = 3;
-/// The number of connections for tries.
-const SLOTS_FOR_TRIES: usize = 2;
-/// A request waits for a connection that is busy for this part of an answer time-out, before it uses the
-/// next one, which may have to be made.
-const QUEUEING: u32 = 8;
-/// After this time, a connection is checked before it is used.
-pub(super) const IDLE: Duration = Duration::from_secs(1);
+/// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
+/// nor the server takes it for idle.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
-/// How long an answer may take until another connection is used instead, in answer time-outs. It is
-/// shorter than the patience of a single try.
-const SILENCE: u32 = 2;
-/// How many connections without an answer are kept. A server whose commits are stuck keeps the session of
-/// a closed connection: it would run out of sessions.
-const MOST_SILENT: usize = 3;
-/// How long they are kept.
+/// How long an answer is waited for.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
 const RELEASES: usize = 25;
@@ -59,146 +49,155 @@ type Connecting<D> =
 pub(crate) type Connect<D> = Arc<dyn Fn() -> Connecting<D> + Send + Sync>;
 
 /// The connections of a client. Clones share them.
-pub(crate) struct Pool<D: Database> {
-    pub(super) shared: Arc<Shared<D>>,
-}
+pub(crate) struct Pool<D: Database>(Arc<Shared<D>>);
 
-pub(super) struct Shared<D: Database> {
+struct Shared<D: Database> {
     connect: Connect<D>,
     answer_timeout: Duration,
-    slots: Mutex<Slots<D>>,
-    /// Notified when a connection is lost.
-    lost: Arc<Notify>,
+    /// For renewals, reissues and releases of held locks.
+    held: Arc<Line<D>>,
+    others: Arc<Line<D>>,
+    /// The holders of the tries that may still be carried out.
+    trying: watch::Sender<Vec<Holder>>,
+    leases: Mutex<Leases>,
 }
 
-pub(super) struct Slots<D: Database> {
-    /// The first one is kept for held locks, while there are any.
-    pub(super) all: [Arc<Slot<D>>; SLOTS],
-    /// Those whose request is not answered. Others have replaced them.
-    silent: Vec<Arc<Slot<D>>>,
-    /// The holders of the locks that this client holds.
-    pub(super) held: HashSet<Holder>,
-    /// The task that makes the kept connection again, and closes idle ones.
-    pub(super) keeper: Option<JoinHandle<()>>,
-}
-
-/// What a connection is needed for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// A try may wait for a row for long.
-    Try,
-    /// A request of a held lock, or one that only reads.
-    Held,
+/// The locks that this client may hold.
+#[derive(Default)]
+struct Leases {
+    /// Until when each needs a connection: it expires then, or it was released.
+    until: HashMap<Holder, Moment>,
+    /// The task that checks the connection. It may have ended with its runtime.
+    keeper: Option<JoinHandle<()>>,
 }
 
 impl<D: Database> Clone for Pool<D> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self(self.0.clone())
     }
 }
 
-impl<D: Database> Pool<D>
-where
-    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'t> String: Encode<'t, D> + Type<D>,
-    D::Row: Columns,
-{
-    pub(crate) fn new(connect: Connect<D>, answer_timeout: Duration) -> Self {
-        let slots = Mutex::new(Slots {
-            all: std::array::from_fn(|_| Arc::default()),
-            silent: Vec::new(),
-            held: HashSet::new(),
-            keeper: None,
+/// A try that may still be carried out, until this value is dropped.
+struct Trying<D: Database> {
+    pool: Pool<D>,
+    holder: Holder,
+}
+
+impl<D: Database> Drop for Trying<D> {
+    fn drop(&mut self) {
+        self.pool.0.trying.send_modify(|trying| {
+            if let Some(place) = trying.iter().position(|holder| *holder == self.holder) {
+                trying.swap_remove(place);
+            }
         });
-        let lost = Arc::new(Notify::new());
-        Self { shared: Arc::new(Shared { connect, answer_timeout, slots, lost }) }
+    }
+}
+
+impl Leases {
+    fn are_held(&mut self) -> bool {
+        self.until.retain(|_, until| !until.has_passed());
+        !self.until.is_empty()
+    }
+}
+
+impl<D: LockDatabase> Pool<D> {
+    pub(crate) fn new(connect: Connect<D>, answer_timeout: Duration) -> Self {
+        let (held, others, leases) = Default::default();
+        let trying = watch::Sender::default();
+        Self(Arc::new(Shared { connect, answer_timeout, held, others, trying, leases }))
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
-        self.shared.answer_timeout
+        self.0.answer_timeout
     }
 
-    /// Sends statements as one message, and returns the only row of the answer.
-    pub(crate) async fn fetch(&self, statements: impl Into<Statements>) -> Answer<D> {
-        self.send(Purpose::Held, None, statements.into()).await
+    /// Sends statements that only read, as one message, and returns the only row of the answer.
+    pub(crate) async fn fetch(&self, statements: Statements) -> Answer<D> {
+        let Shared { held, others, .. } = &*self.0;
+        let is_busy = others.idle_turn().is_none();
+        self.send_twice(if is_busy && held.is_connected() { held } else { others }, statements)
+            .await
     }
 
-    /// Does the same, but never over the kept connection.
-    pub(crate) async fn fetch_aside(&self, statements: impl Into<Statements>) -> Answer<D> {
-        self.send(Purpose::Try, None, statements.into()).await
+    /// Sends a renewal or a reissue of a held lock, which may be carried out twice.
+    pub(crate) async fn fetch_held(&self, statements: Statements) -> Answer<D> {
+        self.send_twice(&self.0.held, statements).await
     }
 
-    /// Does the same for the try of a holder. If it is granted, a connection is kept from then on.
-    pub(crate) async fn fetch_try(&self, holder: &Holder, statements: Statements) -> Answer<D> {
-        self.send(Purpose::Try, Some(holder.clone()), statements).await
+    /// Sends statements once, and never over the connection for held locks.
+    pub(crate) async fn fetch_aside(&self, statements: Statements) -> Answer<D> {
+        self.send(&self.0.others, None, statements).await
     }
 
-    /// Does the same for the release of a holder. If a try of the holder may still be carried out, the
-    /// release follows it, even if the caller gives up. A caller that `gave_up` waits for that.
+    /// Sends the try of a holder. If it is granted, there is a connection for held locks from then on.
+    pub(crate) async fn fetch_try(
+        &self,
+        holder: &Holder,
+        ttl: Ttl,
+        statements: Statements,
+    ) -> Answer<D> {
+        self.send(&self.0.others, Some((holder.clone(), ttl)), statements).await
+    }
+
+    /// Sends the release of a holder. If a try of the holder may still be carried out, another release
+    /// follows it, even if the caller gives up. A caller that `gave_up` the lock waits for that one.
     pub(crate) async fn fetch_release(
         &self,
         holder: &Holder,
         gave_up: bool,
         statements: Statements,
     ) -> Answer<D> {
-        let doubtful: Vec<_> = {
-            let mut slots = self.slots();
-            slots.held.remove(holder);
-            let all = slots.all.iter().chain(&slots.silent);
-            all.filter(|slot| slot.tries_for(holder)).cloned().collect()
+        let is_tried = self.0.trying.borrow().contains(holder);
+        let following = is_tried
+            .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
+            .map(tokio::spawn);
+        let answer = match following {
+            Some(release) if gave_up => timeout(self.answer_timeout(), release)
+                .await
+                .map_or_else(|_| Err(silence()), |ended| ended.unwrap_or_else(|_| Err(silence()))),
+            None if gave_up => self.fetch_aside(statements).await,
+            _ => self.send(&self.0.held, None, statements).await,
         };
-        let following: Vec<_> = doubtful
-            .into_iter()
-            .map(|slot| tokio::spawn(self.clone().release_after_the_try(slot, statements.clone())))
-            .collect();
-        if !gave_up || following.is_empty() {
-            return self.fetch(statements).await;
+        if answer.is_ok() {
+            self.let_go(holder);
         }
-        let all = async {
-            let mut last = Err(silence());
-            for release in following {
-                last = release.await.unwrap_or_else(|_| Err(silence()));
-                if last.is_err() {
-                    break;
-                }
+        answer
+    }
+
+    async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
+        let mut trying = self.0.trying.subscribe();
+        // The sender lives as long as this pool.
+        let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
+        let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
+        loop {
+            let answer = self.fetch_aside(statements.clone()).await;
+            match pauses.next() {
+                Some(pause) if answer.is_err() => sleep(pause).await,
+                _ => return answer,
             }
-            last
-        };
-        timeout(self.answer_timeout(), all).await.unwrap_or_else(|_| Err(silence()))
-    }
-
-    /// Records that a holder holds its lock. The connection over which the grant came is kept from now on:
-    /// it has just answered, and no try is under way on it.
-    fn keep(&self, holder: Holder, slot: &Arc<Slot<D>>) {
-        let mut slots = self.slots();
-        slots.held.insert(holder);
-        if let Some(place) = slots.all.iter().position(|one| Arc::ptr_eq(one, slot)) {
-            slots.all.swap(0, place);
-        }
-        self.start_keeper(&mut slots);
-    }
-
-    /// Records that a lock is held after a renewal.
-    pub(crate) fn hold(&self, holder: &Holder) {
-        let mut slots = self.slots();
-        if !slots.held.contains(holder) {
-            slots.held.insert(holder.clone());
-            self.start_keeper(&mut slots);
         }
     }
 
-    /// Records that a lock is not held any more, or not by this client.
-    pub(crate) fn forget(&self, holder: &Holder) {
-        self.slots().held.remove(holder);
+    /// Records that a lock may be held for so long.
+    pub(crate) fn hold(&self, holder: &Holder, ttl: Ttl) {
+        self.leases().until.insert(holder.clone(), Moment::now() + ttl.as_duration());
     }
 
-    fn start_keeper(&self, slots: &mut Slots<D>) {
-        // It may have ended with its runtime.
-        if slots.keeper.as_ref().is_none_or(JoinHandle::is_finished) {
-            slots.keeper = Some(tokio::spawn(keeper::keep(
-                Arc::downgrade(&self.shared),
-                self.shared.lost.clone(),
-            )));
+    /// Records that a lock is not held any more. The next grant may follow soon.
+    pub(crate) fn let_go(&self, holder: &Holder) {
+        if let Some(until) = self.leases().until.get_mut(holder) {
+            *until = (*until).min(Moment::now() + CHECK_INTERVAL);
+        }
+    }
+
+    /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
+    /// the first may have been carried out all the same.
+    async fn send_twice(&self, line: &Arc<Line<D>>, statements: Statements) -> Answer<D> {
+        match self.send(line, None, statements.clone()).await {
+            Err(lost) if is_lost(&lost) => {
+                self.send(line, None, statements).await.map_err(|_| lost)
+            }
+            answer => answer,
         }
     }
 
@@ -209,12 +208,12 @@ where
     /// waits for the answer.
     async fn send(
         &self,
-        purpose: Purpose,
-        trying: Option<Holder>,
+        line: &Arc<Line<D>>,
+        trying: Option<(Holder, Ttl)>,
         statements: Statements,
     ) -> Answer<D> {
         let answer = async {
-            let turn = self.turn(purpose).await;
+            let turn = line.turn().await;
             let (reply, answer) = oneshot::channel();
             tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
             answer.await.unwrap_or_else(|_| Err(silence()))
@@ -222,175 +221,178 @@ where
         timeout(self.answer_timeout(), answer).await.unwrap_or_else(|_| Err(silence()))
     }
 
-    /// Waits for a connection: one that is idle, or the first that isn't busy any more.
-    async fn turn(&self, purpose: Purpose) -> Turn<D> {
-        loop {
-            let usable = self.slots().usable(purpose);
-            let mut idle = usable.iter().filter_map(Slot::idle_turn);
-            let turn = match idle.find(Turn::has_connection) {
-                Some(turn) => turn,
-                None => {
-                    let mut turns: Vec<_> =
-                        usable.into_iter().map(|slot| Box::pin(slot.turn())).collect();
-                    match timeout(self.answer_timeout() / QUEUEING, &mut turns[0]).await {
-                        Ok(turn) => turn,
-                        Err(_) => select_all(turns).await.0,
-                    }
-                }
-            };
-            // Meanwhile it may have become the kept one.
-            if self.slots().usable(purpose).iter().any(|slot| Arc::ptr_eq(slot, &turn.slot)) {
-                return turn;
-            }
-        }
-    }
-
     async fn carry_out(
         self,
         mut turn: Turn<D>,
-        trying: Option<Holder>,
+        trying: Option<(Holder, Ttl)>,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
-        // 1. Connect, if that is needed. A kept connection that is lost is made before any other.
-        let connected = match trying.is_some() && self.slots().lacks_the_kept_one() {
-            true => Err(not_kept()),
-            false => self.connect(&mut turn).await,
+        // 1. Connect, if that is needed.
+        let connection = match turn.connection.take() {
+            Some(connection) => Ok(connection),
+            None => self.connect(&turn.line).await,
         };
-        if let Err(error) = connected {
-            drop(turn);
-            // The caller may have given up.
-            let _ = reply.send(Err(error));
-            return;
-        }
-        // 2. A release that comes from here on finds the try. If its caller has given up before, nothing is
-        // sent.
-        turn.slot.set_trying(trying.clone());
+        let connection = match connection {
+            Ok(connection) => connection,
+            Err(error) => {
+                drop(turn);
+                // The caller may have given up.
+                let _ = reply.send(Err(error));
+                return;
+            }
+        };
+        // 2. A release that comes from here on waits for the try. If its caller has given up before, nothing
+        // is sent.
+        let _trying = trying.as_ref().map(|(holder, _)| self.begin_try(holder));
         if reply.is_closed() {
-            turn.slot.set_trying(None);
+            *turn.connection = Some(connection);
             return;
         }
         // 3. Send it, and wait for the answer.
-        let answer = self.exchange(&mut turn, statements).await;
-        let is_granted = |row: &D::Row| matches!(row.number("token"), Ok(Some(_)));
-        if let Some(holder) = trying {
-            if answer.as_ref().is_err_and(is_lost) {
-                // The server may not notice the loss, and carry out the try until its own time-out. The
-                // caller learns of the loss now.
-                let _ = reply.send(answer);
-                sleep(self.answer_timeout()).await;
-                turn.slot.set_trying(None);
-                return;
-            }
-            // 4. What a renewal needs exists before the grant is reported.
-            turn.slot.set_trying(None);
-            if answer.as_ref().is_ok_and(is_granted) {
-                self.keep(holder, &turn.slot);
-            }
-        }
-        drop(turn);
-        let _ = reply.send(answer);
-    }
-
-    /// Releases after the try that is under way in a slot, and repeats that if it fails.
-    async fn release_after_the_try(self, slot: Arc<Slot<D>>, statements: Statements) -> Answer<D> {
-        let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
-        loop {
-            let mut turn = slot.clone().turn().await;
-            let answer = match self.connect(&mut turn).await {
-                Ok(()) => self.exchange(&mut turn, statements.clone()).await,
-                Err(error) => Err(error),
-            };
-            drop(turn);
-            match pauses.next() {
-                Some(pause) if answer.is_err() => sleep(pause).await,
-                _ => return answer,
-            }
-        }
-    }
-
-    /// Connects, unless there is a connection that answers. One that was idle may have been cut.
-    pub(super) async fn connect(&self, turn: &mut Turn<D>) -> Result<(), sqlx::Error> {
-        if turn.is_unused_for(IDLE)
-            && let Some(mut connection) = turn.take()
-            && let Ok(Ok(())) = timeout(self.answer_timeout() / 2, connection.ping()).await
+        let (turn, mut connection, answer) = self.exchange(turn, connection, statements).await;
+        // 4. What a renewal needs exists before the grant is reported.
+        let is_granted = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
+        if let Some((holder, ttl)) = &trying
+            && answer.as_ref().is_ok_and(is_granted)
+            && !reply.is_closed()
         {
-            turn.put(connection);
+            self.keep(holder, *ttl, &mut connection).await;
         }
-        if turn.has_connection() {
-            return Ok(());
+        // 5. The next request gets the connection, unless it has another one.
+        if let Some(mut turn) = turn {
+            *turn.connection = connection;
         }
-        turn.lose();
-        let connecting = timeout(self.answer_timeout() * CONNECTING, (self.shared.connect)());
-        let connected = connecting.await.unwrap_or_else(|_| Err(silence()));
-        turn.put(connected.map_err(not_connected)?);
-        let mut slots = self.slots();
-        if slots.connected() > 1 {
-            self.start_keeper(&mut slots);
+        let is_doubtful = answer.as_ref().is_err_and(is_lost);
+        let _ = reply.send(answer);
+        // 6. The server may not notice a loss, and carry out the try until its own time-out.
+        if is_doubtful && trying.is_some() {
+            sleep(self.answer_timeout()).await;
         }
-        Ok(())
     }
 
-    /// Sends statements over the connection of a turn.
-    async fn exchange(&self, turn: &mut Turn<D>, statements: Statements) -> Answer<D> {
-        let Some(connection) = turn.take() else { return Err(silence()) };
-        let begun = Moment::now();
-        let mut exchange = pin!(exchange::<D>(connection, statements));
-        let limit = self.answer_timeout() * SILENCE;
-        let (connection, answer) = loop {
-            match timeout(limit, &mut exchange).await {
-                Ok(exchanged) => break exchanged,
-                Err(_) if begun.elapsed() > LONGEST_SILENCE => break (None, Err(silence())),
-                Err(_) => self.slots().replace(&turn.slot),
+    /// Sends statements. If the answer takes long while others wait for their turn, they get another
+    /// connection, and the turn is over.
+    async fn exchange(
+        &self,
+        mut turn: Turn<D>,
+        connection: D::Connection,
+        statements: Statements,
+    ) -> (Option<Turn<D>>, Option<D::Connection>, Answer<D>) {
+        let line = turn.line.clone();
+        let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
+        let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
+            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
+            Either::Right(((_permit, replacement), asking)) => {
+                *turn.connection = Some(replacement);
+                drop(turn);
+                (asking.await, None)
             }
         };
-        match connection {
-            Some(connection) => turn.put(connection),
-            None => {
-                turn.lose();
-                self.shared.lost.notify_one();
+        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
+        (turn, connection, answer)
+    }
+
+    /// Makes another connection for those that wait, with the permit to leave the silent one behind.
+    async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, D::Connection) {
+        loop {
+            sleep(self.answer_timeout() / 4).await;
+            if line.is_awaited()
+                && let Ok(permit) = line.silent.clone().try_acquire_owned()
+                && let Ok(connection) = self.connect(line).await
+            {
+                return (permit, connection);
             }
         }
-        self.slots().silent.retain(|slot| !Arc::ptr_eq(slot, &turn.slot));
-        answer
     }
 
-    pub(super) fn slots(&self) -> MutexGuard<'_, Slots<D>> {
-        self.shared.slots.lock().expect("nothing panics while it holds this")
+    async fn connect(&self, line: &Arc<Line<D>>) -> Result<D::Connection, sqlx::Error> {
+        let held = &self.0.held;
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.leases().are_held() {
+            let reason =
+                "the connection for held locks was lost, and is made again before any other";
+            return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
+        }
+        let connecting = timeout(self.answer_timeout() * CONNECTING, (self.0.connect)());
+        let connected = connecting.await.unwrap_or_else(|_| Err(silence())).map_err(not_connected);
+        if Arc::ptr_eq(line, held) {
+            self.start_keeper();
+        }
+        connected
     }
-}
 
-impl<D: Database> Slots<D> {
-    /// The slots that a request may use, the best first.
-    fn usable(&self, purpose: Purpose) -> Vec<Arc<Slot<D>>> {
-        let kept = usize::from(!self.held.is_empty());
-        match purpose {
-            Purpose::Try => self.all[kept..kept + SLOTS_FOR_TRIES].to_vec(),
-            Purpose::Held => self.all.to_vec(),
+    fn begin_try(&self, holder: &Holder) -> Trying<D> {
+        self.0.trying.send_modify(|trying| trying.push(holder.clone()));
+        Trying { pool: self.clone(), holder: holder.clone() }
+    }
+
+    /// Makes the connection of a grant the one for held locks, unless there is one.
+    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<D::Connection>) {
+        self.hold(holder, ttl);
+        self.start_keeper();
+        let held = &self.0.held;
+        if !held.is_connected() {
+            let mut turn = held.turn().await;
+            if turn.connection.is_none() {
+                *turn.connection = granted_over.take();
+            }
         }
     }
 
-    fn lacks_the_kept_one(&self) -> bool {
-        !self.held.is_empty() && !self.all[0].is_connected()
+    fn start_keeper(&self) {
+        let keeper = &mut self.leases().keeper;
+        if keeper.as_ref().is_none_or(JoinHandle::is_finished) {
+            *keeper = Some(tokio::spawn(keep(Arc::downgrade(&self.0))));
+        }
     }
 
-    /// The number of connections, without those that are silent.
-    pub(super) fn connected(&self) -> usize {
-        self.all.iter().filter(|slot| slot.is_connected()).count()
-    }
-
-    /// Puts an empty slot in the place of one whose request is not answered, unless there are too many of
-    /// those already.
-    fn replace(&mut self, silent: &Arc<Slot<D>>) {
-        if self.silent.len() < MOST_SILENT
-            && let Some(place) = self.all.iter_mut().find(|slot| Arc::ptr_eq(slot, silent))
+    /// Once no lock is held, passes its connection on or closes it, and returns true.
+    async fn give_back(&self) -> bool {
+        let mut held = self.0.held.turn().await;
         {
-            self.silent.push(mem::take(place));
+            // A grant is recorded before it looks for a connection.
+            let mut leases = self.leases();
+            if leases.are_held() {
+                return false;
+            }
+            leases.keeper = None;
+            self.0.held.is_connected.store(false, Ordering::SeqCst);
         }
+        let connection = held.connection.take();
+        drop(held);
+        match self.0.others.idle_turn() {
+            Some(mut others) if others.connection.is_none() => *others.connection = connection,
+            _ => {
+                if let Some(connection) = connection {
+                    let _ = timeout(self.answer_timeout(), connection.close()).await;
+                }
+            }
+        }
+        true
+    }
+
+    fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.0.leases.lock().expect("nothing panics while it holds this")
     }
 }
 
-fn not_kept() -> sqlx::Error {
-    let reason = "the connection for the held locks was lost, and is made again before any other";
-    io::Error::new(io::ErrorKind::NotConnected, reason).into()
+/// Checks the connection for held locks, as long as there are any, and makes it again when it is lost.
+async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
+    let mut pause = CHECK_INTERVAL;
+    loop {
+        sleep(pause).await;
+        let Some(shared) = client.upgrade() else { return };
+        let pool = Pool(shared);
+        if !pool.leases().are_held() && pool.give_back().await {
+            return;
+        }
+        let check = Statements::from("select 1".to_owned());
+        pause = match pool.send_twice(&pool.0.held, check).await {
+            Ok(_) => CHECK_INTERVAL,
+            Err(error) => {
+                tracing::debug!(%error, "the connection for held locks can't be made");
+                CHECK_INTERVAL / 4
+            }
+        };
+    }
 }

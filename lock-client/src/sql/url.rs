@@ -3,13 +3,13 @@
 use super::InvalidDatabaseUrl;
 use crate::service_url::UrlSettings;
 
-/// The settings that a client of a database knows.
+/// The settings that a client of a database knows. Spaces separate them.
 pub(crate) struct KnownSettings {
     /// Those that are applied.
-    pub(crate) applied: &'static [&'static str],
+    pub(crate) applied: &'static str,
     /// Those that the database's own client documents, and that change neither the target nor what is
     /// verified. They have no effect here.
-    pub(crate) without_effect: &'static [&'static str],
+    pub(crate) without_effect: &'static str,
     pub(crate) example: &'static str,
 }
 
@@ -20,7 +20,7 @@ impl KnownSettings {
         let (query, fragment) = query.split_at(query.find('#').unwrap_or(query.len()));
         let has_effect = |setting: &&str| {
             let name = setting.split('=').next().unwrap_or_default();
-            let is_ignored = self.without_effect.contains(&name);
+            let is_ignored = self.without_effect.split(' ').any(|known| known == name);
             if is_ignored {
                 tracing::warn!("the setting `{name}` in the URL of the database has no effect");
             }
@@ -35,7 +35,7 @@ impl KnownSettings {
     pub(crate) fn check(&self, url: &str) -> Result<(), InvalidDatabaseUrl> {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let settings = UrlSettings::parse(query.split('#').next().unwrap_or_default());
-        let checked = settings.check_known(self.applied);
+        let checked = settings.check_known(&self.applied.split(' ').collect::<Vec<_>>());
         checked.map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), self.example))
     }
 }
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
 
     const KNOWN: KnownSettings = KnownSettings {
-        applied: &["sslmode", "host"],
-        without_effect: &["connect_timeout"],
+        applied: "sslmode host",
+        without_effect: "connect_timeout",
         example: "postgres://HOST",
     };
 

@@ -2,39 +2,37 @@
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use fence::{Holder, ResourceName, Token};
+use fence::{Holder, ResourceName};
 use sqlx::{
     ConnectOptions,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 
-use super::{failure::failed, statements};
+use super::statements::statements;
 use crate::{
-    backend::{
-        Attempt, Backend, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames, Ownership, Status,
-        Wakeups,
-    },
-    clock::unix_millis,
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
     sql::{
-        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client,
-        local_waiters::LocalWaiters, names, pool::Connect, url::KnownSettings,
+        InvalidDatabaseUrl,
+        answer::InvalidAnswer,
+        answer_timeout,
+        backend::{Client, Explained, Request, SqlBackend},
+        line::Statements,
+        pool::Connect,
+        url::KnownSettings,
+        waiters::Waiters,
     },
     terms::Order,
-    ttl::Ttl,
 };
 
 const EXAMPLE: &str = "sqlite:FILE";
-const SETTINGS: KnownSettings = KnownSettings {
-    applied: &["mode", "cache", "immutable", "vfs"],
-    without_effect: &["psow"],
-    example: EXAMPLE,
-};
+const SETTINGS: KnownSettings =
+    KnownSettings { applied: "mode cache immutable vfs", without_effect: "psow", example: EXAMPLE };
 
 /// Locks in SQLite.
 #[derive(Clone)]
 pub struct Sqlite {
     client: Client<sqlx::Sqlite>,
-    waiters: LocalWaiters,
+    waiters: Waiters,
     options: SqliteConnectOptions,
 }
 
@@ -71,8 +69,8 @@ impl Sqlite {
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
         let connect = connection(&patient(&options, DEFAULT_ANSWER_TIMEOUT));
-        let client = Client::new(connect, address, failed);
-        Ok(Self { client, options, waiters: LocalWaiters::default() })
+        let client = Client::new(connect, address, explain);
+        Ok(Self { client, options, waiters: Waiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
@@ -105,86 +103,45 @@ fn patient(options: &SqliteConnectOptions, answer_timeout: Duration) -> SqliteCo
     options.clone().busy_timeout(answer_timeout * 4 / 5)
 }
 
-impl Backend for Sqlite {
-    fn try_acquire<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> BackendFuture<'a, Attempt> {
-        Box::pin(async move {
-            let (since_ms, label) = (unix_millis(), self.client.label());
-            let sql = statements::acquire(name, holder, ttl, order, since_ms, label);
-            self.client.attempt(holder, sql).await
-        })
+impl SqlBackend for Sqlite {
+    type Database = sqlx::Sqlite;
+
+    fn client(&self) -> &Client<sqlx::Sqlite> {
+        &self.client
     }
 
-    fn renew<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        ttl: Ttl,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            self.client.token(holder, statements::renew(name, holder, *grant, ttl)).await
-        })
+    fn statements(&self, request: Request<'_>) -> Statements {
+        statements(request, &self.client.label)
     }
 
-    fn reissue<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        above: Token,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            self.client.token(holder, statements::reissue(name, holder, *grant, above)).await
-        })
+    fn released(&self, name: &ResourceName, row: &SqliteRow) -> Result<bool, InvalidAnswer> {
+        self.waiters.released::<sqlx::Sqlite>(name, row)
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        token: Option<Token>,
-    ) -> BackendFuture<'a, bool> {
-        Box::pin(async move {
-            let release = statements::release(name, holder);
-            let row = self.client.release(holder, token, release).await?;
-            let first_waiter =
-                self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
-            self.waiters.notify(name, first_waiter.as_deref());
-            Ok(self.client.read_after_a_change(row.number("released").map_err(Into::into))?
-                == Some(1))
-        })
+    async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
+        self.waiters.subscribe(name, holder, order, || true)
     }
+}
 
-    fn subscribe<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        order: Order,
-    ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
-    }
-
-    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move { self.client.status(statements::status(name)).await })
-    }
-
-    fn held_names(&self, prefix: &str) -> HeldNames {
-        let (client, prefix) = (self.client.clone(), prefix.to_owned());
-        names::pages(move |after| {
-            let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
-            async move { client.names(sql).await }
-        })
-    }
-
-    fn answer_timeout(&self) -> Duration {
-        self.client.answer_timeout()
-    }
-
-    fn address(&self) -> String {
-        self.client.address().to_owned()
+/// Explains an error of SQLite.
+fn explain(error: &sqlx::Error) -> Explained {
+    let (code, message) = match error.as_database_error() {
+        Some(error) => (error.code().unwrap_or_default(), error.message()),
+        None => Default::default(),
+    };
+    // The lower byte is the kind, and the others make it more precise.
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(1) if message.starts_with("no such table") => Explained::Rejected(format!(
+            "the tables of the locks are missing: apply migrations/sqlite/lock ({error})"
+        )),
+        Ok(14) => Explained::Rejected(format!(
+            "the file can't be opened; to make one, apply migrations/sqlite/lock ({error})"
+        )),
+        // It is read-only, or is no database; or a token would be above the highest.
+        Ok(8 | 19 | 26) => Explained::Rejected(error.to_string()),
+        Ok(5 | 6) => {
+            Explained::Unavailable(format!("another process keeps the file locked ({error})"))
+        }
+        _ => Explained::Unavailable(error.to_string()),
     }
 }

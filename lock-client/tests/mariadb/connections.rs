@@ -1,11 +1,11 @@
 //! How many connections a client has, and how they are made.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fence::Holder;
 use lock_client::{Locks, Released, Terms, backend::Backend, mariadb::MariaDb};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
-use tokio::time::sleep;
+use tokio::{sync::Notify, task::JoinSet, time::sleep};
 
 use super::{connect, install, patient};
 use crate::{
@@ -44,20 +44,41 @@ async fn cut(server: &testbed::MariaDb) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Takes all connections that the server has left, and each that it gets back.
+async fn take_all(server: &testbed::MariaDb) -> anyhow::Result<JoinSet<()>> {
+    let full = Arc::new(Notify::new());
+    let mut taking = JoinSet::new();
+    for _ in 0..3 {
+        let (url, full) = (server.url(), full.clone());
+        taking.spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                match MySqlConnection::connect(&url).await {
+                    Ok(connection) => taken.push(connection),
+                    Err(_) => full.notify_one(),
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+    full.notified().await;
+    Ok(taking)
+}
+
 #[tokio::test]
 async fn holder_needs_no_free_connection() {
     let server = locked_with(&["--max-connections=10"]).await;
-    let take_all = async || {
-        let mut taken = Vec::new();
-        while let Ok(connection) = MySqlConnection::connect(&server.url()).await {
-            taken.push(connection);
-        }
-        anyhow::ensure!(taken.len() > 3, "{} connections", taken.len());
-        Ok(taken)
-    };
     // Its answers are waited for as long as by default.
     let locks = Locks::new(MariaDb::open(&server.url()).unwrap());
-    sql::holder_needs_no_free_connection(&locks, take_all).await.unwrap();
+    sql::holder_needs_no_free_connection(&locks, async || take_all(&server).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn holder_outlives_a_pause() {
+    let server = locked_with(&["--max-connections=10"]).await;
+    let locks = Locks::new(MariaDb::open(&server.url()).unwrap());
+    let (take_all, pause) = (async || take_all(&server).await, async || server.pause().await);
+    sql::holder_outlives_a_pause(&locks, take_all, pause, || server.resume()).await.unwrap();
 }
 
 #[tokio::test]
@@ -118,6 +139,8 @@ async fn server_that_takes_no_writes_is_named_and_tried_again() {
     let error = locks.acquire(&name("r"), wait(1)).await.unwrap_err();
     let text = with_causes(&error);
     assert!(text.contains("it takes no writes: it is read-only"), "{text}");
+    let client = patient(&server.url().replace("//root@", "//named@"));
+    sql::server_without_writes_answers_nothing(&client).await.unwrap();
     let waiting = tokio::spawn(async move { locks.acquire(&name("r"), wait(60)).await });
     connect(&server).await.execute("set global read_only = 0").await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
@@ -143,4 +166,10 @@ fn setting_that_is_not_known_is_rejected_and_so_are_several_hosts() {
     MariaDb::open("mariadb://db/locks?connect-timeout=3&ssl-mode=VERIFY_CA").unwrap();
     let text = MariaDb::open("mariadb://me:secret@a,b:3307/locks").unwrap_err().to_string();
     assert!(text.contains("several hosts (a,b:3307)"), "{text}");
+    // A comma in a password that is not encoded is none between hosts.
+    for password in ["sec,ret/x", "sec,ret?x", "sec,ret#x"] {
+        let url = format!("mariadb://me:{password}@db/locks");
+        let text = MariaDb::open(&url).unwrap_err().to_string();
+        assert!(text.contains("write %2F") && !text.contains("sec"), "{text}");
+    }
 }

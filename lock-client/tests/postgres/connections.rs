@@ -1,9 +1,10 @@
 //! How many connections a client has, and which one is kept for held locks.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lock_client::{Locks, Terms, postgres::Postgres};
 use sqlx::{Connection, PgConnection};
+use tokio::{sync::Notify, task::JoinSet, time::sleep};
 
 use super::{locked, locked_with, patient};
 use crate::{
@@ -31,20 +32,41 @@ async fn cut(server: &testbed::Postgres) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Takes all connections that the server has left, and each that it gets back.
+async fn take_all(server: &testbed::Postgres) -> anyhow::Result<JoinSet<()>> {
+    let full = Arc::new(Notify::new());
+    let mut taking = JoinSet::new();
+    for _ in 0..3 {
+        let (url, full) = (server.url(), full.clone());
+        taking.spawn(async move {
+            let mut taken = Vec::new();
+            loop {
+                match PgConnection::connect(&url).await {
+                    Ok(connection) => taken.push(connection),
+                    Err(_) => full.notify_one(),
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+    full.notified().await;
+    Ok(taking)
+}
+
 #[tokio::test]
 async fn holder_needs_no_free_connection() {
     let (server, _) = locked_with(&["max_connections=10"], str::to_owned).await;
-    let take_all = async || {
-        let mut taken = Vec::new();
-        while let Ok(connection) = PgConnection::connect(&server.url()).await {
-            taken.push(connection);
-        }
-        anyhow::ensure!(taken.len() > 3, "{} connections", taken.len());
-        Ok(taken)
-    };
     // Its answers are waited for as long as by default.
     let locks = Locks::new(Postgres::open(&server.url()).unwrap());
-    sql::holder_needs_no_free_connection(&locks, take_all).await.unwrap();
+    sql::holder_needs_no_free_connection(&locks, async || take_all(&server).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn holder_outlives_a_pause() {
+    let (server, _) = locked_with(&["max_connections=10"], str::to_owned).await;
+    let locks = Locks::new(Postgres::open(&server.url()).unwrap());
+    let (take_all, pause) = (async || take_all(&server).await, async || server.pause().await);
+    sql::holder_outlives_a_pause(&locks, take_all, pause, || server.resume()).await.unwrap();
 }
 
 #[tokio::test]
@@ -83,6 +105,7 @@ async fn server_that_takes_no_writes_is_named_and_tried_again() {
         Ok(setting == "on")
     };
     testbed::wait::until_async(Duration::from_secs(30), read_only).await.unwrap();
+    sql::server_without_writes_answers_nothing(&client).await.unwrap();
     let locks = Locks::new(client);
     let wait = |seconds| Terms::new(ttl(60_000)).wait(Duration::from_secs(seconds));
     let error = locks.acquire(&name("r"), wait(1)).await.unwrap_err();
@@ -108,6 +131,11 @@ fn setting_that_is_not_known_is_rejected() {
     let documented = "connect_timeout=3&application_name=app&sslmode=require&keepalives_idle=9";
     Postgres::open(&format!("postgres://db/locks?{documented}")).unwrap();
     // What is no setting, but a password.
-    let error = Postgres::open("postgres://me:se?cret@db/locks").unwrap_err().to_string();
-    assert!(error.contains("write %2F") && !error.contains("cret"), "{error}");
+    for password in ["se?cret", "se,cret/x", "se,cret?x", "se:cret#x"] {
+        for hosts in ["db", "a,b"] {
+            let url = format!("postgres://me:{password}@{hosts}/locks");
+            let text = Postgres::open(&url).unwrap_err().to_string();
+            assert!(text.contains("write %2F") && !text.contains("cret"), "{url}: {text}");
+        }
+    }
 }

@@ -256,18 +256,14 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
 async fn renewals_do_not_wait_behind_tries() {
     let (server, client) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-    connection
-        .execute("insert into fenced_lock.lock (name, token) values ('blocked', 1)")
-        .await
-        .unwrap();
+    let insert = "insert into fenced_lock.lock (name, token) values ('blocked', 1)";
+    connection.execute(insert).await.unwrap();
+    let waiter = sql::waiter_of_a_free_lock(&client, "left").await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
-    transaction
-        .execute("select from fenced_lock.lock where name = 'blocked' for update")
-        .await
-        .unwrap();
+    transaction.execute("select from fenced_lock.lock for update").await.unwrap();
     let client = client.answer_within(Duration::from_secs(20));
     let is_waiting = async || is_waiting_for_a_row(&server).await;
-    sql::renewals_do_not_wait_behind_tries(&client, is_waiting).await.unwrap();
+    sql::renewals_do_not_wait_behind_tries(&client, &waiter, is_waiting).await.unwrap();
 }
 
 /// Whether a request waits for a row that another one has locked.

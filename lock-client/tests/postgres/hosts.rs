@@ -1,6 +1,6 @@
 //! Several hosts, one of which is the primary.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fence::Holder;
 use lock_client::{
@@ -8,10 +8,15 @@ use lock_client::{
     backend::{Attempt, Backend},
     postgres::Postgres,
 };
-use testbed::wait::until_async;
+use testbed::{Proxy, wait::until_async};
+use tokio::net::TcpListener;
 
 use super::{locked, patient};
-use crate::{lock_service::ttl, names::name, sql::granted};
+use crate::{
+    lock_service::ttl,
+    names::name,
+    sql::{self, granted},
+};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -24,6 +29,8 @@ async fn primary_is_found_and_followed() {
     let client = patient(&format!("{hosts}?target_session_attrs=read-write"));
     let (first, _) = granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
     replica.catch_up(&primary).await.unwrap();
+    let standby = patient(&replica.server().url());
+    sql::server_without_writes_answers_nothing(&standby).await.unwrap();
     primary.crash().await.unwrap();
     // The control: without a promotion, nothing is granted.
     let (lock, holder) = (name("r"), Holder::random());
@@ -43,6 +50,24 @@ async fn primary_is_found_and_followed() {
     }
     let old = patient(&primary.url()).status(&lock).await.unwrap();
     assert!(old.held.is_none_or(|held| held.ownership.holder != holder));
+}
+
+/// A host that is down answers nothing. Even the first request does not wait for it.
+#[tokio::test]
+async fn host_that_is_down_delays_nothing_for_long() {
+    let (primary, _) = locked().await;
+    let proxy = Proxy::start(primary.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hosts = format!("{},{}", mute.local_addr().unwrap(), proxy.address());
+    let url = format!("postgres://postgres@{hosts}/postgres?sslmode=disable");
+    let client = patient(&url);
+    for lock in ["r", "s"] {
+        let begun = Instant::now();
+        granted(&client, lock, &Holder::random(), 60_000).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+        proxy.cut();
+        proxy.mend();
+    }
 }
 
 #[test]

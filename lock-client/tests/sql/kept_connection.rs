@@ -33,12 +33,36 @@ pub(crate) async fn holder_needs_no_free_connection<T>(
     Ok(())
 }
 
-/// The number of connections of a client that waits for a lock, once it waits for a while.
+/// The server hangs for longer than an answer is waited for, while others have all its connections. The
+/// one that is kept is not given up.
+pub(crate) async fn holder_outlives_a_pause<T>(
+    locks: &Locks,
+    take_all: impl AsyncFnOnce() -> anyhow::Result<T>,
+    pause: impl AsyncFnOnce() -> anyhow::Result<()>,
+    resume: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let lease = locks.acquire(&name("paused"), Terms::new(ttl(6_000)).no_wait()).await?;
+    let taken = take_all().await?;
+    pause().await?;
+    sleep(Duration::from_millis(2_500)).await;
+    resume()?;
+    sleep(Duration::from_secs(6)).await;
+    lease.token().context("the lease is lost")?;
+    ensure!(lease.release().await? == Released::Released);
+    drop(taken);
+    Ok(())
+}
+
+/// The number of connections of a client that waits for a lock, once it waits for a while. It has had
+/// locks before.
 pub(crate) async fn connections_of_a_waiter(
     holder: &Locks,
     waiting: &Locks,
     count: impl AsyncFn() -> anyhow::Result<i64>,
 ) -> anyhow::Result<i64> {
+    let terms = Terms::new(ttl(1_000)).detachable();
+    waiting.acquire(&name("left"), terms).await?.detach()?;
+    waiting.acquire(&name("before"), lasting()).await?.release().await?;
     let lease = holder.acquire(&name("awaited"), lasting()).await?;
     let waiter = tokio::spawn({
         let waiting = waiting.clone();
