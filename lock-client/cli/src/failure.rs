@@ -235,22 +235,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Failed {
-        text: &'static str,
-        source: Option<Box<Failed>>,
-    }
-
-    fn failed(text: &'static str, source: Option<Failed>) -> Failed {
-        Failed { text, source: source.map(Box::new) }
-    }
+    #[error("{0}")]
+    struct Failed(&'static str, #[source] Option<Box<Failed>>);
 
     #[test]
     fn cause_is_printed_once() {
-        let refused = || failed("connection refused", None);
-        let twice = failed("no answer: connection refused", Some(refused()));
+        let refused = || Some(Box::new(Failed("connection refused", None)));
+        let twice = Failed("no answer: connection refused", refused());
         assert_eq!(with_causes(&twice), "no answer: connection refused");
-        let once = failed("can't renew", Some(failed("no answer", Some(refused()))));
+        let once = Failed("can't renew", Some(Box::new(Failed("no answer", refused()))));
         assert_eq!(with_causes(&once), "can't renew: no answer: connection refused");
     }
 }

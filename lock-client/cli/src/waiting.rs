@@ -119,18 +119,20 @@ mod tests {
             label: String::new(),
             nodes: None,
         };
-        let labelled = HeldLock { label: "web-3 (pid 812)".to_owned(), ..held.clone() };
-        let status = Status { held: Some(held), last_token: Some(34), queued: 2 };
-        let expected = "waiting for deploy: held by 01234567..., 25 s left, 2 ahead";
-        assert_eq!(line(&name, &status, 2), expected);
-        assert_eq!(describe(&status).unwrap(), "holder 01234567..., 2 in the queue");
-        let status = Status { held: Some(labelled), ..status };
-        let expected = "waiting for deploy: held by web-3 (pid 812), 25 s left, 2 ahead";
-        assert_eq!(line(&name, &status, 2), expected);
-        let mut labelled = status.clone();
-        labelled.held.as_mut().unwrap().label = "web-3 \u{1b}[2J(pid 812)".to_owned();
-        assert_eq!(describe(&labelled).unwrap(), "holder web-3 [2J(pid 812), 2 in the queue");
-        let free = Status { held: None, ..status };
+        let of = |label: &str| {
+            let held = Some(HeldLock { label: label.to_owned(), ..held.clone() });
+            Status { held, last_token: Some(34), queued: 2 }
+        };
+        for (label, shown) in [
+            ("", "01234567..."),
+            ("web-3 (pid 812)", "web-3 (pid 812)"),
+            ("web-3 \u{1b}[2J(pid 812)", "web-3 [2J(pid 812)"),
+        ] {
+            let expected = format!("waiting for deploy: held by {shown}, 25 s left, 2 ahead");
+            assert_eq!(line(&name, &of(label), 2), expected);
+            assert_eq!(describe(&of(label)), Some(format!("holder {shown}, 2 in the queue")));
+        }
+        let free = Status { held: None, ..of("") };
         assert_eq!(line(&name, &free, 0), "waiting for deploy");
         assert_eq!(describe(&free), None);
     }

@@ -153,7 +153,9 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
 #[tokio::test]
 async fn ctrl_z_stops_run_and_what_is_left() {
     let redis = Redis::start().await.unwrap();
-    let mut work = Work::start(&redis, &[], IN_BACKGROUND, WORKER);
+    // A shell that waits for a child to execute its program can't be stopped in that moment.
+    let worker = "echo $$; exec sleep 600";
+    let mut work = Work::start(&redis, &[], IN_BACKGROUND, worker);
     let pids = [work.run.pid().await, work.run.pid().await];
     work.run.event("exited").await;
     let worker = pids.into_iter().find(|pid| lives(*pid)).unwrap();
@@ -166,7 +168,7 @@ async fn ctrl_z_stops_run_and_what_is_left() {
         work.run.signal(signal);
         until(PATIENCE, || Ok([run, worker].map(stopped) == [stops; 2])).await.unwrap();
     }
-    work.end();
+    work.run.signal(Signal::TERM);
     assert_eq!(work.run.exit_code().await, 5);
 }
 
