@@ -79,8 +79,8 @@ async fn transactions_of_different_resources_do_not_wait_for_each_other() {
         ),
         // Sessions that load a dump.
         (
-            &["begin", CLAIM],
-            &["set unique_checks = 0, foreign_key_checks = 0", "begin", CLAIM_OF_BOB],
+            &["set unique_checks = 0, foreign_key_checks = 0", "begin", CLAIM],
+            &["begin", CLAIM_OF_BOB],
             false,
         ),
         // The negative control.

@@ -14,10 +14,11 @@ const MALLORY: &str = "
     grant usage on schema fence to mallory;
     grant create on schema public to mallory;
     create table ran (as_role text); grant all on ran to public;
+    create sequence runs; grant all on sequence runs to public;
     set role mallory;
     create table mine (id text); insert into mine values ('x');
     create function evil(id text) returns text language plpgsql
-        as 'begin insert into public.ran values (current_user); return id; end';
+        as 'begin perform nextval(''public.runs''); insert into public.ran values (current_user); return id; end';
     select fence.protect('mine', 'public.evil(id)', 'MODE');
     grant all on mine to public;
     reset role;
@@ -95,25 +96,32 @@ async fn administrator_runs_no_expression_of_a_tables_owner() {
         set role mallory;
         create type kind as enum ('red');
         create function kind_as_text(kind) returns text language sql as
-            'insert into public.ran values (current_user); select ''red''::text';
+            'select nextval(''public.runs''); insert into public.ran values (current_user); select ''red''::text';
         create cast (kind as text) with function kind_as_text(kind);
         create table cast_ (id kind); insert into cast_ values ('red');
         create function sees() returns boolean language plpgsql as
-            'begin insert into public.ran values (current_user); return true; end';
+            'begin perform nextval(''public.runs''); insert into public.ran values (current_user); return true; end';
         create table policy_ (id text); insert into policy_ values ('x');
         alter table policy_ enable row level security;
         alter table policy_ force row level security;
         create policy sees on policy_ using (sees());
         create domain seen as text check (sees());
         create table literal_ (id text);
-        reset role; delete from ran";
+        reset role; delete from ran; create role deputy login in role mallory";
     attempt(&mut admin, traps).await.unwrap();
     psql(&server.url(), &files()).unwrap();
-    for done in [
-        "select * from fence.status",
-        "select fence.unprotect('mine')",
-        "select fence.protect('policy_', 'id')",
-    ] {
+    // A rejection takes back rows, but no number of a sequence.
+    const RUNS: &str = "select case when is_called then last_value else 0 end from runs";
+    let before = number(&mut admin, RUNS).await;
+    // A superuser has no policies.
+    let mut deputy = session_of(&server, "deputy").await;
+    attempt(&mut deputy, "select fence.protect('policy_', 'id')").await.unwrap();
+    assert_eq!(number(&mut admin, RUNS).await, before);
+    // The negative control.
+    attempt(&mut deputy, "select count(*) from policy_").await.unwrap();
+    assert_eq!(number(&mut admin, RUNS).await, before + 1);
+    attempt(&mut admin, "delete from ran").await.unwrap();
+    for done in ["select * from fence.status", "select fence.unprotect('mine')"] {
         attempt(&mut admin, done).await.expect(done);
         assert_eq!(number(&mut admin, "select count(*) from ran").await, 0, "{done}");
     }
@@ -123,8 +131,9 @@ async fn administrator_runs_no_expression_of_a_tables_owner() {
         "select fence.protect('cast_', 'id')",
         "select fence.protect('literal_', '(''{x}''::public.seen[])::text')",
     ] {
+        let before = number(&mut admin, RUNS).await;
         assert_eq!(attempt(&mut admin, expression).await.unwrap_err(), NO_PRIVILEGE);
-        assert_eq!(number(&mut admin, "select count(*) from ran").await, 0, "{expression}");
+        assert_eq!(number(&mut admin, RUNS).await, before, "{expression}");
         // The negative control: the owner does run it, and so finds rows that have no resource.
         let mut mallory = session_of(&server, "mallory").await;
         attempt(&mut mallory, expression).await.expect(expression);

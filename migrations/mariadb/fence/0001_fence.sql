@@ -105,7 +105,8 @@ create table if not exists fence.anchors (id bigint unsigned not null primary ke
 -- back at once, and the error is the answer. A savepoint would do the same, but in a trigger it would keep what the
 -- rejected statement has written.
 --
--- An upsert locks the row of the slot until its transaction ends. So each connection has a slot, by its id.
+-- An upsert locks the row of the slot until its transaction ends. So a connection has a slot by its id, and shares it
+-- only with those whose ids differ by a multiple of 16384.
 create table if not exists fence.proofs (
     resource varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin,
     claimed_on bigint unsigned,

@@ -29,8 +29,8 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- While this file is applied, names resolve in the catalog alone. Its end restores the path, in which the other files
--- need the catalog in front.
+-- While this file is applied, names resolve in the catalog alone. Its end restores the path. The other files need the
+-- catalog first in it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -45,8 +45,6 @@ begin
 end
 $$;
 
-create schema if not exists fence;
-
 -- Checks what is there. Nobody but the installer may own the schema or anything in it, because `claim` and `verify`
 -- run with their owner's rights and call the other functions.
 do $$
@@ -59,6 +57,7 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
+    create schema if not exists fence;
 
     select * into other
     from (

@@ -19,7 +19,7 @@ $$;
 -- another id in the row. A rollback to a savepoint takes the row back. No session can write the row by itself.
 --
 -- A row that was restored from another server may have this transaction's id by chance. But its xmin is older than this
--- transaction. The xmin of a row that was written here is not: it is the transaction's own or a later savepoint's.
+-- transaction's id. A row that was written here has that id or a later savepoint's.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -36,7 +36,7 @@ create or replace function fence.claim(resource text, token bigint, holder text 
 returns bigint language plpgsql security definer as $$
 begin
     -- With another collation of the arguments, the comparison would fail, or not be of bytes.
-    -- A resource that this transaction has claimed before is for claim_or_reject.
+    -- A row that this transaction has written is for claim_or_reject, which spares a second write.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -73,7 +73,7 @@ begin
         return;
     end if;
 
-    -- 3. If the fence is the one offered, this transaction has claimed before. Otherwise the rule rejects.
+    -- 3. The row is locked. If it is the one offered, this transaction has claimed before. Otherwise the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token = token and seen.holder = holder collate "C" then
         return;

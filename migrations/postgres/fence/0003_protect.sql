@@ -18,7 +18,7 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The row has the name of its table. The newline ends a comment at the end of the expression.
+    -- In the expression, the table's name is the row. The newline ends a last comment.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -185,7 +185,7 @@ begin
     elsif not fence.is_plain_column(protected, resource) then
         raise exception using errcode = 'insufficient_privilege',
             message = format('only %s, who owns %s, may protect it by an expression', relation.owner, protected),
-            hint = 'Let the owner call fence.protect, or name a column of texts, numbers or uuids.';
+            hint = 'Let the owner call fence.protect, or name a column of type text, integer, numeric or uuid.';
     end if;
 
     -- 3. Keep writers out, and remove the previous protection.
@@ -193,8 +193,8 @@ begin
     perform fence.remove_triggers(protected);
 
     -- 4. Create the function. A table that was renamed or dropped may have left its own behind. In the mode `report` it
-    -- has the rights of the table's owner, because writers may have none in the schema fence yet. Nobody else may make
-    -- it a trigger of a table of theirs: default privileges may have granted that.
+    -- has the rights of the table's owner, because writers may have none in the schema fence yet. Only the owner
+    -- keeps EXECUTE: others, to whom default privileges gave it, could make it a trigger of their tables.
     select format('%I.%I', relation.nspname, candidate) into trigger_function
     from generate_series(1, 1000) as place
     cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
@@ -211,7 +211,7 @@ begin
     execute format('revoke all on function %s() from %s', trigger_function, coalesce(others, 'public'));
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
-    -- It is a constraint trigger, because a role with the right TRIGGER can replace any other. ENABLE ALWAYS includes
+    -- It is a constraint trigger, because CREATE OR REPLACE TRIGGER can replace any other. ENABLE ALWAYS includes
     -- sessions whose session_replication_role is replica.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
@@ -269,7 +269,7 @@ begin
             p.prosrc like '%-- Created by fence.protect.%' as is_own
         from pg_trigger t join pg_proc p on p.oid = t.tgfoid
         where (registered or p.prosrc like '%-- Created by fence.protect.%')
-            -- A partition is freed with its table. One that was detached still has the trigger for TRUNCATE.
+            -- A partition is left alone. If it was detached, it still has the trigger for TRUNCATE.
             and not (select relispartition from pg_class where oid = protected)
             and (t.tgname = 'fence_rows' and t.tgrelid = protected
                 or t.tgname = 'fence_truncate'

@@ -30,7 +30,7 @@ check_of_rows as (
     select t.tgrelid, t.tgfoid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
-        -- More than one argument can't be text: a zero byte separates them.
+        -- Zero bytes separate several arguments, and no text has them.
         case t.tgnargs when 1 then convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) end as resource,
         -- A constraint: after insert, update or delete, for each row, in every session, at once.
         t.tgconstraint <> 0 and t.tgtype = 29 and t.tgenabled = 'A' and not t.tgdeferrable
