@@ -39,6 +39,5 @@ drop table fence.fence, fence.protected, fence.reports;
 drop function
     fence.accepts, fence.is_written_here, fence.claim, fence.claim_or_reject, fence.reject_malformed, fence.present,
     fence.verify, fence.reject_removal, fence.forget, fence.name_of, fence.owns, fence.is_plain_column, fence.trigger_body,
-    fence.free_name, fence.protect, fence.unprotect, fence.remove_triggers, fence.report, fence.doctor,
-    fence.version;
+    fence.protect, fence.unprotect, fence.remove_triggers, fence.report, fence.doctor, fence.version;
 drop schema fence;

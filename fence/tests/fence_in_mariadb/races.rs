@@ -56,6 +56,50 @@ async fn one_token_is_never_accepted_from_two_holders_in_autocommit() {
     }
 }
 
+#[tokio::test]
+async fn transactions_of_different_resources_do_not_wait_for_each_other() {
+    const UPDATE: &str = "update accounts set balance = 7 where account_id = 'alice'";
+    const UPSERT: &str =
+        "insert into accounts values ('alice', 7) on duplicate key update balance = 7";
+    const UPSERT_OF_BOB: &str =
+        "insert into accounts values ('bob', 7) on duplicate key update balance = 7";
+    const CLAIM: &str = "call fence.claim('alice', 34, 'a')";
+    const CLAIM_OF_BOB: &str = "call fence.claim('bob', 34, 'b')";
+    const PRESENT: &str = "call fence.present(34, 'a')";
+    let (server, mut database) = accounts().await;
+    attempt(&mut database, "set global innodb_lock_wait_timeout = 1").await.unwrap();
+    for (first, second, is_waiting) in [
+        (&["begin", CLAIM, UPSERT][..], &["begin", CLAIM_OF_BOB, UPSERT_OF_BOB][..], false),
+        (&["begin", CLAIM, UPSERT], &["begin", PRESENT, UPSERT_OF_BOB], false),
+        // A transaction that presents its token again for the same resource.
+        (
+            &["begin", PRESENT, UPDATE, "commit", "begin", PRESENT, UPDATE],
+            &["begin", "call fence.claim('alice2', 1, '')"],
+            false,
+        ),
+        // Sessions that load a dump.
+        (
+            &["set unique_checks = 0, foreign_key_checks = 0", "begin", CLAIM],
+            &["begin", CLAIM_OF_BOB],
+            false,
+        ),
+        // The negative control.
+        (&["begin", CLAIM], &["begin", CLAIM], true),
+    ] {
+        let (mut one, mut other) = (session(&server).await, session(&server).await);
+        for statement in first {
+            attempt(&mut one, statement).await.expect(statement);
+        }
+        let mut done = Ok(0);
+        for statement in second {
+            done = done.and(attempt(&mut other, statement).await);
+        }
+        // MariaDB has no SQLSTATE of its own for a time-out.
+        let expected = if is_waiting { Some("HY000") } else { None };
+        assert_eq!(done.err().as_deref(), expected, "{first:?}, {second:?}");
+    }
+}
+
 /// Lets a session that has set `@waits` wait for the gate before it creates a fence.
 const GATE: &str = "
     create trigger fence.gate before insert on fence.resources for each row

@@ -124,6 +124,9 @@ async fn session_without_foreign_key_checks_writes_nothing() {
     assert!(FILES[1].contains(condition));
     // The file itself would notice a check that proves everything, but only in such a session.
     run(&server, "test", &FILES[1].replace(condition, "if false then")).unwrap();
-    attempt(&mut database, "set foreign_key_checks = 0, @fence_claimed = 'alice'").await.unwrap();
+    let forged = "
+        set foreign_key_checks = 0, @fence_transaction =
+            (select claimed_by from fence.resources where resource = 'alice')";
+    attempt(&mut database, forged).await.unwrap();
     attempt_all(&mut database, &[UPDATE]).await.unwrap();
 }

@@ -14,10 +14,11 @@ const MALLORY: &str = "
     grant usage on schema fence to mallory;
     grant create on schema public to mallory;
     create table ran (as_role text); grant all on ran to public;
+    create sequence runs; grant all on sequence runs to public;
     set role mallory;
     create table mine (id text); insert into mine values ('x');
     create function evil(id text) returns text language plpgsql
-        as 'begin insert into public.ran values (current_user); return id; end';
+        as 'begin perform nextval(''public.runs''); insert into public.ran values (current_user); return id; end';
     select fence.protect('mine', 'public.evil(id)', 'MODE');
     grant all on mine to public;
     reset role;
@@ -85,7 +86,8 @@ async fn claim_in_a_savepoint_that_was_rolled_back_lets_no_row_pass() {
     attempt(&mut owner, &kept).await.unwrap();
 }
 
-/// Neither as it is, nor behind a cast, a policy, or a deferred trigger.
+/// Neither as it is, nor behind a cast, a policy, a deferred trigger, or a literal, whose type is checked
+/// when it is parsed.
 #[tokio::test]
 async fn administrator_runs_no_expression_of_a_tables_owner() {
     let (server, mut admin) = accounts().await;
@@ -94,53 +96,76 @@ async fn administrator_runs_no_expression_of_a_tables_owner() {
         set role mallory;
         create type kind as enum ('red');
         create function kind_as_text(kind) returns text language sql as
-            'insert into public.ran values (current_user); select ''red''::text';
+            'select nextval(''public.runs''); insert into public.ran values (current_user); select ''red''::text';
         create cast (kind as text) with function kind_as_text(kind);
         create table cast_ (id kind); insert into cast_ values ('red');
         create function sees() returns boolean language plpgsql as
-            'begin insert into public.ran values (current_user); return true; end';
+            'begin perform nextval(''public.runs''); insert into public.ran values (current_user); return true; end';
         create table policy_ (id text); insert into policy_ values ('x');
         alter table policy_ enable row level security;
         alter table policy_ force row level security;
         create policy sees on policy_ using (sees());
-        reset role; delete from ran";
+        create domain seen as text check (sees());
+        create table literal_ (id text);
+        reset role; delete from ran; create role deputy login in role mallory";
     attempt(&mut admin, traps).await.unwrap();
     psql(&server.url(), &files()).unwrap();
-    for done in [
-        "select * from fence.status",
-        "select fence.protect('mine', 'public.evil(id)')",
-        "select fence.protect('mine', 'public.evil(id)', 'report')",
-        "select fence.unprotect('mine')",
-        "select fence.protect('cast_', 'id')",
-        "select fence.protect('policy_', 'id')",
-    ] {
+    // A rejection takes back rows, but no number of a sequence.
+    const RUNS: &str = "select case when is_called then last_value else 0 end from runs";
+    let before = number(&mut admin, RUNS).await;
+    // A superuser has no policies.
+    let mut deputy = session_of(&server, "deputy").await;
+    attempt(&mut deputy, "select fence.protect('policy_', 'id')").await.unwrap();
+    assert_eq!(number(&mut admin, RUNS).await, before);
+    // The negative control.
+    attempt(&mut deputy, "select count(*) from policy_").await.unwrap();
+    assert_eq!(number(&mut admin, RUNS).await, before + 1);
+    attempt(&mut admin, "delete from ran").await.unwrap();
+    for done in ["select * from fence.status", "select fence.unprotect('mine')"] {
         attempt(&mut admin, done).await.expect(done);
         assert_eq!(number(&mut admin, "select count(*) from ran").await, 0, "{done}");
     }
-    // A mistake is found without it.
-    let mistake = "select fence.protect('mine', 'public.no_such_function(id)')";
-    assert_eq!(attempt(&mut admin, mistake).await.unwrap_err(), "42883");
-    // The negative control: the owner does run it, and so finds rows that have no resource.
+    for expression in [
+        "select fence.protect('mine', 'public.evil(id)')",
+        "select fence.protect('mine', 'public.evil(id)', 'report')",
+        "select fence.protect('cast_', 'id')",
+        "select fence.protect('literal_', '(''{x}''::public.seen[])::text')",
+    ] {
+        let before = number(&mut admin, RUNS).await;
+        assert_eq!(attempt(&mut admin, expression).await.unwrap_err(), NO_PRIVILEGE);
+        assert_eq!(number(&mut admin, RUNS).await, before, "{expression}");
+        // The negative control: the owner does run it, and so finds rows that have no resource.
+        let mut mallory = session_of(&server, "mallory").await;
+        attempt(&mut mallory, expression).await.expect(expression);
+        let ran = "select count(*) > 0 from ran where as_role = 'mallory'";
+        assert!(is_true(&mut admin, ran).await, "{expression}");
+        assert_eq!(number(&mut admin, RAN).await, 0, "{expression}");
+        attempt(&mut admin, "delete from ran").await.unwrap();
+    }
+    // And so the owner finds a mistake.
     let mut mallory = session_of(&server, "mallory").await;
-    attempt(&mut mallory, "select fence.protect('mine', 'public.evil(id)')").await.unwrap();
-    assert!(is_true(&mut admin, "select count(*) > 0 from ran").await);
-    assert_eq!(number(&mut admin, RAN).await, 0);
+    let mistake = "select fence.protect('mine', 'public.no_such_function(id)')";
+    assert_eq!(attempt(&mut mallory, mistake).await.unwrap_err(), "42883");
 }
 
-/// In the mode `report`, the function behind the trigger has the rights of the table's owner, also if
-/// another role protected the table.
+/// In the mode `report`, the function behind the trigger has the rights of the table's owner.
 #[tokio::test]
 async fn reporting_table_runs_its_expression_as_its_owner() {
     let (server, mut admin) = accounts().await;
     attempt(&mut admin, &MALLORY.replace("MODE", "enforce")).await.unwrap();
-    attempt(&mut admin, "select fence.protect('mine', 'public.evil(id)', 'report')").await.unwrap();
+    // Default privileges, as many databases have them, don't let others execute that function.
+    attempt(&mut admin, "alter default privileges grant execute on functions to mallory")
+        .await
+        .unwrap();
+    let mut mallory = session_of(&server, "mallory").await;
+    let protect = "select fence.protect('mine', 'public.evil(id)', 'report')";
+    attempt(&mut mallory, protect).await.unwrap();
     let write = "delete from ran; select fence.present(1); update mine set id = 'y'";
     attempt(&mut admin, write).await.unwrap();
     assert_eq!(number(&mut admin, RAN).await, 0);
     assert!(is_true(&mut admin, "select count(*) > 0 from ran").await);
     // Nobody makes that function a trigger of another table, whose columns are of other types.
     attempt(&mut admin, "select fence.protect('accounts', 'account_id', 'report')").await.unwrap();
-    let mut mallory = session_of(&server, "mallory").await;
     let borrow = "
         create trigger borrowed after insert on mine for each row execute function fence_accounts()";
     assert_eq!(attempt(&mut mallory, borrow).await.unwrap_err(), NO_PRIVILEGE);

@@ -178,7 +178,9 @@ async fn another_build_is_recognised_before_anything_changes() {
         assert_eq!(number(&mut owner, functions).await, 2);
 
         // As the hint says.
-        attempt(&mut owner, "alter schema fence rename to fence_before").await.unwrap();
+        let rename =
+            "begin; lock table fence.fence; alter schema fence rename to fence_before; commit";
+        attempt(&mut owner, rename).await.unwrap();
         psql(&server.url(), &files()).unwrap();
         let carry = "
             insert into fence.fence

@@ -35,6 +35,21 @@ async fn nobody_else_creates_a_function_that_the_fence_would_call() {
     );
 }
 
+/// Such as the names of people in a directory.
+#[tokio::test]
+async fn names_of_roles_may_need_quotes() {
+    let server = Postgres::start().await.unwrap();
+    let roles = r#"
+        create role "Ann@x.org" login;
+        grant create on database postgres to "Ann@x.org";
+        grant create on schema public to "Ann@x.org" "#;
+    attempt(&mut session(&server).await, roles).await.unwrap();
+    let mut ann = session_of(&server, "Ann@x.org").await;
+    postgres::install(&mut ann).await.unwrap();
+    let protect = "create table notes (id int); select fence.protect('notes', '(id + 1)::text')";
+    attempt(&mut ann, protect).await.unwrap();
+}
+
 #[tokio::test]
 async fn schema_of_another_owner_is_rejected() {
     for schema in [

@@ -58,8 +58,8 @@ async fn holder_conflict_hints_at_a_forgotten_holder() {
     let (_server, mut owner) = accounts().await;
     attempt(&mut owner, "select fence.claim('carol', 34)").await.unwrap();
     for (claim, hint) in [
-        ("select fence.claim('alice', 34)", "The holder offered is empty"),
-        ("select fence.claim('carol', 34, 'c')", "The holder in the fence is empty"),
+        ("select fence.claim('alice', 34)", "One of the two holders is empty"),
+        ("select fence.claim('carol', 34, 'c')", "One of the two holders is empty"),
         ("select fence.claim('alice', 34, 'b')", "The lock service lost its counter"),
     ] {
         let rejected = sqlx::query(claim).execute(&mut owner).await.unwrap_err();

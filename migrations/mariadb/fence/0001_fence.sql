@@ -87,8 +87,8 @@ create table if not exists fence.resources (
 ) engine = InnoDB;
 
 -- InnoDB numbers its transactions, and never gives a number twice. SQL sees the number in one place only: in the
--- column `row start` of a table with this versioning. No row of these three tables is ever committed, but for one of
--- `proofs`. So mysql.transaction_registry, where MariaDB keeps the commits of such tables, doesn't grow.
+-- column `row start` of a table with this versioning. Of these three tables, only the first rows of `proofs` are ever
+-- committed. So mysql.transaction_registry, where MariaDB keeps the commits of such tables, doesn't grow.
 create table if not exists fence.numbers (
     id bigint unsigned not null primary key,
     number bigint unsigned generated always as row start,
@@ -101,23 +101,34 @@ create table if not exists fence.anchors (id bigint unsigned not null primary ke
 
 -- Proves that the present transaction has claimed a resource. InnoDB itself writes the number of the transaction into
 -- a new row, and then compares the row with the foreign key. A row that matches no claim fails with 1452. A row that
--- matches fails too, with 1062, because the next index has its only value already. So each insert fails, InnoDB takes
--- the row back at once, and the error is the answer. A savepoint would do the same, but in a trigger it would
--- keep what the rejected statement has written.
+-- matches fails too, with 1062, because the next index has its slot already. So each insert fails, InnoDB takes the row
+-- back at once, and the error is the answer. A savepoint would do the same, but in a trigger it would keep what the
+-- rejected statement has written.
+--
+-- An upsert locks the row of the slot until its transaction ends. So a connection has a slot by its id, and shares it
+-- only with those whose ids differ by a multiple of 16384.
 create table if not exists fence.proofs (
     resource varchar(512) character set utf8mb4 collate utf8mb4_nopad_bin,
     claimed_on bigint unsigned,
-    taken bit default 1,
+    slot smallint unsigned,
     number bigint unsigned generated always as row start,
     until bigint unsigned generated always as row end,
     period for system_time (number, until),
     -- The order matters. InnoDB checks the foreign key at the first index.
     unique key claims (resource, number, claimed_on),
-    unique key always_taken (taken),
+    unique key slots (slot),
     constraint fence_claims foreign key (resource, number, claimed_on)
         references fence.resources (resource, claimed_by, claimed_on)
 ) engine = InnoDB with system versioning;
-insert ignore into fence.proofs () values ();
+
+begin not atomic
+    if (select count(*) from fence.proofs) < 16384 then
+        set statement max_recursive_iterations = 16384 for
+        insert ignore into fence.proofs (slot)
+        with recursive slots (slot) as (select 0 union all select slot + 1 from slots where slot < 16383)
+        select slot from slots;
+    end if;
+end;
 
 -- Returns the number of the present transaction; null in autocommit.
 create or replace procedure fence.transaction(out number bigint unsigned)
@@ -125,15 +136,17 @@ modifies sql data sql security definer
 begin
     declare row_id bigint unsigned default uuid_short();
     if not @@autocommit or @@in_transaction then
-        insert into fence.anchors values (row_id);
+        -- Without the checks, a first insert locks the whole table.
+        set statement unique_checks = 1 for insert into fence.anchors values (row_id);
         delete from fence.anchors where id = row_id;
         savepoint fence_transaction;
-        insert into fence.numbers (id) values (row_id);
+        set statement unique_checks = 1 for insert into fence.numbers (id) values (row_id);
         -- A read that locks needs no snapshot: the first snapshot of a transaction must be newer than its claim.
         select numbers.number into number from fence.numbers where id = row_id for update;
         rollback to savepoint fence_transaction;
         release savepoint fence_transaction;
     end if;
+    set @fence_transaction = number;
     -- Never executed. MariaDB rejects this procedure in triggers and functions because it contains COMMIT. That is
     -- wanted: there, its savepoint would keep what a rejected statement wrote.
     if false then
@@ -211,7 +224,7 @@ begin
     -- 2. Insert the first fence, or lock the row. A locking read of a row that doesn't exist would lock the gap
     -- instead, and two first claims would deadlock. In autocommit the lock ends with this statement, so it applies the
     -- rule, too. MariaDB assigns from left to right: the token comes last, because the others depend on its old value.
-    -- The foreign key is not checked here: the one proof that is stored names no claim, and the check would make all
+    -- The foreign key is not checked here: the proofs that are stored name no claims, and the check would make all
     -- proofs wait.
     set statement foreign_key_checks = 0, unique_checks = 1 for
     insert into fence.resources

@@ -25,11 +25,12 @@
 --     ZF003  malformed           {"resource", "token"}
 --     ZF004  token required      {"resource"}
 --     ZF005  TRUNCATE of a protected table
---     ZF006  removal of fences   without the setting fence.remove
+--     ZF006  removal of fences without the setting fence.remove
+--
 -- migrations/README.md says what is guaranteed, and what is not.
 
 -- While this file is applied, names resolve in the catalog alone. Its end restores the path. The other files need the
--- catalog in front. Both settings last no longer than the transaction.
+-- catalog first in it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -56,6 +57,7 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
+    create schema if not exists fence;
 
     select * into other
     from (
@@ -65,7 +67,7 @@ begin
         union all
         select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
     ) as object (place, name, schema, owner)
-    where schema = to_regnamespace('fence') and owner <> current_user::regrole
+    where schema = to_regnamespace('fence') and owner <> quote_ident(current_user)::regrole
     order by place limit 1;
     if found then
         raise exception using
@@ -83,14 +85,13 @@ begin
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
             message = format('the schema fence is of another build: its version is %s, not 6', found_version),
-            hint = 'To carry it over, in one transaction: alter schema fence rename to fence_before; apply the files; '
-                'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
+            hint = 'To carry it over, in one transaction: lock table fence.fence; alter schema fence rename to '
+                'fence_before; apply the files; insert into fence.fence '
+                'select resource, token, holder, claimed_by from fence_before.fence; '
                 'drop schema fence_before cascade; select fence.protect(…) for each protected table.';
     end if;
 end
 $$;
-
-create schema if not exists fence;
 
 -- The fences. Only the fence's functions write here, and they check every value: constraints would cost a claim 5 % of
 -- its speed. The fillfactor leaves space in each page, so that an update touches no index.

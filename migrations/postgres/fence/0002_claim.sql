@@ -1,22 +1,25 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
--- `claim`, `present` and `verify` qualify every name with its schema, operators included. So nothing on the caller's
--- search_path replaces what they use, also with the installer's rights. A search_path of their own would cost more.
+-- `claim`, `present` and `verify` qualify every name with its schema, operators included. So the caller's search_path
+-- cannot make them call anything else, with the installer's rights. A search_path of their own would cost more.
 
 -- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token must be
--- well-formed, and so must its holder. Equal ones were checked when they were stored.
+-- well-formed, and so must its holder. Equal ones were checked when they were stored. Against a fence of 0, only the
+-- form matters.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
     select (token operator(pg_catalog.>) fence_token
             and token operator(pg_catalog.<=) 999999999999999
-            and holder operator(pg_catalog.~) '^[!-~]{0,128}$')
+            and pg_catalog.octet_length(holder) operator(pg_catalog.<=) 128
+            and holder operator(pg_catalog.!~) '[^!-~]')
         or (token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder)
 $$;
 
 -- Whether the current transaction wrote a row of fence.fence: the only proof of a claim. Another transaction finds
--- another id in the row, a rollback to a savepoint takes the row back, and no session can write the row by itself.
--- A row that was restored from another server may have this transaction's id by chance. But it was written earlier: its
--- xmin is older than this transaction. The xmin of a row written here is the transaction's own or a later savepoint's.
+-- another id in the row. A rollback to a savepoint takes the row back. No session can write the row by itself.
+--
+-- A row that was restored from another server may have this transaction's id by chance. But its xmin is older than this
+-- transaction's id. A row that was written here has that id or a later savepoint's.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -32,7 +35,8 @@ $$;
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- With any other collation of the arguments, the comparison would be an error, or not be of bytes.
+    -- With another collation of the arguments, the comparison would fail, or not be of bytes.
+    -- A row that this transaction has written is for claim_or_reject, which spares a second write.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -53,7 +57,7 @@ returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     seen fence.fence;
 begin
-    -- 1. Check the arguments. Against a fence of 0, the rule checks their form.
+    -- 1. Check the form of the arguments.
     if (octet_length(resource) between 1 and 512 and fence.accepts(0, null, token, holder collate "C")) is not true then
         perform fence.reject_malformed(resource, token);
     end if;
@@ -69,7 +73,7 @@ begin
         return;
     end if;
 
-    -- 3. If the fence is the one offered, this transaction has claimed before. Otherwise the rule rejects.
+    -- 3. The row is locked. If it is the one offered, this transaction has claimed before. Otherwise the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token = token and seen.holder = holder collate "C" then
         return;
@@ -86,8 +90,7 @@ begin
             when seen.token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
                 'guard this resource, or a counter started anew.'
             when token < seen.token then 'The lock was granted to another client since: acquire it again.'
-            when seen.holder = '' then 'The holder in the fence is empty: it was probably forgotten.'
-            when holder = '' then 'The holder offered is empty: it was probably forgotten.'
+            when seen.holder = '' or holder = '' then 'One of the two holders is empty: it was probably forgotten.'
             else 'The lock service lost its counter: the lock must be acquired again.'
         end;
 end
@@ -110,8 +113,9 @@ end
 $$;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
--- row claims its resource with them, unless the transaction has already claimed the resource. Such a write locks the
--- row before the fence. So it can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
+-- row claims its resource with them, unless the transaction has already claimed the resource. So present only the token
+-- of the lock that guards every resource written. Such a write locks the row before the fence, and can deadlock with a
+-- transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin

@@ -18,7 +18,7 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The row has the name of its table. The newline ends a comment in the expression.
+    -- In the expression, the table's name is the row. The newline ends a last comment.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -81,8 +81,8 @@ end
 $$;
 
 -- Records what a check would have rejected: of the same table, code, role and application one a minute, and of a table
--- at most sixty a minute, except at SERIALIZABLE. It runs with the rights of the table's owner: the policy of
--- fence.reports lets nobody else record anything. It reads, but locks nothing, so no writer waits for another.
+-- at most sixty a minute, except at SERIALIZABLE. The trigger's function calls it with the rights of the table's owner:
+-- the policy of fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = on as $$
 #variable_conflict use_variable
@@ -116,22 +116,11 @@ begin
 end
 $$;
 
--- Finds a name for a function in the table's schema. A table that was renamed or dropped may have left its own behind.
-create or replace function fence.free_name(protected regclass)
-returns text language sql stable set search_path = pg_catalog, pg_temp as $$
-    select format('%I.%I', n.nspname, candidate)
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    cross join generate_series(1, 1000) as place
-    cross join lateral (select concat('fence_', nullif(place, 1) || '_', c.relname)::name) as name (candidate)
-    where c.oid = protected
-        and not exists (select from pg_proc where pronamespace = c.relnamespace and proname = candidate)
-    order by place limit 1
-$$;
-
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
--- fence.reports says what would have failed. Without the mode, a further call ends that.
--- The resource is an expression over the row, and over nothing else: a column, or for instance 'order/' || id. Dates,
+-- fence.reports says what would have failed. Call it again without the mode to enforce.
+--
+-- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates,
 -- times and bytes become text in one form under all settings of the session: ISO, in UTC, in hex. For that, the
 -- trigger's function has the settings of this function, unless the resource is a plain column.
 --
@@ -150,72 +139,79 @@ declare
         from pg_proc cross join unnest(proconfig) as setting
         where pg_proc.oid = 'fence.protect(regclass, text, text)'::regprocedure);
     relation record;
-    trial text = fence.free_name(protected);
     trigger_function text;
-    number_of_rows bigint = 0;
+    number_of_rows bigint;
     part regclass;
     others text;
 begin
-    -- 1. Check that the table can be protected.
+    -- 1. Check that the table can be protected. The lock keeps out other calls, but no writer.
     if protected is null or coalesce(btrim(resource), '') = '' then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
     elsif (mode in ('enforce', 'report')) is not true then
         raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
+    execute format('lock table %s in share update exclusive mode', protected);
     select c.relname, c.relkind, c.relpersistence, c.relispartition, c.relowner::regrole as owner, n.nspname
     into strict relation
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't' or relation.nspname = 'fence' then
+    if relation.relkind not in ('r', 'p') or relation.relispartition or relation.relpersistence = 't'
+        or relation.nspname = 'fence'
+    then
         raise exception using
-            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected);
-    elsif relation.relispartition then
-        raise exception using
-            errcode = 'wrong_object_type', message = format('%s is a partition', protected),
-            hint = 'Protect the table that it is a part of.';
+            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected),
+            hint = 'Of a partition, protect the table that it is a part of.';
     elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
         raise exception using
-            errcode = 'wrong_object_type', message = format('tables inherit from %s, unprotected', protected);
+            errcode = 'wrong_object_type', message = format('%s has children, which would stay unprotected', protected);
     elsif mode = 'report' and not has_schema_privilege(relation.owner, 'fence', 'usage') then
         raise exception using errcode = 'insufficient_privilege',
             message = format('%s, who owns %s, may not use the schema fence to report', relation.owner, protected),
             hint = format('grant usage on schema fence to %s', relation.owner);
     end if;
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. To create a function parses it. Only
-    -- the owner of the table also evaluates it: its functions, casts and policies may be traps for anybody else. That
-    -- reads the whole table, and so comes before the lock.
-    execute format('create function %s() returns bigint language sql %s as %L', trial, settings, format(
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Only the owner of the table does:
+    -- the expression and the table's policies may be traps for anybody else, and parsing an expression evaluates parts
+    -- of it. The trial reads the whole table, and so comes before the lock.
+    if relation.owner = quote_ident(current_user)::regrole then
+        execute format(
             e'select count(*) from (select * from %s) as %I '
             'where (octet_length((%s\n)::text) between 1 and 512) is not true',
-            protected, relation.relname, resource));
-    if relation.owner = current_user::regrole then
-        execute format('select %s()', trial) into number_of_rows;
-    end if;
-    execute format('drop function %s()', trial);
-    if number_of_rows > 0 then
-        raise warning using
-            message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
-            hint = 'Nobody can change them while the table is protected.';
+            protected, relation.relname, resource) into number_of_rows;
+        if number_of_rows > 0 then
+            raise warning using
+                message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
+                hint = 'Nobody can change them while the table is protected.';
+        end if;
+    elsif not fence.is_plain_column(protected, resource) then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('only %s, who owns %s, may protect it by an expression', relation.owner, protected),
+            hint = 'Let the owner call fence.protect, or name a column of type text, integer, numeric or uuid.';
     end if;
 
-    -- 3. Lock the table, at once in the strongest mode: a stronger lock later could deadlock with a writer. Then remove
-    -- the previous protection.
+    -- 3. Keep writers out, and remove the previous protection.
     execute format('lock table %s in access exclusive mode', protected);
     perform fence.remove_triggers(protected);
-    trigger_function = fence.free_name(protected);
 
-    -- 4. Create the function. In the mode `report` it has the rights of the table's owner, because writers may have
-    -- none in the schema fence yet. Nobody else may make it a trigger of a table of theirs.
+    -- 4. Create the function. A table that was renamed or dropped may have left its own behind. In the mode `report` it
+    -- has the rights of the table's owner, because writers may have none in the schema fence yet. Only the owner
+    -- keeps EXECUTE: others, to whom default privileges gave it, could make it a trigger of their tables.
+    select format('%I.%I', relation.nspname, candidate) into trigger_function
+    from generate_series(1, 1000) as place
+    cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
+    where to_regprocedure(format('%I.%I()', relation.nspname, candidate)) is null order by place limit 1;
     execute format(
         'create function %s() returns trigger language plpgsql %s %s as %L',
         trigger_function, case mode when 'report' then 'security definer' end,
         case when not fence.is_plain_column(protected, resource) then settings end,
         fence.trigger_body(protected, resource, mode));
     execute format('alter function %s() owner to %s', trigger_function, relation.owner);
-    execute format('revoke all on function %s() from public', trigger_function);
+    select string_agg(case acl.grantee when 0 then 'public' else acl.grantee::regrole::text end, ', ') into others
+    from pg_proc p cross join aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as acl
+    where p.oid = (trigger_function || '()')::regprocedure and acl.grantee <> p.proowner;
+    execute format('revoke all on function %s() from %s', trigger_function, coalesce(others, 'public'));
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
-    -- It is a constraint trigger, because a role with the right TRIGGER can replace any other. ENABLE ALWAYS includes
+    -- It is a constraint trigger, because CREATE OR REPLACE TRIGGER can replace any other. ENABLE ALWAYS includes
     -- sessions whose session_replication_role is replica.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
@@ -225,15 +221,13 @@ begin
         execute format(
             'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
             part, trigger_function);
-        execute format(
-            'alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
+        execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
     insert into fence.protected values (fence.name_of(protected), resource, mode)
     on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
 
     -- 6. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
-    select string_agg(distinct case acl.grantee when 0 then 'public' else acl.grantee::regrole::text end, ', ')
-    into others
+    select string_agg(distinct case grantee when 0 then 'public' else grantee::regrole::text end, ', ') into others
     from (select protected union select relid from pg_partition_tree(protected)) as tree (relid)
     join pg_class c on c.oid = tree.relid
     cross join lateral aclexplode(c.relacl) as acl
@@ -275,7 +269,7 @@ begin
             p.prosrc like '%-- Created by fence.protect.%' as is_own
         from pg_trigger t join pg_proc p on p.oid = t.tgfoid
         where (registered or p.prosrc like '%-- Created by fence.protect.%')
-            -- A partition is freed with its table. One that was detached still has the trigger for TRUNCATE.
+            -- A partition is left alone. If it was detached, it still has the trigger for TRUNCATE.
             and not (select relispartition from pg_class where oid = protected)
             and (t.tgname = 'fence_rows' and t.tgrelid = protected
                 or t.tgname = 'fence_truncate'

@@ -30,11 +30,11 @@ check_of_rows as (
     select t.tgrelid, t.tgfoid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
-        -- More than one argument can't be text: a zero byte separates them.
+        -- Zero bytes separate several arguments, and no text has them.
         case t.tgnargs when 1 then convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) end as resource,
         -- A constraint: after insert, update or delete, for each row, in every session, at once.
         t.tgconstraint <> 0 and t.tgtype = 29 and t.tgenabled = 'A' and not t.tgdeferrable
-            and t.tgattr::text = '' and t.tgqual is null as is_whole
+            and t.tgattr::text = '' and t.tgqual is null as is_intact
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
@@ -57,7 +57,7 @@ select
     p.mode collate "C" as mode,
     case
         when r.tgrelid is null then 'missing'
-        when not r.is_whole or r.mode <> p.mode
+        when not r.is_intact or r.mode <> p.mode
             or r.prosrc <> fence.trigger_body(p.oid, p.resource, p.mode)
             -- For a plain column, there are no settings.
             or r.proconfig is distinct from (

@@ -58,7 +58,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
         cross join lateral (select format('%s.%s', nspname, relname)) as name (title)
         where title in ('fence.fence', 'fenced_lock.lock', 'storage.resource', 'storage.common_fence')
     ),
-    unlogged as (
+    unlogged_protected as (
         select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list
         from pg_trigger t join pg_class c on c.oid = t.tgrelid
         where t.tgname = 'fence_rows' and c.relpersistence <> 'p'
@@ -105,7 +105,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
             coalesce('unlogged: ' || list, 'all are logged'),
             'a crash empties an unlogged table: its fences stay, but what they protected is gone',
             'alter table ... set logged'
-        from unlogged
+        from unlogged_protected
         union all
         select 'synchronous_standby_names', case
                 when names.value <> '' or number = 0 then 'ok'

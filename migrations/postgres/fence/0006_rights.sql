@@ -29,8 +29,8 @@ begin
             case granted.grantee when 0 then 'public' else granted.grantee::regrole::text end);
     end loop;
 
-    -- A role that may use the schema may call its functions: those that may do more than their caller check what they
-    -- are asked. The policies of the two tables limit who reads and writes which rows.
+    -- A role that may use the schema may call its functions: those with SECURITY DEFINER check their arguments. The
+    -- policies of the two tables limit who reads and writes which rows.
     if is_first then
         grant execute on all functions in schema fence to public;
         grant select, insert, update, delete on fence.protected to public;

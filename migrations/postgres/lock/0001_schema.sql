@@ -48,7 +48,7 @@ begin
         union all
         select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
     ) as object (place, name, schema, owner)
-    where schema = to_regnamespace('fenced_lock') and owner <> current_user::regrole
+    where schema = to_regnamespace('fenced_lock') and owner <> quote_ident(current_user)::regrole
     order by place limit 1;
     if found then
         raise exception using
