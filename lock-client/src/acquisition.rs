@@ -15,7 +15,7 @@ use crate::{
     local_queue::FirstPlace,
     observe,
     service::LockService,
-    terms::{Order, Terms, Wait},
+    terms::{LONGEST_SLEEP, Order, Terms, Wait},
     ttl::Ttl,
 };
 
@@ -26,8 +26,6 @@ const UNAVAILABLE_PATIENCE: u32 = 20;
 const TRY_PATIENCE: u32 = 4;
 /// The same at the end of a limited wait: enough for one answer.
 const LAST_TRY_PATIENCE: u32 = 1;
-/// How long a waiter waits for a notification before it tries without one.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired,
 /// and leaves the queue.

@@ -17,15 +17,9 @@ use super::{
 use crate::{
     backend::{Attempt, Backend, BackendError, Contention, Ownership},
     clock::Moment,
-    terms::Order,
+    terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,
 };
-
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed, or is not
-/// polled, delays the others no longer, whatever its ttl.
-const WAITING_TIME: Duration = Duration::from_secs(15);
 
 /// A lock joins a session without a keep-alive of its own within this part of the ttl after the
 /// last one.
@@ -71,7 +65,7 @@ impl Etcd {
         // 1. From here on, the key is deleted in time. A waiter that tries no more must not delay
         // the others.
         let (place, ttl_ends) = (keys.place(holder), asked + ttl.as_duration());
-        let waits_until = asked + ttl.as_duration().min(WAITING_TIME);
+        let waits_until = asked + ttl.as_duration().min(PLACE_PATIENCE);
         let delete_at = match order {
             Order::Fair => waits_until + self.answer_timeout() * LONGEST_METHOD,
             Order::Unordered => ttl_ends,
@@ -153,7 +147,7 @@ impl Try<'_> {
     /// Returns the session for the key of a waiter. It is short, because only an owner needs the
     /// whole ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
-        let shortest = self.seconds.min(WAITING_TIME.as_secs().cast_signed());
+        let shortest = self.seconds.min(PLACE_PATIENCE.as_secs().cast_signed());
         self.etcd.join(shortest..=self.seconds, since).await
     }
 
@@ -294,7 +288,7 @@ impl Try<'_> {
                 remaining: self.etcd.remaining(owner).await?,
                 // The oldest key is no waiter's.
                 ahead: position.and_then(|older| (older - 1).try_into().ok()),
-                nap: position.map(|_| (self.ttl.as_duration() / 3).min(LONGEST_NAP)),
+                nap: position.map(|_| (self.ttl.as_duration() / 3).min(LONGEST_SLEEP)),
             })),
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     },
     clock::{Moment, unix_millis},
     label::printable,
-    terms::Order,
+    terms::{Order, QUEUE_PATIENCE},
     ttl::Ttl,
 };
 
@@ -172,7 +172,8 @@ impl Backend for Redis {
                 .arg(format!("{} {} {}", holder.as_str(), unix_millis(), self.label))
                 .arg(ttl.as_millis())
                 .arg(u8::from(order == Order::Fair))
-                .arg(self.retention_ms);
+                .arg(self.retention_ms)
+                .arg(QUEUE_PATIENCE.as_millis().to_string());
             let asked = Moment::now();
             let granted = |token, grant| {
                 let valid = |number| valid_token(number).map_err(|error| self.unreadable(&error));
@@ -243,7 +244,8 @@ impl Backend for Redis {
             let call = RELEASE
                 .with([keys.lock(), keys.queue(), keys.alive()])
                 .arg(holder.as_str())
-                .arg(keys.freed());
+                .arg(keys.freed())
+                .arg(QUEUE_PATIENCE.as_millis().to_string());
             self.run(call).await
         })
     }

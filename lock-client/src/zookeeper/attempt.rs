@@ -18,15 +18,10 @@ use super::{
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
     clock::Moment,
-    terms::Order,
+    terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,
 };
 
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. A waiter whose process has died keeps it
-/// until its session ends.
-const WAITER_TTL: Duration = Duration::from_secs(15);
 /// How old the proof of a session may be, in parts of the ttl. The deadline of the lease counts from the
 /// proof.
 const PROOF_AGE: u32 = 10;
@@ -261,7 +256,7 @@ impl Try<'_> {
     /// Keeps the place of a fair waiter.
     fn wait_behind(&self, before: Before) {
         let Self { zookeeper, name, holder, ttl, .. } = self;
-        let until = Moment::now() + ttl.as_duration().min(WAITER_TTL);
+        let until = Moment::now() + ttl.as_duration().min(PLACE_PATIENCE);
         zookeeper.shared.own_nodes.change(name, holder, |own| {
             (own.before, own.until) = (Some(before), until);
         });
@@ -300,6 +295,6 @@ fn unknown(failure: Failure) -> BackendError {
 fn busy(remaining: Duration, ahead: Option<u64>, ttl: Ttl) -> Attempt {
     // ZooKeeper does not show how long a session has been silent.
     let remaining = Some(remaining);
-    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_NAP));
+    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_SLEEP));
     Attempt::Busy(Contention { remaining, ahead, nap })
 }
