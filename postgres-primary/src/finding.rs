@@ -29,8 +29,9 @@ pub struct NotFound(pub String);
 /// Asks all hosts at once. Returns the place of the primary, and the connection over which it has
 /// answered. A single host is not asked.
 ///
-/// Once a primary has answered, the others get as long again, and 100 ms at least. So a host that is down
-/// delays nothing for long, and one that was promoted to a newer timeline is found beside an old primary.
+/// The first time, all hosts are waited for, up to 2 seconds: an old primary may answer first, and nothing
+/// is known of a newer one. Later, the others get as long again as the primary took, and 100 ms at least. So
+/// a host that is down delays nothing for long.
 ///
 /// # Errors
 /// [`NotFound`] if no host is the newest primary, or more than one may be.
@@ -55,7 +56,8 @@ pub async fn find_primary(
         seen.push(Err("no answer yet".to_owned()));
         connections.push(None);
     }
-    // 2. Wait for a primary, and then a little for the others: each `ask` ends by itself.
+    // 2. Wait for a primary, and then a little for the others: each `ask` ends by itself. Without a known
+    // timeline, wait for all.
     let mut end = None;
     loop {
         let next = match end {
@@ -71,7 +73,8 @@ pub async fn find_primary(
                 continue;
             }
         };
-        if answer.as_ref().is_ok_and(|it| it.role == Role::Primary) {
+        let is_primary = answer.as_ref().is_ok_and(|it| it.role == Role::Primary);
+        if is_primary && newest.timeline().is_some() {
             end = end.or(Some(Instant::now() + begun.elapsed().max(GRACE)));
         }
         (seen[host], connections[host]) = (answer, connection);

@@ -16,7 +16,7 @@ mod reporter;
 mod status_fd;
 mod supervision;
 
-use std::{os::unix::process::ExitStatusExt, time::Duration};
+use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
 
 use lock_client::{Lease, Locks, Moment, Released};
 use rustix::process::Signal;
@@ -120,10 +120,12 @@ impl Job<'_> {
         let last_deadline = arguments
             .max_hold
             .map(|max_hold| Moment::now() + remaining + max_hold.saturating_sub(ttl));
-        let file = DeadlineFile::create(arguments.terms.ttl.as_duration(), remaining);
+        let file = DeadlineFile::create(ttl, remaining);
         let file = file.inspect_err(|error| tracing::warn!(%error, "no file has the deadline"));
         let file = file.ok();
-        record.deadline_file = file.as_ref().map(|file| file.path().to_owned());
+        // The environment has it as JSON, which takes UTF-8 only.
+        let path = file.as_ref().map(DeadlineFile::path).filter(|path| path.to_str().is_some());
+        record.deadline_file = path.map(Path::to_owned);
         let watch = LeaseWatch::new(arguments.on_lost, grace, ttl, remaining).until(last_deadline);
         let guard = Guard { lease: GuardedLease::Own(&lease, file), watch };
         let result = self.run_under(&record, guard, grace).await;

@@ -219,6 +219,10 @@ async fn inner_run_has_its_own_kill_after_and_max_hold() {
     assert!(!lives(child));
     assert_eq!(run.exit_code().await, 0, "the outer run goes on");
 
+    // The first grant of the outer run is shorter than its ttl.
+    let mut run = Run::start(&redis, &["--max-hold", "5s"], &inner("", "true"));
+    assert_eq!(run.line().await, "code 0");
+
     // The command has all of the time between SIGTERM and SIGKILL.
     let stubborn =
         "trap 'echo term; trap \"\" TERM' TERM; echo began; while :; do sleep 0.05; done";
@@ -234,6 +238,20 @@ async fn inner_run_has_its_own_kill_after_and_max_hold() {
     assert_eq!(run.line().await, "code 79");
     let graced = unix_millis() - terminated;
     assert!((3_500..6_000).contains(&graced), "{graced} ms");
+}
+
+#[tokio::test]
+async fn folder_for_temporary_files_may_have_any_name() {
+    let redis = Redis::start().await.unwrap();
+    let script = format!(
+        r#"folder=$TMPDIR/$(printf '\377'); mkdir "$folder"
+        TMPDIR=$folder {} run q -- true; echo code $?"#,
+        lock_client()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("TMPDIR", folder.path().to_str().unwrap())];
+    let mut run = Run::start_with(&redis, &[], &script, &variables);
+    assert_eq!(run.line().await, "code 0");
 }
 
 #[tokio::test]

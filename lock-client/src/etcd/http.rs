@@ -2,7 +2,7 @@
 //!
 //! A held lock must not be lost because no new connection can be made. So one connection is kept as
 //! long as there are holders, and is made again at once if it is lost. Every request uses it if it
-//! is free, or else a further one. If that can't be made, a request of a held lock waits for the
+//! is free, until it is answered, or else a further one. If that can't be made, a request of a held lock waits for the
 //! kept one, and a try does not. A watch always has a further one, because it keeps it busy.
 
 use std::{
@@ -22,7 +22,10 @@ use hyper::{
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::RootCertStore;
-use tokio::sync::{Mutex, Notify};
+use tokio::{
+    sync::{Mutex, Notify},
+    time::timeout,
+};
 use tower_service::Service;
 
 use super::{
@@ -37,6 +40,8 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an answer may take until its connection is given up, though its caller has long given up.
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 /// How many further connections are left open for later requests, for a while.
 const MOST_SPARE: usize = 16;
 
@@ -44,12 +49,13 @@ const MOST_SPARE: usize = 16;
 pub(super) type Message = Request<Full<Bytes>>;
 
 /// The connections of a client.
+#[derive(Clone)]
 pub(super) struct Http {
     tcp: HttpConnector,
     certificates: Option<tls::Certificates>,
-    kept: Mutex<Option<Connected>>,
+    kept: Arc<Mutex<Option<Connected>>>,
     /// Further connections that are not busy.
-    spare: std::sync::Mutex<Vec<Connected>>,
+    spare: Arc<std::sync::Mutex<Vec<Connected>>>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
@@ -100,8 +106,13 @@ impl Http {
         is_held: bool,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let message = on_a_connection(message);
-        if let Ok(mut kept) = self.kept.try_lock() {
-            return self.exchange_over(&mut kept, member, message).await;
+        if let Ok(mut kept) = self.kept.clone().try_lock_owned() {
+            // In a task, because a caller that gives up must not close the connection.
+            let (http, asked) = (self.clone(), member.clone());
+            let exchange = async move { http.exchange_over(&mut kept, &asked, message).await };
+            let exchanged = tokio::spawn(timeout(LONGEST_ANSWER, exchange)).await;
+            let silent = || Failure::unavailable(member, "no answer");
+            return exchanged.map_err(|_| silent())?.map_err(|_| silent())?;
         }
         let mut spare = self.spare().pop();
         match self.exchange_over(&mut spare, member, message.clone()).await {
@@ -127,9 +138,9 @@ impl Http {
         message: Message,
     ) -> Result<(StatusCode, Bytes), Failure> {
         loop {
-            let present = place.take().filter(|present| present.serves(member));
-            let is_new = present.is_none();
-            let mut connected = match present {
+            let is_new = !place.as_ref().is_some_and(|present| present.serves(member));
+            // A connection to another member ends once there is one to this member.
+            let mut connected = match place.take_if(|_| !is_new) {
                 Some(present) => present,
                 None => self.connect(member).await?,
             };

@@ -12,7 +12,7 @@ use super::{
     failure::Failure,
     nodes::Nodes,
     own_nodes::OwnNode,
-    session::Usage,
+    session::{Purpose, Usage},
     view::{Before, View, record, token},
 };
 use crate::{
@@ -127,7 +127,7 @@ impl Try<'_> {
         own_nodes.change(name, holder, |own| own.until = Moment::now() + ttl.as_duration());
         let session = own.session();
         let since = asked.checked_sub(ttl.as_duration() / PROOF_AGE).unwrap_or(*asked);
-        let link = session.proven_since(&zookeeper.ensemble, since).await;
+        let link = session.proven_since(&zookeeper.ensemble, since, Purpose::Try).await;
         if let Err(Failure::Expired) = link {
             // If a member is wrong, the node still exists, and is deleted.
             zookeeper.shared.sessions.forget(session);

@@ -11,7 +11,7 @@ use super::{
     failure::Failure,
     nodes::Nodes,
     own_nodes::OwnNode,
-    session::Usage,
+    session::{Purpose, Usage},
     view::{Place, View, record, token},
 };
 use crate::{
@@ -49,7 +49,7 @@ impl ZooKeeper {
             let session = own.session();
             let is_here = |owner: &Place| owner.session == session.id();
             // 2. Prove that the session has had its full time since this renewal began, and look.
-            let seen = match session.proven_since(&self.ensemble, asked).await {
+            let seen = match session.proven_since(&self.ensemble, asked, Purpose::Held).await {
                 Ok(link) => {
                     let seen = View::read(&link.connection, &nodes, Some(&own.path)).await;
                     seen.map_err(|failure| BackendError::from(failure).after_a_change())?

@@ -66,6 +66,15 @@ pub(super) struct Link {
     pub(super) is_standalone: bool,
 }
 
+/// What a connection of a session is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A try. It must not cost the locks of the session their connection.
+    Try,
+    /// A lock that is held.
+    Held,
+}
+
 /// A part of a session that a node takes, until this is dropped.
 pub(super) struct Room {
     pub(super) session: Arc<Session>,
@@ -132,7 +141,7 @@ impl Session {
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         match self.usable_link().await {
             Some(link) => Ok(link),
-            None => self.proven_since(ensemble, Moment::now()).await,
+            None => self.proven_since(ensemble, Moment::now(), Purpose::Held).await,
         }
     }
 
@@ -146,6 +155,7 @@ impl Session {
         &self,
         ensemble: &Ensemble,
         since: Moment,
+        purpose: Purpose,
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         let mut tries = 1;
         loop {
@@ -161,7 +171,7 @@ impl Session {
                     }
                 }
             }
-            match self.connect_anew(ensemble, since).await {
+            match self.connect_anew(ensemble, since, purpose).await {
                 Ok(link) => return Ok(link),
                 Err(failure @ Failure::Shortened { .. }) => return Err(failure),
                 Err(failure) if tries == TRIES => return Err(failure),
@@ -179,6 +189,7 @@ impl Session {
         &self,
         ensemble: &Ensemble,
         since: Moment,
+        purpose: Purpose,
     ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
         sleep((self.proven() + self.ttl.as_duration() / PAUSE).remaining()).await;
         // 1. Wait for the requests that are under way: they would end with their connection.
@@ -191,10 +202,11 @@ impl Session {
             let asked = Moment::now();
             let connection = loop {
                 match ensemble.resume(self.info.clone(), self.ttl, granting).await {
-                    // 3. No member takes one more connection: leave the old one first. A member needs a
-                    // moment to see that, and waiters may want the place, too.
+                    // 3. No member takes one more connection: leave the old one first, but not for a try,
+                    // because others may take the place. A member needs a moment to see that it is left.
                     Err(Failure::Other(BackendError::Unavailable(_)))
-                        if link.take().is_some() || asked.elapsed() < ensemble.answer_timeout =>
+                        if (purpose == Purpose::Held && link.take().is_some())
+                            || link.is_none() && asked.elapsed() < ensemble.answer_timeout =>
                     {
                         sleep(PLACE_PAUSE).await;
                     }

@@ -17,7 +17,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinHandle,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use super::service::{SOON, acquired, attempt, client, release, secs};
@@ -87,6 +87,12 @@ async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
         wakeups.push(locks.subscribe(&name("r"), holder, *order).await.unwrap());
     }
     forwarder.refuse().await;
+    // A try that gives up does not close the connection.
+    let other = Holder::random();
+    let given_up = attempt(&locks, &other, Order::Unordered);
+    timeout(Duration::ZERO, given_up).await.unwrap_err();
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
     // Tries of others at the same time. Those that find no connection fail.
     let tries = (0..20).map(async |_| {
         let _ = attempt(&locks, &Holder::random(), Order::Unordered).await;

@@ -97,6 +97,7 @@ async fn holder_keeps_its_lock_while_others_use_up_the_connections_of_all_member
     // A newcomer may come while the holder leaves its connection.
     until_async(SOON, are_used_up).await.expect("the control: there still are no more");
     assert_eq!(others.len(), 8, "all but the holder's");
+    drop(others);
     lease.release().await.unwrap();
 }
 

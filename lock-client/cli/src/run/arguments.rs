@@ -19,7 +19,7 @@ and all processes that it has started have ended. The command has these environm
   FENCING_GRANT          with the holder, the identity of this ownership
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_LOCK_SERVICE   the servers that keep the lock, with a scheme and no password
-  FENCING_OUTER          the leases of this run and its outer ones, as JSON, for runs within
+  FENCING_OUTER          the leases of this run and its outer ones, as JSON, for runs within; keep it secret
   FENCED_LOCKS           the lock service, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
@@ -39,7 +39,7 @@ that a shell ends its loop; as the first process of a container, it exits with 1
 In the foreground of a terminal, the command is in the process group of run. It reads the terminal and \
 receives Ctrl-C, Ctrl-\\ and Ctrl-Z from it; run does not forward these. Everywhere else (in the \
 background, under cron or a service manager) the command has a group of its own, and run forwards \
-each signal that it receives, with Ctrl-Z. While both are stopped, nothing is renewed.
+each signal that it receives, also Ctrl-Z. While both are stopped, nothing is renewed.
 
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
 reaches the command twice, as that of timeout does. So does one to all processes of a service: in a \

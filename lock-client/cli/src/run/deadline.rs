@@ -4,7 +4,7 @@
 //! always the whole ttl. So only the process that renews the lease knows its deadline.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     os::unix::fs::FileExt,
     path::Path,
@@ -25,8 +25,9 @@ const CLOCK: ClockId = ClockId::Monotonic;
 /// A renewal moves the deadline by more. Less is the time between two looks at the clock.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The ttl and the deadline, in nanoseconds. The file has them twice.
+/// The ttl and the deadline, in nanoseconds. The file has them twice, and then the id of the boot.
 const ENTRY: usize = 16;
+const BOOT_ID: usize = 36;
 
 /// The file in which `run` writes the deadline of its lease. It is deleted when this is dropped.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ impl DeadlineFile {
     /// Makes the file. Without it, a `run` within the command counts on the first deadline alone.
     pub(super) fn create(ttl: Duration, remaining: Duration) -> io::Result<Self> {
         let file = tempfile::Builder::new().prefix("lock-client-").tempfile()?;
+        file.as_file().write_all_at(&boot_id(), 2 * ENTRY as u64)?;
         let mut made = Self { file, ttl, deadline: Duration::ZERO };
         made.publish(remaining);
         Ok(made)
@@ -79,13 +81,18 @@ pub(super) struct OuterDeadline {
 }
 
 impl OuterDeadline {
-    /// Opens the file of the lease. If it is not within reach, as on another machine, the deadline is
-    /// that of the first grant.
+    /// Opens the file of the lease. If it is not within reach, or another machine has written it, whose
+    /// clock is another, the deadline is that of the first grant.
     pub(super) fn open(lease: &LeaseRecord) -> Self {
         let first = Duration::from_millis(lease.deadline_ms);
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let remaining = first.saturating_sub(clock);
         let file = lease.deadline_file.as_ref().and_then(|file| File::open(file).ok());
+        let file = file.filter(|file| {
+            let (own, mut written) = (boot_id(), [0; BOOT_ID]);
+            file.read_exact_at(&mut written[..own.len()], 2 * ENTRY as u64).is_ok()
+                && written[..own.len()] == own
+        });
         let mut opened = Self { file, ttl: remaining, deadline: now() + remaining };
         opened.read();
         opened
@@ -114,6 +121,36 @@ impl OuterDeadline {
     }
 }
 
+/// What differs on another machine, and after a restart; empty where the system does not tell.
+fn boot_id() -> Vec<u8> {
+    let mut id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.truncate(BOOT_ID);
+    id
+}
+
 fn now() -> Duration {
     clock_gettime(CLOCK).try_into().expect("the clock counts from the start of the machine")
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_another_machine_does_not_count() {
+        let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let first = first + Duration::from_secs(10);
+        let file = DeadlineFile::create(Duration::from_secs(60), Duration::from_secs(60)).unwrap();
+        let lease = serde_json::json!({
+            "resource": "r", "token": 33, "holder": "me", "grant": 33, "lock_service": "",
+            "deadline_ms": u64::try_from(first.as_millis()).unwrap(), "deadline_file": file.path(),
+        });
+        let lease: LeaseRecord = serde_json::from_value(lease).unwrap();
+        let remaining = || OuterDeadline::open(&lease).remaining();
+        // The control.
+        assert!(remaining() > Duration::from_secs(50));
+        file.file.as_file().write_all_at(b"0", 2 * ENTRY as u64).unwrap();
+        file.file.as_file().write_all_at(b"1", 2 * ENTRY as u64 + 1).unwrap();
+        assert!(remaining() <= Duration::from_secs(10));
+    }
 }
