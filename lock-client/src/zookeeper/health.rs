@@ -78,9 +78,10 @@ impl ZooKeeper {
             None => true,
             Some(first) => self.share_sessions(first, number).await?,
         };
-        first.get_or_insert(number);
         let shortest_ttl = self.granted(number, SHORTEST_MS).await?;
         let longest_ttl = self.granted(number, LONGEST_MS).await?;
+        // One that does not answer has no session to share.
+        first.get_or_insert(number);
         let server = self.ensemble.server();
         let report = report(server, &server.members[number], self.ensemble.answer_timeout).await;
         let report = report.unwrap_or_default();
