@@ -109,6 +109,19 @@ async fn scheduled_job_runs_on_one_machine_only() {
     assert!(next_day.iter().any(|line| line.contains("done in")), "{next_day:?}");
 }
 
+#[tokio::test]
+async fn example_without_a_lock_service_ends_by_a_sentence() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scheduled_job"));
+    command.arg("today").env("FENCED_LOCKS", redis.url()).env_remove("RUST_BACKTRACE");
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let begin = "Error: lock `nightly-report/today`: the lock service is unavailable\n";
+    assert!(stderr.starts_with(begin), "{stderr}");
+    assert!(stderr.contains("no answer from redis") && !stderr.contains('{'), "{stderr}");
+}
+
 /// The first world is the negative control: the same requests, without the fence.
 #[tokio::test(flavor = "multi_thread")]
 async fn fenced_session_keeps_the_item_that_a_paused_request_would_drop() {

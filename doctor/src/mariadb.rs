@@ -8,7 +8,7 @@ use crate::{
     check::{Check, Cure, Verdict},
     clock,
     report::Report,
-    sql::Session,
+    sql::{self, Session},
     version,
 };
 
@@ -38,6 +38,21 @@ const STATUS: &str = "
 /// The protected tables, and what is wrong with them.
 const PROTECTED: &str = "
     select cast(protected as char), cast(problem as char) from fence.status";
+/// The limit of connections that is reached first, of this user's and the server's, and how many of those
+/// are open. Each user sees its own in the list.
+const CONNECTIONS: &str = "
+    select cast(most as signed), cast(open as signed)
+    from (
+        select @@global.max_connections as most, (
+            select variable_value from information_schema.global_status
+            where variable_name = 'THREADS_CONNECTED') as open
+        union all
+        select @@session.max_user_connections, (
+            select count(*) from information_schema.processlist
+            where user = substring_index(user(), '@', 1))
+    ) as limits
+    where most > 0
+    order by cast(most as signed) - cast(open as signed) limit 1";
 const CLOCK: &str = "select cast(unix_timestamp(sysdate(6)) * 1000000 as signed)";
 const UNSEEN: &str = "whether the disk keeps what was synced; replicas that are not connected now; what may \
                       be promoted; a backup that was restored";
@@ -81,6 +96,20 @@ pub async fn examine(options: &MySqlConnectOptions) -> Result<Report, sqlx::Erro
 /// If the database does not answer any more.
 pub async fn clock(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
     clock::compare(async || Ok(session.row(CLOCK).await?.try_get::<i64, _>(0)?.into())).await
+}
+
+/// Compares the limits of connections with what clients of the locks need.
+///
+/// # Errors
+/// If the database does not answer any more.
+pub async fn connections(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
+    let row = session.row(CONNECTIONS).await?;
+    let (limit, open): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(sql::connections(saturated(limit), saturated(open), 1))
+}
+
+fn saturated(count: i64) -> i32 {
+    count.try_into().unwrap_or(i32::MAX)
 }
 
 struct Settings(HashMap<String, String>);

@@ -6,7 +6,13 @@
 #[cfg(feature = "patroni")]
 mod patroni;
 
-use sqlx::{Postgres, Row, postgres::PgConnectOptions};
+use std::time::Duration;
+
+use sqlx::{
+    Postgres, Row,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
+use tokio::time::timeout;
 
 #[cfg(feature = "patroni")]
 pub use self::patroni::{PatroniUrl, ask_patroni};
@@ -14,14 +20,33 @@ use crate::{
     check::{Check, Verdict},
     clock,
     report::Report,
-    sql::Session,
+    sql::{self, Session, limited},
 };
 
 const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
 /// The version that the SQL of the fence and of the locks needs.
 const OLDEST: i32 = 130_000;
-/// How often two sessions are compared. A pooler may give different ones to both now and then.
-const COMPARISONS: usize = 5;
+/// How long a notification may take.
+const NOTIFICATION: Duration = Duration::from_secs(2);
+/// The limit of connections that is reached first, of this user's, the database's and the server's, and
+/// how many of those are open.
+const CONNECTIONS: &str = "
+    select max, open::pg_catalog.int4
+    from (
+        select rolconnlimit, (select pg_catalog.count(*) from pg_catalog.pg_stat_activity
+            where usename = current_user)
+        from pg_catalog.pg_roles where rolname = current_user and rolconnlimit >= 0
+        union all
+        select datconnlimit, (select pg_catalog.count(*) from pg_catalog.pg_stat_activity
+            where datname = pg_catalog.current_database())
+        from pg_catalog.pg_database
+        where datname = pg_catalog.current_database() and datconnlimit >= 0
+        union all
+        select pg_catalog.current_setting('max_connections')::pg_catalog.int4
+                - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4,
+            (select pg_catalog.count(*) from pg_catalog.pg_stat_activity where datid is not null)
+    ) as limits (max, open)
+    order by max - open limit 1";
 const CLOCK: &str =
     "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8";
 
@@ -54,7 +79,7 @@ pub async fn examine(options: &PgConnectOptions) -> Result<Report, sqlx::Error> 
         report.checks.extend(settings);
         report.unseen = unseen;
         report.checks.push(match Session::connect(&options).await {
-            Ok(mut other) => pooler(&mut session, &mut other).await?,
+            Ok(other) => pooler(other, options).await,
             Err(error) => {
                 let found = format!("a second connection failed: {error}");
                 Check::unseen("pooler", found, "allow this user another connection")
@@ -96,27 +121,48 @@ async fn settings(
     Ok((checks, unseen))
 }
 
-/// Checks that each connection has a session of its own.
-async fn pooler(
-    session: &mut Session<Postgres>,
-    other: &mut Session<Postgres>,
-) -> Result<Check, sqlx::Error> {
-    const PROCESS: &str = "select pg_catalog.pg_backend_pid()";
-    let mut are_shared = false;
-    for _ in 0..COMPARISONS {
-        let [one, another] = [session.row(PROCESS).await?, other.row(PROCESS).await?];
-        are_shared |= one.try_get::<i32, _>(0)? == another.try_get::<i32, _>(0)?;
-    }
-    let found = if are_shared {
-        "two connections share a session"
-    } else {
-        "each connection has a session"
+/// Compares the limits of connections with what clients of the locks need.
+///
+/// # Errors
+/// If the database does not answer any more.
+pub async fn connections(session: &mut Session<Postgres>) -> Result<Check, sqlx::Error> {
+    let row = session.row(CONNECTIONS).await?;
+    Ok(sql::connections(row.try_get(0)?, row.try_get(1)?, 2))
+}
+
+/// Checks that each connection has a session of its own: what one session sends arrives at another that
+/// listens. To compare their processes proves nothing, because a pooler may give a session to each
+/// statement in turn.
+async fn pooler(sender: Session<Postgres>, options: PgConnectOptions) -> Check {
+    let (has_session, found) = match is_notified(sender, options).await {
+        Ok(true) => (true, "each connection has a session".to_owned()),
+        Ok(false) => (false, "connections share sessions: no notification arrives".to_owned()),
+        // The notification came back to its sender.
+        Err(error @ sqlx::Error::Protocol(_)) => {
+            (false, format!("connections share sessions: {error}"))
+        }
+        // A standby takes no LISTEN.
+        Err(error) => (true, format!("not known: {error}")),
     };
-    Ok(Check::ok("pooler", found).unless(
-        !are_shared,
+    Check::ok("pooler", found).unless(
+        has_session,
         Verdict::UnfitForFence,
         "a pooler in transaction mode, as of PgBouncer, gives the statements of one client to different sessions, and \
          drops what a client has set for its own, such as synchronous_commit",
         "connect without it, or in session mode",
-    ))
+    )
+}
+
+/// Whether a session is notified by another one.
+async fn is_notified(
+    mut sender: Session<Postgres>,
+    options: PgConnectOptions,
+) -> Result<bool, sqlx::Error> {
+    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+    let channel = format!("fence_doctor_{}", std::process::id());
+    let mut listener = limited(PgListener::connect_with(&pool)).await?;
+    limited(listener.listen(&channel)).await?;
+    // If the sender has the session of the listener, the notification comes back to it, which is an error.
+    sender.row(&format!("select pg_catalog.pg_notify('{channel}', '')")).await?;
+    timeout(NOTIFICATION, listener.recv()).await.map_or(Ok(false), |arrived| arrived.map(|_| true))
 }

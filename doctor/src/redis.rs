@@ -5,6 +5,7 @@ mod persistence;
 mod proxy;
 mod replication;
 mod server;
+mod slots;
 
 use ::redis::RedisResult;
 
@@ -40,6 +41,9 @@ pub async fn examine(server: &mut Server) -> RedisResult<Report> {
     checks.push(eviction(&facts));
     checks.extend(replication::checks(connection, &facts).await?);
     checks.push(clock(connection).await?);
+    if facts.info("redis_mode") == Some("cluster") {
+        checks.push(slots::check(server).await?);
+    }
     let system = title(&facts).unwrap_or("a server that does not report its version".to_owned());
     let report = Report::new(system, Some(facts.user().to_owned()), checks);
     Ok(Report { unseen: Some(UNSEEN.to_owned()), ..report })

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, str::FromStr, time::Duration};
 
-use doctor::Verdict;
+use doctor::{Verdict, sql::Session};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, PgConnection, postgres::PgConnectOptions, query_as, raw_sql,
 };
@@ -163,4 +163,29 @@ async fn rust_and_sql_agree_on_standbys() {
     first.catch_up(&server).await.unwrap();
     let standby = self::options(&first.url());
     assert_complaints(&standby, &found([("primary", Verdict::Unfit)])).await;
+}
+
+/// The limit of a role counts its own connections, and not those of others.
+#[tokio::test]
+async fn limit_of_a_user_is_compared_with_its_own_connections() {
+    let (server, mut owner) = with_fence(&[]).await;
+    execute(&mut owner, "create role limited login connection limit 25").await;
+    let limited = options(&server.url().replace("//postgres@", "//limited@"));
+    let connections = async || {
+        let mut session = Session::<sqlx::Postgres>::connect(&limited).await.unwrap();
+        doctor::postgres::connections(&mut session).await.unwrap()
+    };
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        others.push(options(&server.url()).connect().await.unwrap());
+    }
+    let check = connections().await;
+    assert_eq!(check.verdict, Verdict::Ok, "{}", check.found);
+    assert!(check.found.starts_with("at most 25, "), "{}", check.found);
+    // The control: its own connections count.
+    for _ in 0..20 {
+        others.push(limited.connect().await.unwrap());
+    }
+    let check = connections().await;
+    assert_eq!(check.verdict, Verdict::Warning, "{}", check.found);
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn bench_of_locks_in_redis_reports_every_figure() {
@@ -12,9 +12,7 @@ async fn bench_of_locks_in_redis_reports_every_figure() {
     let figures = ["count", "p50_us", "p99_us", "p50_pings", "p99_pings", "commands", "reads"];
     assert_figures(&report["uncontended"], 8, &figures);
     assert_figures(&report["handovers"], 10, &figures);
-    for figure in ["taken", "relied_on", "renewals"] {
-        assert!(report["leases"][figure].as_f64().unwrap() > 0.0, "{figure}");
-    }
+    assert_leases(&report["leases"]);
 }
 
 #[tokio::test]
@@ -45,9 +43,17 @@ async fn bench_of_locks_in_sqlite_reports_every_figure() {
 /// Runs the bench of a service whose answers are durable, and checks that it has so many subjects
 /// without waiters.
 async fn assert_durable_figures(service: &str, uncontended: usize) {
-    let arguments =
-        ["--durable-acquires", "3", "--durable-handovers", "2", "--durable-waiters", "10"];
+    let mut arguments = vec!["--durable-acquires", "3", "--durable-handovers", "2"];
+    arguments.extend([
+        "--durable-waiters",
+        "10",
+        "--durable-leases",
+        "20",
+        "--durable-seconds",
+        "6",
+    ]);
     let report = report_of_locks(service, &arguments).await;
+    assert_leases(&report["leases"]);
     let slow_commits = cfg!(target_os = "linux").then(|| &report["slow_commits"]);
     for report in [&report].into_iter().chain(slow_commits) {
         assert_figures(&report["uncontended"], uncontended, &["count", "p50_us", "p50_of_least"]);
@@ -77,6 +83,17 @@ fn assert_figures(rows: &Value, count: usize, figures: &[&str]) {
         for figure in figures {
             assert!(row[figure].as_f64().unwrap() > 0.0, "{figure} of {row}");
         }
+    }
+}
+
+/// All leases are held in the end. A file of SQLite has no connections, and counts no requests.
+fn assert_leases(leases: &Value) {
+    assert_eq!((&leases["taken"], &leases["relied_on"]), (&json!(20), &json!(20)), "{leases}");
+    if leases["requests_per_second"].is_null() {
+        return;
+    }
+    for figure in ["connections", "requests_per_second"] {
+        assert!(leases[figure].as_f64().unwrap() > 0.0, "{figure} of {leases}");
     }
 }
 

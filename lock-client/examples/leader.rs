@@ -10,8 +10,9 @@
 //! A leader that was paused may work for a moment after its lease has ended, beside its successor.
 //! So it sends its token with everything that it writes, and the storage rejects the older token.
 
-use std::{env, error::Error, time::Duration};
+use std::{env, time::Duration};
 
+use anyhow::Context;
 use lock_client::{AcquireError, Lease, Locks, Lost, Terms, Ttl, WithError, redis::Redis};
 use tokio::time::sleep;
 
@@ -20,9 +21,9 @@ const TTL: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(200);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let locks = Locks::new(Redis::open(&env::var("FENCED_LOCKS")?)?);
-    let replica = env::args().nth(1).ok_or("name the replica")?;
+    let replica = env::args().nth(1).context("name the replica")?;
     let leadership = "leader-of-example".parse()?;
     // Fair: the replica that has waited longest leads next.
     let terms = Terms::new(Ttl::new(TTL)?).fair();
@@ -36,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             Err(WithError::Lost(lost) | WithError::Body(lost)) => println!("{replica}: {lost}"),
             // 3. The lock service can't be reached: try again.
             Err(WithError::Acquire(error @ AcquireError::Unavailable { .. })) => {
-                eprintln!("{replica}: {error}");
+                eprintln!("{replica}: {:#}", anyhow::Error::from(error));
                 sleep(STEP).await;
             }
             Err(error) => return Err(error.into()),

@@ -12,10 +12,10 @@
 
 use std::{
     env,
-    error::Error,
     time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use fence::Token;
 use lock_client::{AcquireError, Locks, Lost, Terms, Ttl, redis::Redis};
 use tokio::time::sleep;
@@ -26,14 +26,15 @@ const TOLERANCE: Duration = Duration::from_secs(60 * 60);
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let redis = Redis::open(&env::var("FENCED_LOCKS")?)?.keep_counters_for(RETENTION);
     let locks = Locks::new(redis);
-    let run = env::args().nth(1).ok_or("name the run, such as 2026-11-21")?;
+    let run = env::args().nth(1).context("name the run, such as 2026-11-21")?;
     let name = format!("nightly-report/{run}").parse()?;
 
     // 1. Acquire the lock of this run, if it is free. While the job runs, the lease renews itself.
-    let lease = match locks.acquire(&name, Terms::new(Ttl::new(TOLERANCE)?).no_wait()).await {
+    let terms = Terms::new(Ttl::new(TOLERANCE)?).no_wait().detachable();
+    let lease = match locks.acquire(&name, terms).await {
         Ok(lease) => lease,
         Err(AcquireError::Contended { .. }) => {
             println!("{run}: another machine runs the job, or has run it");
@@ -51,12 +52,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{run}: done in {:.1?}", began.elapsed());
     // 3. Leave the lock held for its full ttl.
     lease.renew().await?;
-    lease.detach();
+    lease.detach()?;
     Ok(())
 }
 
 /// The job itself.
-async fn job(token: Token) -> Result<(), Box<dyn Error>> {
+async fn job(token: Token) -> anyhow::Result<()> {
     println!("writing the report with token {token}");
     sleep(Duration::from_millis(200)).await;
     Ok(())

@@ -10,8 +10,9 @@
 //!
 //! The argument is how often to add one to the value of the resource `visits`.
 
-use std::{env, error::Error};
+use std::env;
 
+use anyhow::Context;
 use fence::ResourceName;
 use lock_client::{
     Locks, Ttl,
@@ -20,11 +21,11 @@ use lock_client::{
 };
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let locks = Locks::new(Redis::open(&env::var("FENCED_LOCKS")?)?);
     let storage = Storage::new(&env::var("FENCED_STORAGE")?)?;
     let visits = "visits".parse()?;
-    let times: u32 = env::args().nth(1).ok_or("name the number of updates")?.parse()?;
+    let times: u32 = env::args().nth(1).context("name the number of updates")?.parse()?;
     for _ in 0..times {
         let count = update(&locks, &storage, &visits).await?;
         println!("{visits}: {count}");
@@ -33,11 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Adds one to the value under its lock. Starts again whenever the lease was lost.
-async fn update(
-    locks: &Locks,
-    storage: &Storage,
-    name: &ResourceName,
-) -> Result<u64, Box<dyn Error>> {
+async fn update(locks: &Locks, storage: &Storage, name: &ResourceName) -> anyhow::Result<u64> {
     loop {
         // 1. Acquire the lock. The lease renews itself until it is released.
         let lease = locks.acquire(name, Ttl::from_secs(10)?).await?;

@@ -15,7 +15,7 @@ use crate::{
     local_queue::FirstPlace,
     observe,
     service::LockService,
-    terms::{Order, Terms, Wait},
+    terms::{LONGEST_SLEEP, Order, Terms, Wait},
     ttl::Ttl,
 };
 
@@ -26,8 +26,6 @@ const UNAVAILABLE_PATIENCE: u32 = 20;
 const TRY_PATIENCE: u32 = 4;
 /// The same at the end of a limited wait: enough for one answer.
 const LAST_TRY_PATIENCE: u32 = 1;
-/// How long a waiter waits for a notification before it tries without one.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// One acquire. If it ends without a lease, or is dropped, it releases what it may have acquired,
 /// and leaves the queue.
@@ -174,6 +172,7 @@ impl<'a> Acquisition<'a> {
                     ttl: self.ttl,
                     token,
                     asked,
+                    detachable: self.terms.detachable,
                     caller: self.caller.clone(),
                 };
                 Ok(Try::Acquired(Lease::start(granted, self.terms.renewal)))
@@ -192,7 +191,11 @@ impl<'a> Acquisition<'a> {
     async fn request(&self) -> Result<Attempt, BackendError> {
         let backend = &self.service.backend;
         let (holder, ttl, order) = (&self.holder, self.ttl, self.terms.order);
-        match backend.try_acquire(self.name, holder, ttl, order).await? {
+        let attempt = match self.terms.detachable {
+            true => backend.try_acquire_detachable(self.name, holder, ttl, order).await?,
+            false => backend.try_acquire(self.name, holder, ttl, order).await?,
+        };
+        match attempt {
             Attempt::Granted { asked, .. } if (asked + ttl.reliable()).has_passed() => {
                 let reason = format!("{}: granted too late for this ttl", backend.address());
                 Err(BackendError::Unavailable(reason.into()))

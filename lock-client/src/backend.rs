@@ -80,6 +80,21 @@ pub trait Backend: Debug + Send + Sync + 'static {
         order: Order,
     ) -> BackendFuture<'a, Attempt>;
 
+    /// Tries once to acquire a lock that another process may take over. It is otherwise as
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// A backend needs it only if the locks of a client share a session there: this lock then has one
+    /// of its own.
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        self.try_acquire(name, holder, ttl, order)
+    }
+
     /// Sets the full ttl if the lock still belongs to this ownership, and returns its present
     /// token. Returns `None` if the lock does not belong to it.
     fn renew<'a>(
@@ -286,12 +301,22 @@ impl BackendError {
             error => error,
         }
     }
+
+    /// Reports the same failure to another caller that waited for it.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn repeated(&self) -> Self {
+        match self {
+            Self::Unavailable(source) => Self::Unavailable(source.to_string().into()),
+            Self::Rejected(source) => Self::Rejected(source.to_string().into()),
+            Self::Invalid(source) => Self::Invalid(source.to_string().into()),
+        }
+    }
 }
 
 impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unavailable(_) => "no answer from the lock service",
+            Self::Unavailable(_) => "the lock service is unavailable",
             Self::Rejected(_) => "the lock service rejected the request",
             Self::Invalid(_) => "the request is invalid",
         })

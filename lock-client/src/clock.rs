@@ -44,7 +44,7 @@ impl Moment {
 
     /// The moment this much earlier; `None` if that is before the start of the machine, which no
     /// moment is.
-    #[cfg(feature = "etcd")]
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn checked_sub(self, duration: Duration) -> Option<Self> {
         self.0.checked_sub(duration).map(Self)
     }

@@ -35,8 +35,8 @@ pub enum AcquireError {
         /// does.
         remaining: Option<Duration>,
     },
-    /// There was no answer. If the lock was acquired, it is released in the background, or
-    /// expires with its ttl.
+    /// There was no answer, or the lock service can't serve requests now, such as a replica before a
+    /// failover. If the lock was acquired, it is released in the background, or expires with its ttl.
     Unavailable {
         /// The lock's name.
         lock: ResourceName,
@@ -69,7 +69,7 @@ impl fmt::Display for AcquireError {
                 write!(f, "lock `{lock}` is held by another client{}", for_time(*remaining))
             }
             Self::Unavailable { lock, .. } => {
-                write!(f, "lock `{lock}`: no answer from the lock service")
+                write!(f, "lock `{lock}`: the lock service is unavailable")
             }
             Self::Rejected { lock, .. } => {
                 write!(f, "lock `{lock}`: the lock service rejected the request")
@@ -151,6 +151,39 @@ impl From<Lost> for RenewError {
         Self::Lost(lost)
     }
 }
+
+/// Why a lock was not left held for another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DetachError {
+    /// The lock was acquired without [`Terms::detachable`](crate::Terms::detachable).
+    NotDetachable {
+        /// The lock's name.
+        lock: ResourceName,
+    },
+    /// Other clones of the lease keep the lock.
+    Shared {
+        /// The lock's name.
+        lock: ResourceName,
+    },
+}
+
+impl fmt::Display for DetachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotDetachable { lock } => write!(
+                f,
+                "lock `{lock}` can't be left to another process: acquire it with \
+                 `Terms::detachable`"
+            ),
+            Self::Shared { lock } => {
+                write!(f, "lock `{lock}` is kept by another clone of its lease")
+            }
+        }
+    }
+}
+
+impl Error for DetachError {}
 
 /// Why a lock was not released, or its state not read.
 #[derive(Debug)]
@@ -246,7 +279,7 @@ mod tests {
         }
         let silent = BackendError::Unavailable("10.0.0.7:6379: no answer in time".into());
         let error = AcquireError::from_backend(&lock, silent);
-        assert_eq!(error.to_string(), "lock `deploy`: no answer from the lock service");
+        assert_eq!(error.to_string(), "lock `deploy`: the lock service is unavailable");
         let source = error.source().expect("it has a cause");
         assert_eq!(source.to_string(), "10.0.0.7:6379: no answer in time");
     }

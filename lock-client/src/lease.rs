@@ -17,7 +17,7 @@ use self::{
 use crate::{
     backend::Ownership,
     clock::Moment,
-    error::{LockServiceError, Lost, RenewError},
+    error::{DetachError, LockServiceError, Lost, RenewError},
     service::LockService,
     terms::Renewal,
 };
@@ -56,6 +56,8 @@ struct Share {
     /// Whether the lock was released, or left held for another process. Then a drop releases
     /// nothing.
     given_up: bool,
+    /// The deadline before the lease was released. `None` if it was not.
+    deadline: Option<Moment>,
 }
 
 impl Lease {
@@ -70,7 +72,7 @@ impl Lease {
                 Some(runtime.spawn(renewing.instrument(held.span.clone())).abort_handle())
             }
         };
-        Self { share: Arc::new(Share { held, renewal, runtime, given_up: false }) }
+        Self { share: Arc::new(Share { held, renewal, runtime, given_up: false, deadline: None }) }
     }
 
     /// The lock's name.
@@ -153,8 +155,8 @@ impl Lease {
     ///
     /// # Errors
     /// [`LockServiceError`] if the lock service did not answer. The release is then repeated in the
-    /// background, for 4 more answer time-outs. If it does not answer then either, the lock is free
-    /// after its ttl.
+    /// background, until the deadline that the lease had, and for 4 more answer time-outs at least.
+    /// If it does not answer then either, the lock is free after its ttl.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock is released in the background.
@@ -166,13 +168,24 @@ impl Lease {
     }
 
     /// Leaves the lock held until its ttl ends, for another process to
-    /// [adopt](crate::Locks::adopt). Returns `None` if other clones of the lease keep the lock.
-    pub fn detach(self) -> Option<Detached> {
-        let mut share = Arc::into_inner(self.share)?;
+    /// [adopt](crate::Locks::adopt). The lock was acquired with
+    /// [`Terms::detachable`](crate::Terms::detachable), or adopted.
+    ///
+    /// # Errors
+    /// [`DetachError::NotDetachable`] if it was acquired without, [`DetachError::Shared`] if other clones
+    /// of the lease keep the lock. This clone has ended then. The last one releases the lock.
+    pub fn detach(self) -> Result<Detached, DetachError> {
+        if !self.held().detachable {
+            return Err(DetachError::NotDetachable { lock: self.name().clone() });
+        }
+        let name = self.name().clone();
+        let Some(mut share) = Arc::into_inner(self.share) else {
+            return Err(DetachError::Shared { lock: name });
+        };
         share.given_up = true;
         let held = &share.held;
-        Some(Detached {
-            name: held.name.clone(),
+        Ok(Detached {
+            name,
             ownership: held.ownership.clone(),
             token: held.service.backend.detach(&held.ownership, held.last_token()),
             ttl: held.ttl,
@@ -204,6 +217,7 @@ impl Share {
         let (least, most) = RELEASE_PATIENCE.into_inner();
         let (least, most) = (held.service.patience(least), held.service.patience(most));
         let deadline = Moment::now() + held.remaining().clamp(least, most);
+        self.deadline = Some(Moment::now() + held.remaining());
         // From here on, another client may hold the lock.
         held.end();
         let owned = held.release(deadline).await?;
@@ -225,10 +239,12 @@ impl Drop for Share {
             return;
         }
         let held = self.held.clone();
+        let patience = Moment::now() + held.service.patience(*RELEASE_PATIENCE.end());
+        // A failover, or a Cluster that moves the lock's slot, may take longer than the patience.
+        let until = self.deadline.unwrap_or(Moment::now() + held.remaining()).max(patience);
         held.end();
         let release = async move {
-            let patience = held.service.patience(*RELEASE_PATIENCE.end());
-            if let Err(error) = held.release(Moment::now() + patience).await {
+            if let Err(error) = held.release(until).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(parent: &held.span, error, "a lock was not released");
             }

@@ -56,10 +56,25 @@ mod background;
 #[cfg(any(feature = "etcd", feature = "storage"))]
 mod causes;
 mod clock;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod follow;
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
+mod label;
 mod local_queue;
 mod retry;
 mod service;
-#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
+mod service_url;
+#[cfg(feature = "redis")]
+mod tcp;
+#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "tls", feature = "zookeeper"))]
 mod tls;
 
 pub mod backend;
@@ -87,9 +102,10 @@ pub mod storage;
 pub mod zookeeper;
 
 pub use clock::Moment;
-pub use error::{AcquireError, LockServiceError, Lost, RenewError, WithError};
+pub use error::{AcquireError, DetachError, LockServiceError, Lost, RenewError, WithError};
 pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
+pub use service::Unanswered;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
 

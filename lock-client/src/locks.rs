@@ -15,7 +15,8 @@ use crate::{
     lease::Lease,
     lease::detached::Detached,
     lease::held::Granted,
-    service::LockService,
+    retry::retry_until,
+    service::{LockService, Unanswered},
     terms::{Order, Terms, Wait},
 };
 
@@ -202,6 +203,7 @@ impl Locks {
             ttl,
             token,
             asked,
+            detachable: true,
             caller: Span::current(),
         };
         Ok(Lease::start(granted, terms.renewal))
@@ -261,10 +263,9 @@ impl Locks {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        let answer = self
-            .service
-            .retry_until(Moment::now() + self.service.patience(PATIENCE), request)
-            .await;
+        // Nobody waits for this longer than for its answer, so it is not recorded as unanswered.
+        let deadline = Moment::now() + self.service.patience(PATIENCE);
+        let answer = retry_until(deadline, || self.service.backend.address(), request).await;
         answer.map_err(|source| LockServiceError { lock: name.clone(), source })
     }
 
@@ -275,15 +276,22 @@ impl Locks {
         self.service.backend.held_names(prefix)
     }
 
+    /// Returns why the last request that acquires, renews or releases one of these locks was not
+    /// answered, while it is repeated. `None` if it was answered. A program that waits for a lock can
+    /// show it to its user.
+    pub fn unanswered(&self) -> Option<Unanswered> {
+        self.service.unanswered()
+    }
+
     /// Returns the address of the lock service, without a password.
     pub fn address(&self) -> String {
         self.service.backend.address()
     }
 
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
-    /// leases are released. A lock service that does not answer is asked for 4 answer
-    /// time-outs, so this takes little longer. Call it before the process ends, because the
-    /// background ends with it.
+    /// leases are released. A lock service that does not answer is asked for 4 answer time-outs,
+    /// and to release a lease until the lease's deadline. So set a time-out. Call it before the
+    /// process ends, because the background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.

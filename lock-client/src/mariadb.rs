@@ -14,9 +14,9 @@
 //! **What breaks that.** A MariaDB that loses commits: `innodb_flush_log_at_trx_commit` other than 1,
 //! a binary log with `sync_binlog` other than 1, a replica that is promoted and lags behind, several
 //! writable nodes, or a restored backup. With a binary log, a restart rolls back each transaction that
-//! the log has lost, and `sync_binlog` is 0 by default. `lock-client doctor` finds both. Then a token may be issued twice. The storage distinguishes the two holders, and rejects the later one. If
-//! that holder holds the lock, it continues with a higher token
-//! ([`Lease::reissue`](crate::Lease::reissue)).
+//! the log has lost, and `sync_binlog` is 0 by default. `lock-client doctor` finds both. Then a token may
+//! be issued twice. The storage distinguishes the two holders, and rejects the later one. If that holder
+//! holds the lock, it continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
 //! # Clocks
 //! A lock expires by the clock of the database. If this clock jumps ahead, locks expire too early. Of
@@ -24,17 +24,18 @@
 //!
 //! # Waiting
 //! MariaDB notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
-//! tries often at first, and then once a second or more often. In the fair order, a table is the queue. Each waiter shows every second that it is alive, and a
-//! waiter that was silent for 3 seconds is skipped.
+//! tries often at first, and then once a second or more often. In the fair order, a table is the queue.
+//! Each waiter shows every second that it is alive, and a waiter that was silent for 3 seconds is skipped.
 //!
-//! # Lost connections
-//! A client has up to four connections for tries and releases, and up to two for renewals. A
-//! connection is made when it is first needed, and again after an error. One that does not answer is
-//! replaced, and kept for up to 5 minutes. A request whose reply was lost is
-//! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
+//! # Connections
+//! A client that waits has one connection. The connection over which a lock was granted is kept for held
+//! locks, and checked every second. If it is lost, it is made again before any other. One that does not
+//! answer is replaced, and waited for up to 5 minutes.
+//!
+//! A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
+//! have been carried out.
 
 mod client;
-mod failure;
 
 use sqlx::{Acquire, MySql};
 

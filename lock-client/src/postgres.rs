@@ -28,22 +28,22 @@
 //! alive, and a waiter that was silent for 3 seconds is skipped.
 //!
 //! # Connections
-//! A client has up to four connections for tries and releases, up to two for renewals, and one more
-//! while it waits. A connection that does not answer is replaced, and kept for up to 5 minutes. A
-//! request is one message and one transaction. It leaves nothing in the session, so PgBouncer may stand
-//! in between, in any mode. A client that is paused keeps no row locked.
+//! A client that waits has two connections: one for tries, and one that listens. The connection over
+//! which a lock was granted is kept for held locks, and checked every second. If it is lost, it is made
+//! again before any other. One that does not answer is replaced, and waited for up to 5 minutes. A request
+//! is one message and one transaction. It leaves nothing in the session, so PgBouncer may stand in
+//! between, in any mode. A client that is paused keeps no row locked.
 //!
-//! # Lost connections
-//! A connection is made when it is first needed, and again after an error. A request whose reply was
-//! lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out.
+//! A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
+//! have been carried out.
 
 mod client;
-mod failure;
 mod notifications;
+mod primary;
 
 use sqlx::{Acquire, Executor};
 
-pub use self::client::Postgres;
+pub use self::{client::Postgres, primary::with_environment};
 pub use crate::sql::InvalidDatabaseUrl;
 
 const FILES: [&str; 3] = [

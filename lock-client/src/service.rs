@@ -1,6 +1,9 @@
 //! A lock service, and what the locks of one client share.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::{
     backend::{Backend, BackendError},
@@ -18,11 +21,23 @@ pub(crate) struct LockService {
     pub(crate) queues: LocalQueues,
     /// The tasks that undo what was dropped.
     pub(crate) background: Background,
+    unanswered: Arc<Mutex<Option<Unanswered>>>,
+}
+
+/// A request that the lock service has not carried out, and that is repeated.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unanswered {
+    /// Why, with the address of the server.
+    pub reason: String,
+    /// The moment until which it is repeated.
+    pub until: Moment,
 }
 
 impl LockService {
     pub(crate) fn new(backend: impl Backend, background: Background) -> Self {
-        Self { backend: Arc::new(backend), queues: LocalQueues::default(), background }
+        let (queues, unanswered) = Default::default();
+        Self { backend: Arc::new(backend), queues, background, unanswered }
     }
 
     /// The duration of so many answer time-outs of the backend.
@@ -34,11 +49,37 @@ impl LockService {
     pub(crate) async fn retry_until<T, F>(
         &self,
         deadline: Moment,
-        request: impl FnMut() -> F,
+        mut request: impl FnMut() -> F,
     ) -> Result<T, BackendError>
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        retry_until(deadline, || self.backend.address(), request).await
+        let recorded = || {
+            let answer = request();
+            async move {
+                let answer = answer.await;
+                self.record(deadline, answer.as_ref().err());
+                answer
+            }
+        };
+        retry_until(deadline, || self.backend.address(), recorded).await
+    }
+
+    /// The last request, if it was not answered.
+    pub(crate) fn unanswered(&self) -> Option<Unanswered> {
+        self.unanswered.lock().expect("nothing panics while it holds this").clone()
+    }
+
+    /// Records whether a request was answered. Logs the first that was not.
+    fn record(&self, until: Moment, error: Option<&BackendError>) {
+        let reason = match error {
+            Some(BackendError::Unavailable(reason)) => Some(reason.to_string()),
+            _ => None,
+        };
+        let mut unanswered = self.unanswered.lock().expect("nothing panics while it holds this");
+        if let (None, Some(reason)) = (&*unanswered, &reason) {
+            tracing::warn!(reason, "the lock service is unavailable: the request is repeated");
+        }
+        *unanswered = reason.map(|reason| Unanswered { reason, until });
     }
 }

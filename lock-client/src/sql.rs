@@ -3,15 +3,12 @@
 use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
-pub(crate) mod client;
-mod connection;
-pub(crate) mod connections;
-#[cfg(any(feature = "mariadb", feature = "sqlite"))]
-pub(crate) mod local_waiters;
-pub(crate) mod names;
-pub(crate) mod polling;
-pub(crate) mod statements;
-mod unanswered;
+pub(crate) mod backend;
+pub(crate) mod line;
+mod names;
+pub(crate) mod pool;
+pub(crate) mod url;
+pub(crate) mod waiters;
 
 /// The URL of a database can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +24,7 @@ impl InvalidDatabaseUrl {
     }
 
     /// A URL that the driver can't parse.
-    pub(crate) fn unparsable(url: &str, error: &sqlx::Error, example: &'static str) -> Self {
+    pub(crate) fn unparsable(url: &str, error: &impl fmt::Display, example: &'static str) -> Self {
         // Such a character ends the host, and so the password is taken for a port.
         let user_and_more = url.split_once("://").map_or("", |(_, rest)| rest);
         let rest = user_and_more.split_once(['/', '?', '#']).map_or("", |(_, rest)| rest);

@@ -28,9 +28,13 @@
 //! # A file that is locked
 //! Another process may keep the file locked, by a long transaction or because it is paused. Then each
 //! request is [`Unavailable`](crate::backend::BackendError::Unavailable) within the answer time-out.
+//!
+//! # One copy of SQLite
+//! Closing a file drops all POSIX locks that the process has on it. SQLite avoids this for its own
+//! connections. A second copy of SQLite in the process, or a program that opens and closes the file by
+//! itself, makes another process write at the same time. So link one copy, and copy the file elsewhere.
 
 mod client;
-mod failure;
 mod statements;
 
 use sqlx::{Acquire, Connection};

@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use crate::ttl::Ttl;
 
+/// How long a fair waiter may be silent until it is skipped, where the service's queue knows only that.
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
+pub(crate) const QUEUE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a fair waiter keeps its place without a try, where its client's session holds the place.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a waiter sleeps at most until it tries without a notification.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
 /// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is
 /// renewed.
 ///
@@ -24,6 +33,7 @@ pub struct Terms {
     pub(crate) wait: Wait,
     pub(crate) order: Order,
     pub(crate) renewal: Renewal,
+    pub(crate) detachable: bool,
 }
 
 /// How long an acquire waits while another client holds the lock.
@@ -61,6 +71,7 @@ impl Terms {
             wait: Wait::Forever,
             order: Order::Unordered,
             renewal: Renewal::Automatic { max_hold: Duration::MAX },
+            detachable: false,
         }
     }
 
@@ -75,10 +86,15 @@ impl Terms {
     }
 
     /// First come, first served: waiters wait in a queue that the lock service keeps. While the
-    /// queue is not empty, clients that did not ask for this order don't acquire the lock either. A
-    /// waiter that crashed is skipped after 3 seconds, in etcd after its ttl. A waiter near the head
-    /// that is silent for longer loses its place, and queues again at the end. Redlock has no such
-    /// order, and rejects the request.
+    /// queue is not empty, clients that did not ask for this order don't acquire the lock either.
+    ///
+    /// A waiter that crashed is skipped:
+    /// - after 3 seconds in Redis, PostgreSQL, MariaDB and SQLite,
+    /// - after 15 seconds in etcd, or when its ttl ends, if that is sooner,
+    /// - when its ttl ends in ZooKeeper.
+    ///
+    /// A waiter near the head that is silent for longer loses its place, and queues again at the end.
+    /// Redlock has no such order, and rejects the request.
     pub fn fair(self) -> Self {
         Self { order: Order::Fair, ..self }
     }
@@ -95,6 +111,16 @@ impl Terms {
     /// [`Lease::renew`]: crate::Lease::renew
     pub fn without_renewal(self) -> Self {
         Self { renewal: Renewal::None, ..self }
+    }
+
+    /// Acquires a lock that another process may take over ([`Lease::detach`], [`Locks::adopt`]). In
+    /// etcd and ZooKeeper, such a lock has a session of its own, because two processes can't share
+    /// one.
+    ///
+    /// [`Lease::detach`]: crate::Lease::detach
+    /// [`Locks::adopt`]: crate::Locks::adopt
+    pub fn detachable(self) -> Self {
+        Self { detachable: true, ..self }
     }
 
     /// The ttl of the first request. It is no longer than the lock may be held.

@@ -1,33 +1,47 @@
 //! Encrypted connections: the certificates that a client trusts.
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+mod certificates;
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 mod settings;
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
+use rustls::{ClientConfig, ConfigBuilder, client::WantsClientCert};
 use rustls::{
-    ClientConfig, ConfigBuilder, RootCertStore,
-    client::{ResolvesClientCert, WantsClientCert},
+    RootCertStore,
+    client::ResolvesClientCert,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(crate) use self::settings::{InvalidSettings, Settings};
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+pub(crate) use self::certificates::Certificates;
+#[cfg(any(feature = "tls", feature = "zookeeper"))]
+pub(crate) use self::certificates::Files;
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+pub(crate) use self::settings::Settings;
+
+/// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
+/// one, and a program with two of them has no default. One that the program has chosen stays.
+#[cfg(feature = "zookeeper")]
+pub(crate) fn choose_provider() {
+    let _ = ring::default_provider().install_default();
+}
 
 /// A file can't be used. It displays as the reason, with the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UnusableFile(String);
 
-impl UnusableFile {
-    fn new(file: impl AsRef<Path>, reason: String) -> Self {
-        Self(format!("{}: {reason}", file.as_ref().display()))
-    }
-}
-
 /// Begins the settings of a client that trusts these authorities.
+#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
 pub(crate) fn trusting(
     roots: impl Into<Arc<RootCertStore>>,
 ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
@@ -42,53 +56,72 @@ pub(crate) fn trusting(
 /// authority.
 pub(crate) type Identity = Arc<dyn ResolvesClientCert>;
 
-/// Reads the key of a client's certificate.
-pub(crate) fn identity(
-    chain: Vec<CertificateDer<'static>>,
-    key_file: impl AsRef<Path>,
-) -> Result<Identity, UnusableFile> {
-    let unusable = |reason: &str| UnusableFile::new(&key_file, reason.to_owned());
-    let key = PrivateKeyDer::from_pem_slice(&read(&key_file)?).map_err(|error| match error {
-        pem::Error::NoItemsFound => unusable("it has no key"),
-        error => unusable(&error.to_string()),
-    })?;
-    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
-    let certified = certified.map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => unusable("it is not the key of the certificate"),
-        error => unusable(&error.to_string()),
-    })?;
-    Ok(Arc::new(SingleCertAndKey::from(certified)))
+/// A PEM file, and what it contained when it was read.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct PemFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
 }
 
-/// Reads the authorities in a file.
-pub(crate) fn authorities(file: impl AsRef<Path>) -> Result<RootCertStore, UnusableFile> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&file)? {
-        let added = roots.add(certificate);
-        added.map_err(|error| UnusableFile::new(&file, error.to_string()))?;
+impl PemFile {
+    pub(crate) fn read(path: impl AsRef<Path>) -> Result<Self, UnusableFile> {
+        let path = path.as_ref();
+        let bytes = fs::read(path)
+            .map_err(|error| UnusableFile(format!("can't read {}: {error}", path.display())))?;
+        Ok(Self { path: path.to_owned(), bytes })
     }
-    Ok(roots)
+
+    /// What the file contained.
+    #[cfg(any(feature = "tls", feature = "zookeeper"))]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        match certificates {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            _ => Err(UnusableFile(format!("{} has no certificate", self.path.display()))),
+        }
+    }
+
+    /// The authorities in the file.
+    pub(crate) fn authorities(&self) -> Result<RootCertStore, UnusableFile> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots.add(certificate).map_err(|error| self.unusable(&error.to_string()))?;
+        }
+        Ok(roots)
+    }
+
+    /// A client's certificate, with its key, which is in this file.
+    pub(crate) fn identity(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+    ) -> Result<Identity, UnusableFile> {
+        let key = PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
+            pem::Error::NoItemsFound => self.unusable("it has no key"),
+            error => self.unusable(&error.to_string()),
+        })?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        let certified = certified.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                self.unusable("it is not the key of the certificate")
+            }
+            error => self.unusable(&error.to_string()),
+        })?;
+        Ok(Arc::new(SingleCertAndKey::from(certified)))
+    }
+
+    fn unusable(&self, reason: &str) -> UnusableFile {
+        UnusableFile(format!("{}: {reason}", self.path.display()))
+    }
 }
 
 /// Reads the system's authorities. Without any, each connection fails with an unknown issuer.
+#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
 pub(crate) fn system_authorities() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
-}
-
-pub(crate) fn certificates(
-    file: impl AsRef<Path>,
-) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
-    let pem = read(&file)?;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match certificates {
-        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => Err(UnusableFile(format!("{} has no certificate", file.as_ref().display()))),
-    }
-}
-
-fn read(file: impl AsRef<Path>) -> Result<Vec<u8>, UnusableFile> {
-    fs::read(&file)
-        .map_err(|error| UnusableFile(format!("can't read {}: {error}", file.as_ref().display())))
 }

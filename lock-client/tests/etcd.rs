@@ -1,10 +1,12 @@
 //! Locks in etcd.
 
+mod certificates;
+mod connections;
 mod corrupted;
 mod errors;
 mod holding;
 mod lost_replies;
 mod reissue;
 pub(crate) mod service;
-mod shared_leases;
+mod sessions;
 mod turns;

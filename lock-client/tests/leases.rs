@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_client::{AcquireError, Lease, Locks, Released, RenewError, Terms};
+use lock_client::{AcquireError, DetachError, Lease, Locks, Released, RenewError, Terms};
 use testbed::{
     Redis,
     proxy::Proxy,
@@ -11,7 +11,7 @@ use testbed::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    lock_service::{locks, redis_before, tried, ttl, unrenewed, until_free},
+    lock_service::{lasting, locks, redis_before, tried, ttl, unrenewed, until_free},
     names::{name, token},
 };
 
@@ -27,7 +27,7 @@ async fn until_passed(lease: &Lease, time: Duration) {
 async fn lease_renews_itself_as_long_as_it_lives_and_no_longer() {
     let redis = Redis::start().await.unwrap();
     let (ours, others) = (locks(&redis.url()), locks(&redis.url()));
-    let lease = ours.acquire(&name("r"), Terms::new(ttl(5_000)).no_wait()).await.unwrap();
+    let lease = ours.acquire(&name("r"), tried(5_000).detachable()).await.unwrap();
     let first_token = lease.token();
     until_passed(&lease, Duration::from_secs(10)).await;
     let busy = others.acquire(&name("r"), tried(1_000)).await;
@@ -144,7 +144,7 @@ async fn cap_holds_when_a_renewal_comes_late_and_when_a_lease_is_adopted() {
         sleep(Duration::from_millis(10)).await;
     }
 
-    let detached = locks.acquire(&name("other"), ttl(60_000)).await.unwrap().detach().unwrap();
+    let detached = locks.acquire(&name("other"), lasting()).await.unwrap().detach().unwrap();
     let adopted = locks.adopt(detached, Terms::new(ttl(60_000)).max_hold(cap)).await.unwrap();
     assert!(adopted.remaining() <= cap);
 }
@@ -245,16 +245,31 @@ async fn lock_is_released_with_the_last_clone() {
 async fn detached_lock_is_adopted_by_another_client() {
     let redis = Redis::start().await.unwrap();
     let (first, second) = (locks(&redis.url()), locks(&redis.url()));
-    let lease = first.acquire(&name("r"), ttl(60_000)).await.unwrap();
+    let lease = first.acquire(&name("r"), lasting()).await.unwrap();
     let token = lease.token();
     let clone = lease.clone();
-    assert_eq!(lease.detach(), None, "a clone keeps it");
+    assert_eq!(lease.detach(), Err(DetachError::Shared { lock: name("r") }), "a clone keeps it");
     let detached = clone.detach().unwrap();
     let adopted = second.adopt(detached.clone(), ttl(60_000)).await.unwrap();
     assert_eq!(adopted.token(), token);
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
     let gone = second.adopt(detached, ttl(60_000)).await;
     assert!(matches!(gone, Err(RenewError::Lost(_))), "{gone:?}");
+}
+
+#[tokio::test]
+async fn lock_is_detached_only_if_its_terms_said_so() {
+    let redis = Redis::start().await.unwrap();
+    let locks = locks(&redis.url());
+    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    let error = lease.detach().unwrap_err();
+    assert_eq!(error, DetachError::NotDetachable { lock: name("r") });
+    assert!(error.to_string().contains("acquire it with `Terms::detachable`"), "{error}");
+    until_free(&redis).await;
+    // An adopted lock may be left to yet another process.
+    let detached = locks.acquire(&name("r"), lasting()).await.unwrap().detach().unwrap();
+    let adopted = locks.adopt(detached, tried(60_000)).await.unwrap();
+    adopted.detach().unwrap();
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ pub(crate) fn tried(millis: u64) -> Terms {
 
 /// The terms of a single try, whose lease is not renewed.
 pub(crate) fn unrenewed(millis: u64) -> Terms {
-    tried(millis).without_renewal()
+    tried(millis).without_renewal().detachable()
 }
 
 /// The same, whose lease outlives the test.

@@ -1,6 +1,7 @@
 //! Locks in MariaDB.
 
 mod claims;
+mod connections;
 mod failures;
 mod rejections;
 
@@ -82,11 +83,11 @@ async fn token_grows_over_a_crash() {
         server.start_again().await.unwrap();
         let (again, _) = granted(&client, "r", &holder, 600_000).await.unwrap();
         assert_eq!(token, again, "the lock is still held");
-        client.release(&name("r"), &holder, Some(token)).await.unwrap();
+        sql::released(&client, "r", &holder, token).await.unwrap();
         let holder = Holder::random();
         let next = granted(&client, "r", &holder, 600_000).await.unwrap().0;
         assert!(next > token);
-        client.release(&name("r"), &holder, Some(next)).await.unwrap();
+        sql::released(&client, "r", &holder, next).await.unwrap();
     }
 }
 
@@ -167,7 +168,7 @@ async fn fair_waiters_keep_their_order() {
     connect(&server).await.execute("truncate fenced_lock").await.unwrap();
     break_it(&server, "coalesce(first_holder, in_holder) = in_holder", "true").await;
     sql::queue_is_not_overtaken(&client).await.unwrap_err();
-    break_it(&server, "patience bigint default 3000", "patience bigint default 3600000").await;
+    break_it(&server, "now_ms + in_patience_ms)", "now_ms + 3600000)").await;
     sql::dead_head_is_skipped(&client).await.unwrap_err();
 }
 
@@ -208,12 +209,12 @@ async fn names_of_no_lock_are_rejected() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     let acquire = async |name: &str| {
-        let acquire = "call fenced_lock_acquire(?, 'me', 1000, false, 1700000000000, '')";
+        let acquire = "call fenced_lock_acquire(?, 'me', 1000, null, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
     sql::names_of_no_lock_are_rejected(acquire).await.unwrap();
     // Bytes that are no text.
-    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, false, 1700000000000, '')";
+    let acquire = "call fenced_lock_acquire(x'61ff', 'me', 1000, null, 1700000000000, '')";
     let error = connection.execute(sqlx::raw_sql(acquire)).await.unwrap_err().to_string();
     assert!(error.contains("Invalid utf8mb4") || error.contains("name must"), "{error}");
 }

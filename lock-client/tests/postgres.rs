@@ -2,7 +2,9 @@
 
 mod broken;
 mod claims;
+mod connections;
 mod failures;
+mod hosts;
 mod installing;
 mod notifications;
 mod pgbouncer;
@@ -70,10 +72,10 @@ async fn token_grows_over_a_crash_though_commits_are_asynchronous() {
         let locks = Locks::new(client.clone());
         let held = locks.status(&name("r")).await.unwrap().held.unwrap();
         assert_eq!((held.ownership, held.token), (ownership, token));
-        client.release(&name("r"), &holder, Some(token)).await.unwrap();
+        sql::released(&client, "r", &holder, token).await.unwrap();
         let next = sql::granted(&client, "r", &Holder::random(), 600_000).await.unwrap().1;
         assert!(next.grant > token);
-        client.release(&name("r"), &next.holder, Some(next.grant)).await.unwrap();
+        sql::released(&client, "r", &next.holder, next.grant).await.unwrap();
     }
 }
 
@@ -178,7 +180,7 @@ async fn names_of_no_lock_are_rejected() {
     // A user may have set it, and then a backslash in a literal means something else.
     connection.execute("set standard_conforming_strings = off").await.unwrap();
     let acquire = async |name: &str| {
-        let acquire = "select fenced_lock.acquire($1, 'me', 1000, false, 1700000000000, '')";
+        let acquire = "select fenced_lock.acquire($1, 'me', 1000, null, 1700000000000, '')";
         sqlx::query(acquire).bind(name).execute(&mut connection).await.map(|_| ())
     };
     sql::names_of_no_lock_are_rejected(acquire).await.unwrap();

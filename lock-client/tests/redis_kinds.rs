@@ -9,10 +9,10 @@ use lock_client::{
     backend::{Backend, BackendError},
 };
 use testbed::{Redis, RedisCluster, Sentinels, wait::until_async};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
-    lock_service::{channels, locks, tried, ttl},
+    lock_service::{channels, impatient_locks, locks, tried, ttl, unrenewed, with_causes},
     names::name,
 };
 
@@ -154,6 +154,108 @@ async fn database_of_the_url_is_used() {
     let _in_three = three.acquire(&name("r"), tried(60_000)).await.unwrap();
     let keyspace: String = redis.command(&["INFO", "keyspace"]).await.unwrap();
     assert!(keyspace.contains("db3:keys=2"), "{keyspace}");
+
+    // Only there.
+    let _held = three.acquire(&name("s"), tried(60_000)).await.unwrap();
+    let settings = ["db=3", "d%62=3", "db=5&db=3", "protocol=resp3&db=3"];
+    let [upper, socket] = [
+        redis.url().replace("redis://", "REDIS://"),
+        format!("redis+unix://{}", redis.socket().display()),
+    ];
+    for url in [redis.url(), upper, socket] {
+        for setting in settings {
+            let url = format!("{url}?{setting}");
+            let held = locks(&url).acquire(&name("s"), tried(60_000)).await;
+            assert!(matches!(held, Err(AcquireError::Contended { .. })), "{url}: {held:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn protocol_of_the_url_is_used() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    assert_locks(&locks(&format!("{}?protocol=resp3", redis.url())), &[&redis], "r").await;
+}
+
+/// Begins to move the slot of a lock away from the node that has it, and moves nothing. Returns that
+/// node, and the slot.
+async fn open_slot(cluster: &mut RedisCluster, lock: &str) -> (usize, String) {
+    let source = cluster.node_of(&format!("{{{lock}}}")).await.unwrap();
+    let target = (source + 1) % 3;
+    let nodes = cluster.nodes();
+    let key = ["CLUSTER", "KEYSLOT", lock];
+    let slot = nodes[0].command::<u64>(&key).await.unwrap().to_string();
+    for (node, state, other) in [(target, "IMPORTING", source), (source, "MIGRATING", target)] {
+        let id: String = nodes[other].command(&["CLUSTER", "MYID"]).await.unwrap();
+        let set = ["CLUSTER", "SETSLOT", &slot, state, &id];
+        let _: () = nodes[node].command(&set).await.unwrap();
+    }
+    (source, slot)
+}
+
+#[tokio::test]
+async fn slot_that_is_moved_is_named() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let locks = impatient_locks(&cluster.url());
+    // Its counter stays, so that a part of its keys exists.
+    locks.acquire(&name("r"), tried(60_000)).await.unwrap().release().await.unwrap();
+    open_slot(&mut cluster, "r").await;
+    let terms = Terms::new(ttl(60_000)).wait(Duration::from_millis(500));
+    let error = locks.acquire(&name("r"), terms).await.unwrap_err();
+    let text = with_causes(&error);
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{text}");
+    assert!(text.contains("slot moves to another node") && text.contains("TRYAGAIN"), "{text}");
+}
+
+#[tokio::test]
+async fn release_is_repeated_until_the_slot_is_moved() {
+    let mut cluster = RedisCluster::start().await.unwrap();
+    let locks = impatient_locks(&cluster.url());
+    let lease = locks.acquire(&name("r"), unrenewed(600_000)).await.unwrap();
+    let (source, slot) = open_slot(&mut cluster, "r").await;
+    let error = lease.release().await.unwrap_err();
+    assert!(with_causes(&error).contains("TRYAGAIN"), "{}", with_causes(&error));
+    // Longer than an answer is waited for.
+    sleep(Duration::from_secs(4)).await;
+    for node in cluster.nodes() {
+        let _: () = node.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).await.unwrap();
+    }
+    let node = &cluster.nodes()[source];
+    let lock = ["GET", "fenced:{r}:lock"];
+    let is_free = async || Ok(node.command::<Option<String>>(&lock).await?.is_none());
+    until_async(SOON, is_free).await.expect("it is released");
+}
+
+/// A failover looks the same, so the wait goes on.
+#[tokio::test]
+async fn replica_is_named_until_it_is_the_primary() {
+    let redis = Redis::start_on_tcp(&["--replicaof", "127.0.0.1", "1"]).await.unwrap();
+    assert_waits(&redis, "it is a replica, which takes no writes", &["REPLICAOF", "NO", "ONE"])
+        .await;
+}
+
+#[tokio::test]
+async fn missing_replicas_are_named_until_they_are_there() {
+    let redis = Redis::start_on_tcp(&["--min-replicas-to-write", "1"]).await.unwrap();
+    let cure = ["CONFIG", "SET", "min-replicas-to-write", "0"];
+    assert_waits(&redis, "fewer replicas are connected than min-replicas-to-write", &cure).await;
+}
+
+/// A limited wait ends with this reason. Another wait goes on, until a command has removed it.
+async fn assert_waits(redis: &Redis, reason: &str, cure: &[&str]) {
+    let locks = impatient_locks(&redis.url());
+    let terms = Terms::new(ttl(60_000));
+    let waited = locks.acquire(&name("r"), terms.wait(Duration::from_millis(100))).await;
+    let error = waited.expect_err("it takes no writes");
+    assert!(matches!(error, AcquireError::Unavailable { .. }), "{error:?}");
+    let text = with_causes(&error);
+    assert!(text.contains(reason) && !text.contains("no answer"), "{text}");
+
+    let waiting = tokio::spawn(async move { locks.acquire(&name("r"), terms.wait(SOON)).await });
+    sleep(Duration::from_secs(3)).await;
+    assert!(!waiting.is_finished());
+    let _: () = redis.command(cure).await.unwrap();
+    waiting.await.unwrap().expect("it is acquired").release().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What every lock service in an SQL database must do. Each check fails with an error, so that it can
 //! be shown to fail on a broken service.
 
+mod kept_connection;
 mod lost_tries;
 mod names;
 mod waiting;
@@ -27,9 +28,13 @@ use tokio::{
 };
 
 pub(crate) use self::{
+    kept_connection::{
+        connections_of_a_waiter, cut_connection_is_made_again, holder_needs_no_free_connection,
+        holder_outlives_a_pause, release_over_a_cut_connection_says_what_was_true,
+    },
     lost_tries::{
         late_try_is_released, release_does_not_overtake_a_lost_try,
-        renewals_do_not_wait_behind_tries,
+        renewals_do_not_wait_behind_tries, waiter_of_a_free_lock,
     },
     names::{names_differ_byte_by_byte, names_of_no_lock_are_rejected},
     waiting::{
@@ -62,6 +67,17 @@ pub(crate) async fn granted(
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Releases a lock. After a crash, a connection may be lost.
+pub(crate) async fn released(
+    backend: &impl Backend,
+    lock: &str,
+    holder: &Holder,
+    token: Token,
+) -> anyhow::Result<()> {
+    let release = async || Ok(backend.release(&name(lock), holder, Some(token)).await.is_ok());
+    until_async(SOON, release).await
 }
 
 pub(crate) async fn busy(
@@ -201,6 +217,28 @@ pub(crate) async fn unreadable_answer_leaves_the_outcome_unknown(
     }
     let read = backend.status(&lock).await;
     ensure!(matches!(read, Err(BackendError::Rejected(_))), "{read:?}");
+    Ok(())
+}
+
+/// A server that takes no writes, such as a standby, may lack a lock that is held. It can't say that a
+/// lock is lost, or was not held.
+pub(crate) async fn server_without_writes_answers_nothing(
+    backend: &impl Backend,
+) -> anyhow::Result<()> {
+    let (lock, holder) = (name("r"), Holder::random());
+    let ownership = Ownership { holder: holder.clone(), grant: Token::new(7)? };
+    let answers = [
+        backend.try_acquire(&lock, &holder, ttl(60_000), Order::Fair).await.map(drop),
+        backend.renew(&lock, &ownership, ttl(60_000)).await.map(drop),
+        backend.reissue(&lock, &ownership, ownership.grant).await.map(drop),
+        backend.release(&lock, &holder, Some(ownership.grant)).await.map(drop),
+        backend.release(&lock, &holder, None).await.map(drop),
+    ];
+    for (request, answer) in answers.into_iter().enumerate() {
+        let error = answer.err().with_context(|| format!("request {request} was answered"))?;
+        ensure!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+        ensure!(with_causes(&error).contains("it takes no writes"), "{error:?}");
+    }
     Ok(())
 }
 

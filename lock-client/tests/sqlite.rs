@@ -390,4 +390,7 @@ fn url_of_something_else_is_rejected() {
     for url in ["postgres://localhost", "sqlite::memory:", "sqlite://x?mode=memory"] {
         Sqlite::open(url).unwrap_err();
     }
+    let text = Sqlite::open("sqlite:x?tls-ca=y").unwrap_err().to_string();
+    assert!(text.contains("`tls-ca` is no setting here; the settings are mode, cache"), "{text}");
+    Sqlite::open("sqlite:x?mode=rw&psow=1").unwrap();
 }

@@ -37,6 +37,13 @@ async fn node_of_a_cluster_that_is_named_alone_is_rejected() {
 }
 
 #[tokio::test]
+async fn sentinel_that_is_named_as_a_redis_is_rejected() {
+    let mut world = Sentinels::start().await.unwrap();
+    let url = world.sentinels()[0].url();
+    assert_rejected(&url, "this is a Sentinel, which keeps no locks", acquire(&url).await);
+}
+
+#[tokio::test]
 async fn wrong_password_of_a_cluster_is_rejected() {
     let mut cluster = RedisCluster::start().await.unwrap();
     for node in cluster.nodes() {

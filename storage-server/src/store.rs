@@ -5,7 +5,6 @@
 //! that a server remembers decides anything, and any number of servers may share one database.
 
 mod columns;
-pub(crate) mod divided_url;
 pub(crate) mod doctor;
 pub(crate) mod error;
 mod kept_pool;

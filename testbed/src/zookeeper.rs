@@ -38,6 +38,8 @@ pub struct ZooKeeper {
     door: Door,
     /// The longest session of each member.
     longest_sessions: [Duration; MOST_MEMBERS],
+    /// How many connections each address may have at a member, if it isn't ZooKeeper's own limit.
+    most_connections: Option<usize>,
     /// Whether it makes the archive of classes that later ones use.
     makes_archive: bool,
     folder: TempDir,
@@ -124,6 +126,7 @@ impl ZooKeeper {
             members: Vec::new(),
             door,
             longest_sessions: [LONGEST_SESSION; MOST_MEMBERS],
+            most_connections: None,
             makes_archive: door == Door::Tcp && count == 1 && classes::is_missing(&java)?,
             folder,
         };
@@ -209,6 +212,11 @@ impl ZooKeeper {
     /// Sets the longest session of a member (`maxSessionTimeout`). It counts from its next start.
     pub fn limit_sessions(&mut self, number: usize, longest: Duration) {
         self.longest_sessions[number] = longest;
+    }
+
+    /// Limits the connections of each address at a member (`maxClientCnxns`). It counts from the next start.
+    pub fn limit_connections(&mut self, most: usize) {
+        self.most_connections = Some(most);
     }
 
     /// Kills all members (SIGKILL), and starts them again with what they have on disk.

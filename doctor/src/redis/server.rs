@@ -3,7 +3,7 @@
 use std::{fmt, io, time::Duration};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, RedisResult,
     aio::{ConnectionLike, MultiplexedConnection, PubSub},
 };
 use tokio::time::timeout;
@@ -52,6 +52,24 @@ impl Server {
     /// Opens another connection for commands.
     pub(super) async fn another(&self) -> RedisResult<MultiplexedConnection> {
         self.client.get_multiplexed_async_connection_with_config(&config()).await
+    }
+
+    /// Connects to another node of the same Redis Cluster, with the same user and certificates.
+    pub(super) async fn another_at(&self, address: &str) -> RedisResult<MultiplexedConnection> {
+        let parsed =
+            address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let Some((host, port)) = parsed else {
+            return Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
+        };
+        let (info, host) = (self.client.get_connection_info(), host.to_owned());
+        let address = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let client = Client::open(info.clone().set_addr(address))?;
+        client.get_multiplexed_async_connection_with_config(&config()).await
     }
 
     /// Opens a connection for subscriptions.

@@ -3,6 +3,7 @@
 mod durable;
 mod gauge;
 mod handover;
+mod held_leases;
 mod hold;
 mod python;
 mod redis;
@@ -22,7 +23,7 @@ use self::{
 };
 use crate::output::Output;
 
-pub use self::redis::HoldLeases;
+pub use self::held_leases::HoldLeases;
 
 /// How many clients wait for a lock.
 const FEW: usize = 2;

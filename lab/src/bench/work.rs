@@ -1,13 +1,9 @@
 //! What Redis does for the locks, as counted by Redis itself.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    iter::Sum,
-    ops::AddAssign,
-};
+use std::{collections::BTreeMap, iter::Sum, ops::AddAssign};
 
 use anyhow::Context;
-use redis::{AsyncCommands, aio::MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use testbed::Redis;
 
 /// Reads the counters of one Redis.
@@ -35,17 +31,6 @@ impl Meter {
     pub(super) async fn read(&mut self) -> anyhow::Result<Work> {
         let info: String = redis::cmd("INFO").arg("all").query_async(&mut self.connection).await?;
         Work::parse(&info)
-    }
-
-    /// Counts the keys that match a pattern.
-    pub(super) async fn count_keys(&mut self, pattern: &str) -> anyhow::Result<usize> {
-        let mut found = self.connection.scan_match::<_, String>(pattern).await?;
-        // A scan may return a key twice.
-        let mut keys = BTreeSet::new();
-        while let Some(key) = found.next_item().await {
-            keys.insert(key?);
-        }
-        Ok(keys.len())
     }
 }
 

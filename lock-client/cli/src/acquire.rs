@@ -12,9 +12,8 @@ use crate::{
     failure::{Failure, with_causes},
     handle::Handle,
     lock_service::LockService,
-    parse,
-    signals::{FORWARDED, Signals, failure_of_signal},
-    stderr::Messages,
+    signals::{FORWARDED, Signals},
+    stderr,
     stdout::{self, print_unblocked},
     waiting::Waiting,
 };
@@ -38,7 +37,6 @@ Example:
 #[derive(Args, Debug)]
 pub(crate) struct Acquire {
     /// The lock's name
-    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]
@@ -57,28 +55,25 @@ impl Acquire {
                  throw the handle away",
             )));
         }
-        let lock_service = self.lock_service.clone().with_label(self.options.label.clone());
-        let lock_service = lock_service.keep_counter_for(self.options.keep_counter_for);
+        let lock_service = self.lock_service.with_options(&self.options);
         lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
         reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
-        let terms = self.options.terms().without_renewal();
-        let messages = Messages::new();
-        let order = self.options.order();
-        let waiting = Waiting { messages: &messages, order, listener: None };
+        let terms = self.options.terms().without_renewal().detachable();
+        let waiting = Waiting { order: self.options.order(), listener: None };
         let lease = acquire(locks, &self.name, terms, &mut signals, waiting).await?;
         match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
-                lease.detach();
+                lease.detach().expect("the lock is detachable, and its lease has no clone");
                 Ok(())
             }
             // Nobody could release a lock without its handle.
             Err(failure) => {
                 if let Err(error) = lease.release().await {
-                    messages.print(format!("the lock was not released: {}", with_causes(&error)));
+                    stderr::print(format!("the lock was not released: {}", with_causes(&error)));
                 }
                 Err(failure)
             }
@@ -91,6 +86,6 @@ async fn print_handle(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<
     tokio::select! {
         biased;
         printed = print_unblocked(&handle) => printed.map_err(Failure::CannotPrint),
-        signal = signals.next() => Err(failure_of_signal(signal)),
+        signal = signals.next() => Err(signal.into()),
     }
 }

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::{
     failure::{Failure, with_causes},
-    parse,
-    signals::{Signals, failure_of_signal},
+    signals::Signals,
+    stderr,
     waiting::{self, Waiting},
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct AcquireOptions {
     /// How long the lock is granted for, such as 30s or 500ms
     ///
     /// If its holder dies, the lock is free after this time.
-    #[arg(long, default_value = "30s", value_parser = parse::ttl, value_name = "DURATION")]
+    #[arg(long, default_value = "30s", value_parser = parse_ttl, value_name = "DURATION")]
     pub(crate) ttl: Ttl,
 
     /// How long to wait at most while another client holds the lock [default: until it is free]
@@ -85,6 +85,13 @@ impl AcquireOptions {
     }
 }
 
+/// Parses a ttl, such as `30s`.
+pub(crate) fn parse_ttl(text: &str) -> Result<Ttl, String> {
+    let duration: humantime::Duration =
+        text.parse().map_err(|error: humantime::DurationError| error.to_string())?;
+    Ttl::new(duration.into()).map_err(|error| error.to_string())
+}
+
 /// Acquires a lock, unless a signal comes first. Then it waits until the acquire is undone.
 pub(crate) async fn acquire(
     locks: &Locks,
@@ -96,10 +103,10 @@ pub(crate) async fn acquire(
     let acquired = tokio::select! {
         biased;
         acquired = locks.acquire(name, terms) => Ok(acquired),
-        signal = signals.next() => Err(signal),
+        received = signals.next() => Err(received.signal),
         never = waiting.report(locks, name) => match never {},
     };
-    waiting.messages.end_progress();
+    stderr::flush();
     match acquired {
         Ok(Ok(lease)) => Ok(lease),
         Ok(Err(error @ AcquireError::Contended { .. })) => {
@@ -121,7 +128,7 @@ pub(crate) async fn acquire(
 impl From<NotAcquired> for Failure {
     fn from(reason: NotAcquired) -> Self {
         match reason {
-            NotAcquired::Interrupted(signal) => failure_of_signal(signal),
+            NotAcquired::Interrupted(signal) => Self::Signal(signal.as_raw()),
             NotAcquired::Busy(message) => Self::Busy(message),
             NotAcquired::Failed(error) => error.into(),
         }

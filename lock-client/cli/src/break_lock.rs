@@ -3,7 +3,7 @@
 use clap::Args;
 use fence::{ResourceName, Token};
 
-use crate::{failure::Failure, lock_service::LockService, parse, stderr::Messages};
+use crate::{failure::Failure, lock_service::LockService, stderr};
 
 pub(crate) const HELP: &str = "\
 It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
@@ -18,7 +18,6 @@ Example:
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     /// The lock's name
-    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     /// The holder's token, as status prints it
@@ -41,7 +40,7 @@ impl Break {
                 Err(Failure::Busy(format!("lock `{name}` has another token: {}", held.token)))
             }
             None => {
-                Messages::new().print(format!("lock `{name}` is free already"));
+                stderr::print(format!("lock `{name}` is free already"));
                 Ok(())
             }
         }

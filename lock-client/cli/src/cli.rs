@@ -1,12 +1,10 @@
 //! The subcommands.
 
-use std::ffi::OsString;
-
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, list,
-    lock_service::LockService, logs, man, node, put, release, renew, run, status, watch,
+    acquire, break_lock, completions, doctor, exit_code, failure::Failure, get, handle, list,
+    lock_service::LockService, logs, man, node, put, run, status, watch,
 };
 
 /// Locks that hand out fencing tokens
@@ -47,9 +45,9 @@ enum Command {
     #[command(after_long_help = acquire::HELP)]
     Acquire(acquire::Acquire),
     /// Renews a lock by its handle, and prints its new handle
-    Renew(renew::Renew),
+    Renew(handle::Renew),
     /// Releases a lock by its handle
-    Release(release::Release),
+    Release(handle::Release),
     /// Shows who holds a lock
     Status(status::Status),
     /// Lists the locks that are held
@@ -73,14 +71,13 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the subcommand. The leading arguments are those of this process before the command's
-    /// own.
-    pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
-        let _logs = logs::start(self.verbose);
+    /// Runs the subcommand.
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        logs::start(self.verbose);
         let done = match self.command {
             // It asks the storage alone.
             Command::Get(get) => return get.run().await,
-            Command::Run(run) => run.run(leading).await,
+            Command::Run(run) => run.run().await,
             Command::Put(put) => put.run().await,
             Command::Acquire(acquire) => acquire.run().await,
             Command::Renew(renew) => renew.run().await,

@@ -1,24 +1,19 @@
 //! The environment variables by which `run` passes its lease to its command, and to a `run`,
 //! `acquire` or `put` within it.
 
-use std::{env, ffi::OsString, fmt::Display, process::Command};
+use std::{env, path::PathBuf, process::Command};
 
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Lease, Locks, Lost, backend::HeldLock};
+use lock_client::{
+    Lease, Locks, Lost,
+    backend::{HeldLock, Ownership},
+};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, handle::unix_millis_after, lock_service::LockService};
+use crate::{failure::Failure, handle::unix_millis_after, lock_service::LockService, stderr};
 
-const TOKEN: &str = "FENCING_TOKEN";
-const HOLDER: &str = "FENCING_HOLDER";
-const RESOURCE: &str = "FENCING_RESOURCE";
-/// The name again, percent-encoded for the path of a URL.
-const RESOURCE_PATH: &str = "FENCING_RESOURCE_PATH";
-const DEADLINE_MS: &str = "FENCING_DEADLINE_MS";
-/// The lock service, without passwords.
-const LOCK_SERVICE: &str = "FENCING_LOCK_SERVICE";
-/// The leases of the outer `run`s, as JSON.
+/// The leases of this `run` and its outer ones, as JSON: what a `run` within the command reads.
 const OUTER: &str = "FENCING_OUTER";
 /// The URLs of `--locks`.
 const LOCKS: &str = "FENCED_LOCKS";
@@ -45,24 +40,28 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// A lease, as the environment of a command has it.
-#[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct LeaseRecord {
-    resource: ResourceName,
-    /// The first token, which is also the grant. It stays the same after a reissue.
+    pub(crate) resource: ResourceName,
+    /// The first token. It stays the same after a reissue.
     pub(crate) token: Token,
     holder: Holder,
+    /// With the holder, it identifies the ownership.
+    grant: Token,
     /// The first deadline, in Unix time.
     pub(crate) deadline_ms: u64,
-    /// The identity of the lock service. `None` if it is not known.
+    /// The identity of the lock service, without passwords.
+    lock_service: String,
+    /// The file that has the present deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    lock_service: Option<String>,
+    pub(crate) deadline_file: Option<PathBuf>,
 }
 
 /// The lease of an outer `run`.
 #[derive(Debug)]
 pub(crate) struct OuterLease {
     pub(crate) record: LeaseRecord,
-    /// Whether the lock still belongs to it.
+    /// Whether it still holds the lock.
     pub(crate) is_held: bool,
 }
 
@@ -73,27 +72,26 @@ impl LeaseRecord {
         lock_service: &LockService,
         locks: &Locks,
     ) -> Result<Self, Lost> {
+        let Ownership { holder, grant } = lease.ownership().clone();
         Ok(Self {
-            token: lease.token()?,
-            holder: lease.holder().clone(),
             resource: lease.name().clone(),
+            token: lease.token()?,
+            holder,
+            grant,
             deadline_ms: unix_millis_after(lease.remaining()),
-            lock_service: Some(lock_service.identity(locks)),
+            lock_service: lock_service.identity(locks),
+            deadline_file: None,
         })
     }
 
-    /// Sets the variables of the lease. They replace inherited variables of the same names.
-    pub(crate) fn set_variables(&self, command: &mut Command) {
-        command
-            .env(TOKEN, self.token.to_string())
-            .env(HOLDER, self.holder.as_str())
-            .env(RESOURCE, self.resource.as_str())
-            .env(RESOURCE_PATH, percent_encoded(&self.resource))
-            .env(DEADLINE_MS, self.deadline_ms.to_string());
-        match &self.lock_service {
-            Some(lock_service) => command.env(LOCK_SERVICE, lock_service),
-            None => command.env_remove(LOCK_SERVICE),
-        };
+    /// Whether this lease has the lock that a status shows.
+    pub(crate) fn owns(&self, held: Option<&HeldLock>) -> bool {
+        // A lease of Redlock has other grants on the nodes that it joined. Its holder is new for every
+        // round.
+        held.is_some_and(|held| {
+            held.ownership.holder == self.holder
+                && (held.nodes.is_some() || held.ownership.grant == self.grant)
+        })
     }
 }
 
@@ -102,53 +100,50 @@ fn percent_encoded(name: &ResourceName) -> String {
     utf8_percent_encode(name.as_str(), ENCODED).to_string()
 }
 
-/// Sets the URLs of the lock service, for another `run` or `status` within the command. `None` if one
-/// contains a password, which is never passed on.
-pub(crate) fn set_locks(command: &mut Command, urls: Option<&str>) {
-    match urls {
-        Some(urls) => command.env(LOCKS, urls),
-        None => command.env_remove(LOCKS),
-    };
-}
-
 /// Returns whether this process seems to be the command of a `run`.
 pub(crate) fn is_under_run() -> bool {
-    env::var_os(RESOURCE).is_some()
+    env::var_os(OUTER).is_some()
 }
 
 /// The leases of the outer `run`s, the innermost last. All locks are different.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct OuterLeases(Vec<LeaseRecord>);
 
 impl OuterLeases {
-    /// Reads the variables that the next outer `run` has set, if there is one.
+    /// Reads the variable that the next outer `run` has set, if there is one.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
-        Self::from_variables(env::var_os)
+        let Some(leases) = env::var_os(OUTER) else { return Ok(Self(Vec::new())) };
+        let leases = serde_json::from_slice(leases.as_encoded_bytes());
+        leases.map(Self).map_err(|error| {
+            Failure::Usage(format!(
+                "{OUTER} is malformed ({error}): `lock-client run` sets it for commands within it; \
+                 if there is no such run, unset it"
+            ))
+        })
     }
 
-    fn from_variables(
-        variable: impl Fn(&'static str) -> Option<OsString>,
-    ) -> Result<Self, Failure> {
-        let text = |name| variable(name).map(|value| value.into_string().unwrap_or_default());
-        let mut leases = match text(OUTER) {
-            None => Vec::new(),
-            Some(outer) => {
-                serde_json::from_str(&outer).map_err(|error| malformed(OUTER, &error))?
-            }
+    /// Sets the variables of a command that runs under one more lease. They replace inherited ones.
+    /// `None` are URLs of the lock service that have a password, which is never passed on.
+    pub(crate) fn set_variables(
+        &self,
+        command: &mut Command,
+        lease: &LeaseRecord,
+        urls: Option<&str>,
+    ) {
+        let all: Vec<_> = self.0.iter().chain([lease]).collect();
+        command
+            .env("FENCING_TOKEN", lease.token.to_string())
+            .env("FENCING_HOLDER", lease.holder.as_str())
+            .env("FENCING_GRANT", lease.grant.to_string())
+            .env("FENCING_RESOURCE", lease.resource.as_str())
+            .env("FENCING_RESOURCE_PATH", percent_encoded(&lease.resource))
+            .env("FENCING_DEADLINE_MS", lease.deadline_ms.to_string())
+            .env("FENCING_LOCK_SERVICE", &lease.lock_service)
+            .env(OUTER, serde_json::to_string(&all).expect("leases are plain JSON"));
+        match urls {
+            Some(urls) => command.env(LOCKS, urls),
+            None => command.env_remove(LOCKS),
         };
-        if let (Some(resource), Some(token), Some(holder)) =
-            (text(RESOURCE), text(TOKEN), text(HOLDER))
-        {
-            let deadline_ms = text(DEADLINE_MS).unwrap_or_default();
-            leases.push(LeaseRecord {
-                resource: resource.parse().map_err(|error| malformed(RESOURCE, &error))?,
-                token: token.parse().map_err(|error| malformed(TOKEN, &error))?,
-                holder: holder.parse().map_err(|error| malformed(HOLDER, &error))?,
-                deadline_ms: deadline_ms.parse().map_err(|error| malformed(DEADLINE_MS, &error))?,
-                lock_service: text(LOCK_SERVICE),
-            });
-        }
-        Ok(Self(leases))
     }
 
     /// Takes the lease of this lock out of the list, if there is one.
@@ -178,36 +173,15 @@ impl OuterLeases {
         let place = |is_it: &dyn Fn(&LeaseRecord) -> bool| {
             self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
         };
-        let owns = |lease: &LeaseRecord| {
-            held.is_some_and(|held| {
-                // A lease of Redlock has other grants on the nodes that it joined. Its holder is
-                // new for every round.
-                held.ownership.holder == lease.holder
-                    && (held.nodes.is_some() || held.ownership.grant == lease.token)
-            })
-        };
-        let is_named_alike = |lease: &LeaseRecord| {
-            lease.lock_service.as_deref().is_none_or(|named| named == lock_service)
-        };
-        let (place, is_held) = match place(&owns) {
-            Some(place) => (place, true),
-            None => (place(&is_named_alike)?, false),
-        };
-        Some(OuterLease { record: self.0.remove(place), is_held })
-    }
-
-    /// Sets the variable of these leases, for a command that runs under yet another lease.
-    pub(crate) fn set_variable(&self, command: &mut Command) {
-        if self.0.is_empty() {
-            command.env_remove(OUTER);
-        } else {
-            command.env(OUTER, serde_json::to_string(&self.0).expect("leases are plain JSON"));
-        }
+        let owner = place(&|lease| lease.owns(held));
+        let named_alike = || place(&|lease| lease.lock_service == lock_service);
+        let record = self.0.remove(owner.or_else(named_alike)?);
+        Some(OuterLease { record, is_held: owner.is_some() })
     }
 }
 
 /// Rejects a lock that an outer `run` holds: to acquire it would wait for that `run`, which waits
-/// for this process.
+/// for this process. One that is no longer held may be acquired anew.
 pub(crate) async fn reject_lock_of_outer_run(
     name: &ResourceName,
     lock_service: &LockService,
@@ -215,67 +189,63 @@ pub(crate) async fn reject_lock_of_outer_run(
 ) -> Result<(), Failure> {
     match OuterLeases::from_environment()?.take(name, lock_service, locks).await? {
         None => Ok(()),
+        Some(OuterLease { is_held: false, .. }) => {
+            stderr::print(acquired_anew(name));
+            Ok(())
+        }
         Some(_) => Err(Failure::Usage(format!(
             "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
-             FENCING_HOLDER; if there is no such run, unset {RESOURCE} and {OUTER}"
+             FENCING_HOLDER"
         ))),
     }
 }
 
-fn malformed(variable: &str, error: &dyn Display) -> Failure {
-    Failure::Usage(format!(
-        "{variable} is malformed ({error}): `lock-client run` sets it for commands within it; if \
-         there is no such run, unset it and {RESOURCE}"
-    ))
+/// The message about a lock that an outer `run` no longer holds, or that one has left in the
+/// environment.
+pub(crate) fn acquired_anew(name: &ResourceName) -> String {
+    format!(
+        "{OUTER} names an outer `lock-client run {name}`, which no longer holds this lock: it is \
+         acquired anew"
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use lock_client::backend::Ownership;
-
     use super::*;
 
-    const WHOLE: [(&str, &str); 4] =
-        [(RESOURCE, "r"), (TOKEN, "34"), (HOLDER, "0123456789abcdef"), (DEADLINE_MS, "7")];
-    const OUTER_LEASES: &str =
-        r#"[{"resource":"outer","token":5,"holder":"fedcba9876543210","deadline_ms":6}]"#;
-
-    fn leases(variables: &[(&str, &str)]) -> Result<OuterLeases, Failure> {
-        OuterLeases::from_variables(|wanted| {
-            let found = variables.iter().rev().find(|(name, _)| *name == wanted);
-            found.map(|(_, value)| value.into())
-        })
+    fn token(token: u64) -> Token {
+        Token::new(token).unwrap()
     }
 
-    #[test]
-    fn leases_are_found_by_their_names() {
-        let mut leases_of_two = leases(&[&WHOLE[..], &[(OUTER, OUTER_LEASES)]].concat()).unwrap();
-        assert!(leases_of_two.take_from(&"other".parse().unwrap(), "redis/0", None).is_none());
-        let innermost =
-            leases_of_two.take_from(&"r".parse().unwrap(), "redis/0", None).unwrap().record;
-        assert_eq!((innermost.token.as_u64(), innermost.deadline_ms), (34, 7));
-        assert_eq!(serde_json::to_string(&leases_of_two.0).unwrap(), OUTER_LEASES);
-        assert_eq!(leases(&WHOLE[1..]).unwrap().0, [], "the name is missing");
-        assert_eq!(leases(&WHOLE[..2]).unwrap().0, [], "the holder is missing");
+    fn lease(resource: &str, lock_service: &str) -> LeaseRecord {
+        LeaseRecord {
+            resource: resource.parse().unwrap(),
+            // That of a name that was reissued.
+            token: token(90),
+            holder: "0123456789abcdef".parse().unwrap(),
+            grant: token(34),
+            deadline_ms: 7,
+            lock_service: lock_service.to_owned(),
+            deadline_file: None,
+        }
     }
 
     #[test]
     fn lock_of_the_same_name_is_found_by_its_ownership_or_its_lock_service() {
         let found = |service: &str, held: Option<(&str, u64)>| {
-            let named = [&WHOLE[..], &[(LOCK_SERVICE, "redis://a:6379/0")]].concat();
             let held = held.map(|(holder, grant)| HeldLock {
-                token: Token::new(grant).unwrap(),
-                ownership: Ownership {
-                    holder: holder.parse().unwrap(),
-                    grant: Token::new(grant).unwrap(),
-                },
+                token: token(grant),
+                ownership: Ownership { holder: holder.parse().unwrap(), grant: token(grant) },
                 remaining: None,
                 since_ms: None,
                 label: String::new(),
                 nodes: None,
             });
-            let found =
-                leases(&named).unwrap().take_from(&"r".parse().unwrap(), service, held.as_ref());
+            let here = "redis://a:6379/0";
+            let mut leases = OuterLeases(vec![lease("other", here), lease("r", here)]);
+            let found = leases.take_from(&"r".parse().unwrap(), service, held.as_ref());
+            let left = if found.is_some() { 1 } else { 2 };
+            assert_eq!(leases.0.len(), left);
             found.map(|lease| lease.is_held)
         };
         let ours = Some(("0123456789abcdef", 34));
@@ -287,17 +257,6 @@ mod tests {
         assert_eq!(found("redis://a:6379/0", None), Some(false));
         assert_eq!(found("redis://b:6379/0", None), None, "another lock");
         assert_eq!(found("redis://b:6379/0", others), None);
-    }
-
-    #[test]
-    fn variables_that_no_run_has_set_are_wrong_usage() {
-        let tokens = ["", "0", "-1", "034", "1.5", "x"].map(|token| (TOKEN, token));
-        let others = [(RESOURCE, "a//b"), (DEADLINE_MS, "soon"), (OUTER, ""), (OUTER, "[{}]")];
-        for (variable, value) in tokens.into_iter().chain(others) {
-            let failure = leases(&[&WHOLE[..], &[(variable, value)]].concat()).unwrap_err();
-            assert_eq!(failure.exit_code(), 64, "{variable}={value}");
-            assert!(failure.message().unwrap().contains(variable));
-        }
     }
 
     #[test]

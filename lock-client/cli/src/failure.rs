@@ -2,6 +2,7 @@
 
 use std::{error::Error, io, iter::successors};
 
+use crate::{exit_code, signals::Received};
 use lock_client::{
     AcquireError, LockServiceError, Lost, RenewError,
     backend::BackendError,
@@ -12,9 +13,6 @@ use lock_client::{
     storage::{FencedError, StorageError},
     zookeeper::InvalidZooKeeperUrl,
 };
-use signal_hook::consts::SIGINT;
-
-use crate::exit_code;
 
 /// Why a command failed. Each variant has an exit code.
 #[derive(Debug)]
@@ -35,8 +33,11 @@ pub(crate) enum Failure {
     TokenRejected(String),
     /// A majority of the nodes may vote, but not all of them.
     Degraded(String),
-    /// The terminal's SIGINT ended the command.
-    Interrupted,
+    /// A signal ended the work. The process ends by the same one.
+    Signal(i32),
+    /// A signal came before a release was answered, which nobody waits for any longer. The process ends
+    /// by the same one.
+    Interrupted(i32),
     /// The command has printed everything already. Only the exit code is left.
     Reported {
         /// The exit code.
@@ -56,7 +57,7 @@ impl Failure {
             Self::LeaseLost(_) => exit_code::LEASE_LOST,
             Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
             Self::Degraded(_) => exit_code::DEGRADED,
-            Self::Interrupted => exit_code::ended_by_signal(SIGINT),
+            Self::Signal(signal) | Self::Interrupted(signal) => exit_code::ended_by_signal(*signal),
             Self::Reported { code } => *code,
         }
     }
@@ -72,7 +73,7 @@ impl Failure {
             | Self::TokenRejected(message)
             | Self::Degraded(message) => message.clone(),
             Self::CannotPrint(error) => format!("can't print: {error}"),
-            Self::Interrupted | Self::Reported { .. } => return None,
+            Self::Signal(_) | Self::Interrupted(_) | Self::Reported { .. } => return None,
         })
     }
 
@@ -148,6 +149,12 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+impl From<Received> for Failure {
+    fn from(received: Received) -> Self {
+        Self::Signal(received.signal.as_raw())
+    }
+}
+
 impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         match error {
@@ -155,12 +162,6 @@ impl From<AcquireError> for Failure {
             AcquireError::Invalid { .. } => Self::invalid(&error),
             error => Self::unavailable(&error),
         }
-    }
-}
-
-impl From<LockServiceError> for Failure {
-    fn from(error: LockServiceError) -> Self {
-        Self::unavailable(&error)
     }
 }
 
@@ -176,12 +177,6 @@ impl From<RenewError> for Failure {
     }
 }
 
-impl From<Lost> for Failure {
-    fn from(lost: Lost) -> Self {
-        Self::LeaseLost(with_causes(&lost))
-    }
-}
-
 impl From<FencedError> for Failure {
     fn from(error: FencedError) -> Self {
         let text = with_causes(&error);
@@ -193,34 +188,28 @@ impl From<FencedError> for Failure {
     }
 }
 
-impl From<StorageError> for Failure {
-    fn from(error: StorageError) -> Self {
-        Self::Unavailable(with_hint(with_causes(&error)))
-    }
+/// Turns each error into a failure.
+macro_rules! failures {
+    ($($error:ty => $failure:expr;)*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                let failure: fn(&$error) -> Self = $failure;
+                failure(&error)
+            }
+        })*
+    };
 }
 
-impl From<InvalidRedisUrl> for Failure {
-    fn from(error: InvalidRedisUrl) -> Self {
-        Self::invalid_url(&error, "redis://HOST[:PORT]")
-    }
-}
-
-impl From<InvalidEtcdUrl> for Failure {
-    fn from(error: InvalidEtcdUrl) -> Self {
-        Self::invalid_url(&error, "etcd://HOST[:PORT],HOST[:PORT]")
-    }
-}
-
-impl From<InvalidZooKeeperUrl> for Failure {
-    fn from(error: InvalidZooKeeperUrl) -> Self {
-        Self::invalid_url(&error, "zookeeper://HOST[:PORT],HOST[:PORT]")
-    }
-}
-
-impl From<InvalidDatabaseUrl> for Failure {
-    fn from(error: InvalidDatabaseUrl) -> Self {
-        Self::Usage(format!("{}: see --help", with_causes(&error)))
-    }
+failures! {
+    LockServiceError => |error| Self::unavailable(error);
+    Lost => |error| Self::LeaseLost(with_causes(error));
+    StorageError => |error| Self::Unavailable(with_hint(with_causes(error)));
+    InvalidRedisUrl => |error| Self::invalid_url(error, "redis://HOST[:PORT]");
+    InvalidEtcdUrl => |error| Self::invalid_url(error, "etcd://HOST[:PORT],HOST[:PORT]");
+    InvalidZooKeeperUrl => |error| {
+        Self::invalid_url(error, "zookeeper://HOST[:PORT],HOST[:PORT]")
+    };
+    InvalidDatabaseUrl => |error| Self::Usage(format!("{}: see --help", with_causes(error)));
 }
 
 impl From<InvalidNodes> for Failure {
@@ -246,22 +235,15 @@ mod tests {
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Failed {
-        text: &'static str,
-        source: Option<Box<Failed>>,
-    }
-
-    fn failed(text: &'static str, source: Option<Failed>) -> Failed {
-        Failed { text, source: source.map(Box::new) }
-    }
+    #[error("{0}")]
+    struct Failed(&'static str, #[source] Option<Box<Failed>>);
 
     #[test]
     fn cause_is_printed_once() {
-        let refused = || failed("connection refused", None);
-        let twice = failed("no answer: connection refused", Some(refused()));
+        let refused = || Some(Box::new(Failed("connection refused", None)));
+        let twice = Failed("no answer: connection refused", refused());
         assert_eq!(with_causes(&twice), "no answer: connection refused");
-        let once = failed("can't renew", Some(failed("no answer", Some(refused()))));
+        let once = Failed("can't renew", Some(Box::new(Failed("no answer", refused()))));
         assert_eq!(with_causes(&once), "can't renew: no answer: connection refused");
     }
 }

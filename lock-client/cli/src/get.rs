@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::{
     failure::Failure,
-    parse,
     stdout::{print, print_bytes},
     storage::StorageServer,
 };
@@ -16,7 +15,6 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     /// The resource to read
-    #[arg(value_parser = parse::name)]
     resource: ResourceName,
 
     #[command(flatten)]

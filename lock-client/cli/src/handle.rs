@@ -1,4 +1,4 @@
-//! A handle: a held lock as JSON, which a script passes from one command to the next.
+//! A handle: a held lock as JSON, which a script passes from `acquire` to `renew` and `release`.
 
 use std::{
     io::{self, Read},
@@ -6,14 +6,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use clap::Args;
 use fence::{Holder, ResourceName, Token};
-use lock_client::{Detached, Lease, Lost, Ttl, backend::Ownership};
+use lock_client::{Detached, Lease, Locks, Lost, Terms, Ttl, backend::Ownership};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::{acquisition::parse_ttl, failure::Failure, lock_service::LockService, stdout::print};
 
 /// The longest handle, in bytes. Names and holders are short.
 const MAX_LENGTH: u64 = 64 * 1024;
+
+/// The ttl of the renewal that checks whether the lock is still held.
+const CHECK_TTL: Duration = Duration::from_secs(2);
 
 /// A held lock that no process renews. It is free when its ttl ends, unless renewed. The handle is
 /// the proof of holding: any process that has it can renew and release the lock.
@@ -47,8 +52,9 @@ impl Handle {
     pub(crate) fn detach(lease: Lease, ttl: Ttl) -> Result<Self, Lost> {
         let handle = Self::new(&lease, ttl);
         match lease.detach() {
-            Some(detached) => Ok(Self { token: detached.token, ..handle? }),
-            None => handle,
+            Ok(detached) => Ok(Self { token: detached.token, ..handle? }),
+            // Another clone keeps the lock.
+            Err(_) => handle,
         }
     }
 
@@ -65,49 +71,36 @@ impl Handle {
     }
 }
 
-impl FromStr for Handle {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-}
-
-/// A handle as an argument, or on stdin.
+/// A handle as an argument. `None` is `-`: the handle is on stdin.
 #[derive(Clone, Debug)]
-pub(crate) enum HandleArgument {
-    /// The handle itself.
-    Given(Box<Handle>),
-    /// `-`: the handle is on stdin.
-    Stdin,
-}
+pub(crate) struct HandleArgument(Option<Handle>);
 
 impl FromStr for HandleArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-" {
-            return Ok(Self::Stdin);
+            return Ok(Self(None));
         }
-        let handle = text.parse().map_err(|error| {
+        serde_json::from_str(text).map(Self).map_err(|error| {
             format!("a handle is the JSON that acquire or renew printed, not a name: {error}")
-        })?;
-        Ok(Self::Given(Box::new(handle)))
+        })
     }
 }
 
 impl HandleArgument {
     /// Returns the handle, which it reads from stdin if need be.
     pub(crate) fn read(self) -> Result<Handle, Failure> {
-        if let Self::Given(handle) = self {
-            return Ok(*handle);
+        if let Some(handle) = self.0 {
+            return Ok(handle);
         }
         let mut text = String::new();
         io::stdin()
             .take(MAX_LENGTH)
             .read_to_string(&mut text)
             .map_err(|error| Failure::Usage(format!("can't read stdin: {error}")))?;
-        text.parse().map_err(|error| Failure::Usage(format!("stdin has no handle: {error}")))
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::Usage(format!("stdin has no handle: {error}")))
     }
 }
 
@@ -116,6 +109,69 @@ pub(crate) fn unix_millis_after(duration: Duration) -> u64 {
     let since_epoch =
         (SystemTime::now() + duration).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since_epoch.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Renew {
+    /// The handle that acquire or renew printed; - reads it from stdin
+    ///
+    /// The handle does not name its lock service. At another one than that of --locks, the lease
+    /// counts as lost.
+    #[arg(value_name = "HANDLE|-")]
+    handle: HandleArgument,
+
+    #[command(flatten)]
+    lock_service: LockService,
+
+    /// How long the lock is granted for from now on [default: the ttl of the handle]
+    #[arg(long, value_parser = parse_ttl, value_name = "DURATION")]
+    ttl: Option<Ttl>,
+}
+
+impl Renew {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let handle = self.handle.read()?;
+        let earlier_ttl = handle.ttl()?;
+        let ttl = self.ttl.unwrap_or(earlier_ttl);
+        let terms = Terms::new(ttl).without_renewal();
+        let renew = async |locks: &Locks| {
+            let lease = locks.adopt(handle.into_detached(earlier_ttl), terms).await?;
+            // With Redlock, the renewal then takes nodes back. A handle counts those that were taken
+            // back before it.
+            let _ = timeout(lease.remaining() / 2, locks.wait_for_background()).await;
+            print(&Handle::detach(lease, ttl)?)
+        };
+        self.lock_service.with_locks(renew).await
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    /// The handle that acquire or renew printed; - reads it from stdin
+    ///
+    /// The handle does not name its lock service. At another one than that of --locks, the lease
+    /// counts as lost.
+    #[arg(value_name = "HANDLE|-")]
+    handle: HandleArgument,
+
+    #[command(flatten)]
+    lock_service: LockService,
+}
+
+impl Release {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let handle = self.handle.read()?;
+        let ttl = handle.ttl()?.at_most(CHECK_TTL);
+        // A renewal first shows whether the lock is still held. A release alone can't show that: if
+        // its reply is lost, it is repeated, and then finds the lock free.
+        let terms = Terms::new(ttl).without_renewal();
+        // The service may have no such ttl, but the lock ends now. So it is that of the handle, too.
+        let release = async |locks: &Locks| {
+            locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;
+            Ok(())
+        };
+        self.lock_service.with_locks(release).await
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +185,7 @@ mod tests {
 
     #[test]
     fn handle_is_parsed_as_it_was_printed() {
-        let handle: Handle = HANDLE.parse().unwrap();
+        let handle: Handle = serde_json::from_str(HANDLE).unwrap();
         assert_eq!(serde_json::to_string(&handle).unwrap(), HANDLE);
         assert!(!format!("{handle:?}").contains("0123456789abcdef"), "the holder is redacted");
         let detached = handle.clone().into_detached(handle.ttl().unwrap());
@@ -139,9 +195,10 @@ mod tests {
     #[test]
     fn malformed_handles_are_rejected() {
         for (from, to) in [("35", "0"), ("\"r\"", "\"a//b\""), ("\"grant\":34,", "")] {
-            assert!(HANDLE.replace(from, to).parse::<Handle>().is_err(), "{from} {to}");
+            let handle = HANDLE.replace(from, to);
+            assert!(handle.parse::<HandleArgument>().is_err(), "{handle}");
         }
-        let short: Handle = HANDLE.replace("30000", "1").parse().unwrap();
+        let short: Handle = serde_json::from_str(&HANDLE.replace("30000", "1")).unwrap();
         assert_eq!(short.ttl().unwrap_err().exit_code(), 64);
     }
 }

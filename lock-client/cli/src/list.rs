@@ -10,7 +10,7 @@ use crate::{
     failure::{Failure, with_causes},
     lock_service::{HeldLocks, LockService},
     status::State,
-    stderr::Messages,
+    stderr,
     stdout::print,
 };
 
@@ -40,12 +40,11 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let held = HeldLocks::from_service(&self.lock_service)?;
-        let messages = Messages::new();
         let (mut failure, mut is_complete) = (None, true);
         let mut pages = held.names(&self.prefix);
         while let Some(page) = pages.next().await {
             match page {
-                Ok(names) => is_complete &= print_held(held.locks(), names, &messages).await?,
+                Ok(names) => is_complete &= print_held(held.locks(), names).await?,
                 Err(error) => failure = Some(error),
             }
         }
@@ -59,11 +58,7 @@ impl List {
 
 /// Asks for the states of a page of locks, and prints those that are still held. Reports the locks that
 /// can't be read, and returns whether all were.
-async fn print_held(
-    locks: &Locks,
-    mut names: Vec<ResourceName>,
-    messages: &Messages,
-) -> Result<bool, Failure> {
+async fn print_held(locks: &Locks, mut names: Vec<ResourceName>) -> Result<bool, Failure> {
     names.sort_unstable();
     let status = |name| async move { (locks.status(&name).await, name) };
     let mut states = stream::iter(names).map(status).buffered(AT_ONCE);
@@ -73,7 +68,7 @@ async fn print_held(
             Ok(status) if status.held.is_some() => print(&State::new(&name, &status))?,
             Ok(_) => {}
             Err(error @ LockServiceError { source: BackendError::Rejected(_), .. }) => {
-                messages.print(with_causes(&error));
+                stderr::print(with_causes(&error));
                 is_complete = false;
             }
             Err(error) => return Err(error.into()),

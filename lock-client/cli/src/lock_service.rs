@@ -3,6 +3,7 @@
 mod held;
 mod identity;
 mod listener;
+pub(crate) mod postgres_hosts;
 mod service;
 
 use std::{iter, process, time::Duration};
@@ -23,10 +24,19 @@ use tokio::time::timeout;
 
 pub use self::held::{HeldLocks, InvalidUrls};
 pub(crate) use self::service::Service;
-use crate::{environment::is_under_run, failure::Failure};
+use crate::{
+    acquisition::AcquireOptions,
+    environment::is_under_run,
+    failure::Failure,
+    signals::{ENDING, Signals},
+    stderr,
+    waiting::retrying,
+};
 
 /// How long the end of a command waits for the library's work in the background.
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
+/// How long it waits at most for a release that the lock service doesn't carry out.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long one answer of the lock service may take, if nothing else is given.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -64,6 +74,7 @@ pub(crate) struct LockService {
     /// SSL_CERT_FILE names the certificates to trust. Settings follow a ?, with & between them:
     /// - tls-ca=FILE, tls-cert=FILE, tls-key=FILE: for Redis, etcd and ZooKeeper, the
     ///   authority to trust instead, and the client's certificate and key
+    /// - db=DATABASE: for Redis, the database
     /// - sentinel-user=USER, sentinel-password=PASSWORD: the user at the Sentinels
     ///
     /// Set a password in the environment rather than in an argument, which ps shows.
@@ -166,14 +177,10 @@ impl LockService {
         }
     }
 
-    /// Keeps the counters of this process' locks for so long after the locks.
-    pub(crate) fn keep_counter_for(self, retention: Option<humantime::Duration>) -> Self {
-        Self { keep_counter_for: retention, ..self }
-    }
-
-    /// Puts a text before the host and the process id, which label the locks of this process.
-    pub(crate) fn with_label(self, label: Option<String>) -> Self {
-        Self { label, ..self }
+    /// Applies the options for the locks of this process.
+    pub(crate) fn with_options(&self, options: &AcquireOptions) -> Self {
+        let (label, keep_counter_for) = (options.label.clone(), options.keep_counter_for);
+        Self { label, keep_counter_for, ..self.clone() }
     }
 
     fn label(&self) -> String {
@@ -243,7 +250,8 @@ impl LockService {
     }
 
     /// Works with the locks, and then waits a moment for the library's work in the background,
-    /// which ends with this process.
+    /// which ends with this process. It waits longer for a release that is repeated, until a signal
+    /// comes.
     pub(crate) async fn with_locks<T>(
         &self,
         work: impl AsyncFnOnce(&Locks) -> Result<T, Failure>,
@@ -251,7 +259,18 @@ impl LockService {
         let locks = self.locks()?;
         let result = work(&locks).await;
         // A lock service that is slower than this does not hold up the end.
-        let _ = timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await;
+        if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
+            // Then there is no lock that must be released, only a try to undo.
+            && !matches!(result, Err(Failure::Unavailable(_) | Failure::Interrupted(_)))
+            && let Some(unanswered) = locks.unanswered()
+        {
+            let mut signals = Signals::listen(ENDING)?;
+            stderr::print(retrying(&unanswered));
+            tokio::select! {
+                _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()) => {}
+                received = signals.next() => return Err(received.into()),
+            }
+        }
         result
     }
 }

@@ -97,29 +97,3 @@ fn notes(text: &str) -> Roff {
     }
     roff
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indented_lines_are_literal() {
-        let roff =
-            notes("Codes:\n  64  wrong\n  69  away\nAnd more.\n\nExample:\n  .x 'y'").to_roff();
-        let expected = "\
-.SH NOTES
-Codes:
-.nf
-  64  wrong
-  69  away
-.fi
-And more.
-.PP
-Example:
-.nf
-  .x 'y'
-.fi
-";
-        assert!(roff.ends_with(expected), "{roff}");
-    }
-}

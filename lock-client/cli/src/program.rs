@@ -11,13 +11,11 @@ use clap::{
     Parser,
     error::{ContextKind, ContextValue},
 };
-use rustix::process::{Pid, getpid};
-use signal_hook::{consts::SIGINT, low_level::emulate_default_handler};
+use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, setrlimit};
+use signal_hook::low_level::{emulate_default_handler, raise};
 use tokio::runtime::Runtime;
 
-#[cfg(target_os = "linux")]
-use crate::run::Launched;
-use crate::{cli::Cli, exit_code, failure::Failure, run::run_as_witness};
+use crate::{cli::Cli, exit_code, failure::Failure, stderr};
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -42,34 +40,15 @@ fn runtime() -> io::Result<Runtime> {
 /// Runs the command with these arguments, of which the first is the program's name.
 ///
 /// Another program can offer the command as a subcommand: `lab lock-client status r` passes
-/// `lock-client status r`. It must pass all arguments that follow the subcommand's name, as they
-/// are and without other checks: `lock-client run` starts the same executable again with the same
-/// subcommand, to launch its child. It must wait for this on its main thread, because the child
-/// dies with the thread that started it. Its runtime should have another thread, so that nothing
-/// here delays a renewal. This also waits for every child that this process has.
+/// `lock-client status r`. It must wait for this on its main thread, because the child of
+/// `lock-client run` dies with the thread that started it. Its runtime should have another thread, so
+/// that nothing here delays a renewal. This also waits for every child that this process has.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
-    #[cfg(target_os = "linux")]
-    if let Some(launched) = Launched::parse(&arguments) {
-        return exit(launched.execute());
-    }
-    if let Some(result) = run_as_witness(&arguments) {
-        return exit(result);
-    }
-    let process_arguments: Vec<_> = env::args_os().collect();
-    let leading = leading_arguments(&process_arguments, &arguments);
     match Cli::try_parse_from(&arguments) {
-        Ok(cli) => exit(cli.run(leading).await),
+        Ok(cli) => exit(cli.run().await),
         Err(error) => exit_wrong_usage(&error, &arguments),
     }
-}
-
-/// Finds the arguments of this process before those of the command. There are some if another
-/// program runs the command as a subcommand.
-fn leading_arguments<'a>(process: &'a [OsString], command: &[OsString]) -> &'a [OsString] {
-    let command = command.get(1..).unwrap_or_default();
-    let leading = process.strip_suffix(command).unwrap_or_default();
-    leading.get(1..).unwrap_or_default()
 }
 
 fn exit_wrong_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
@@ -100,6 +79,7 @@ fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
+    stderr::flush();
     let Err(failure) = result else {
         return ExitCode::from(exit_code::SUCCESS);
     };
@@ -107,12 +87,26 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
         // If stderr is closed, the exit code must still be right.
         let _ = writeln!(io::stderr(), "lock-client: {message}");
     }
-    if matches!(failure, Failure::Interrupted) && getpid() != Pid::INIT {
-        // A shell ends its script or loop only if SIGINT itself ended this process. Linux does not
-        // end the first process of a container by it.
-        let _ = emulate_default_handler(SIGINT);
+    if let Failure::Signal(signal) | Failure::Interrupted(signal) = failure {
+        end_by(signal);
     }
     ExitCode::from(failure.exit_code())
+}
+
+/// Ends this process by a signal, so that its parent sees what ended the command: a shell ends its
+/// script or loop only if SIGINT itself ended this process. Returns if this process is the first one
+/// of a container, which Linux does not end so.
+fn end_by(signal: i32) {
+    if getpid() == Pid::INIT {
+        return;
+    }
+    // If the command has left a core, another one of this process would replace it.
+    let none = Rlimit { current: Some(0), maximum: getrlimit(Resource::Core).maximum };
+    let _ = setrlimit(Resource::Core, none);
+    if emulate_default_handler(signal).is_err() {
+        // A real-time signal, for which this process has no handler.
+        let _ = raise(signal);
+    }
 }
 
 #[cfg(test)]
@@ -137,21 +131,5 @@ mod tests {
                 assert_eq!(lease.token().is_ok(), is_renewed);
             });
         }
-    }
-
-    fn leading(process: &[&str], command: &[&str]) -> Vec<OsString> {
-        let [process, command] = [process, command]
-            .map(|words| words.iter().map(OsString::from).collect::<Vec<OsString>>());
-        leading_arguments(&process, &command).to_vec()
-    }
-
-    #[test]
-    fn arguments_of_another_program_lead_to_the_command() {
-        let own = ["/bin/lock-client", "status", "r"];
-        assert!(leading(&own, &own).is_empty());
-        let other = ["/bin/lab", "--quiet", "lock-client", "status", "r"];
-        assert_eq!(leading(&other, &other[2..]), ["--quiet", "lock-client"]);
-        assert!(leading(&["/bin/lab", "replay"], &other[2..]).is_empty(), "not its arguments");
-        assert!(leading(&[], &[]).is_empty());
     }
 }

@@ -13,13 +13,12 @@ use lock_client::{
 
 use self::steps::{Event, Steps};
 use crate::{
-    acquisition::acquire,
+    acquisition::{acquire, parse_ttl},
     environment::reject_lock_of_outer_run,
     failure::{Failure, with_causes},
     lock_service::LockService,
-    parse,
-    signals::{ENDING, Signals, failure_of_signal},
-    stderr::Messages,
+    signals::{ENDING, Signals},
+    stderr,
     storage::StorageServer,
     waiting::Waiting,
 };
@@ -27,7 +26,6 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     /// The resource to write, and the name of its lock
-    #[arg(value_parser = parse::name)]
     resource: ResourceName,
 
     /// The value to write
@@ -40,7 +38,7 @@ pub(crate) struct Put {
     storage: StorageServer,
 
     /// How long the lock is granted for, such as 10s or 500ms
-    #[arg(long, default_value = "10s", value_parser = parse::ttl, value_name = "DURATION")]
+    #[arg(long, default_value = "10s", value_parser = parse_ttl, value_name = "DURATION")]
     ttl: Ttl,
 
     /// How long to hold the lock between the read and the write, such as 2s
@@ -64,19 +62,18 @@ impl Put {
 
         let mut signals = Signals::listen(ENDING)?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let messages = Messages::new();
-        let waiting = Waiting { messages: &messages, order: Order::Unordered, listener: None };
+        let waiting = Waiting { order: Order::Unordered, listener: None };
         let lease = acquire(locks, &self.resource, terms, &mut signals, waiting).await?;
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),
-            signal = signals.next() => (Err(failure_of_signal(signal)), true),
+            signal = signals.next() => (Err(signal.into()), true),
         };
         let event = match lease.release().await {
             Ok(Released::Released) => Event::Released,
             Ok(Released::NotHeld | Released::StillHeld) => Event::LeaseLost,
             Err(error) => {
-                eprintln!("lock-client: the lock was not released: {}", with_causes(&error));
+                stderr::print(format!("the lock was not released: {}", with_causes(&error)));
                 return written;
             }
         };
@@ -177,7 +174,7 @@ async fn report_rejection(steps: Steps, rejection: &Rejection) {
 /// Reports an event that could not be printed, where the exit code reports something else.
 fn warn(printed: Result<(), Failure>) {
     if let Some(message) = printed.err().and_then(|failure| failure.message()) {
-        eprintln!("lock-client: {message}");
+        stderr::print(message);
     }
 }
 

@@ -1,74 +1,269 @@
 //! `lock-client run`: a command under a lock.
 //!
-//! `new_lock` acquires the lock, runs the command and releases the lock; `reentry` runs the command
-//! under a lock that an outer `run` holds. Both pass a `job` to `supervision`, which watches over
-//! the child and the lease. `lost_lease` decides what happens to the child when the lease is lost.
-//! `descendants` are the processes that the command has started; they keep the lock. `witness` shows
-//! which signals they have received already.
+//! `Run::run` acquires the lock, runs the command and releases the lock, or runs it under a lock that
+//! an outer `run` holds. `supervision` watches over the child and the lease. `lost_lease` decides
+//! what happens to the child when the lease is lost. `descendants` are the processes that the command
+//! has started; they keep the lock.
 
 mod arguments;
 mod child;
 mod command;
+mod deadline;
 mod descendants;
-mod events;
-mod job;
-#[cfg(target_os = "linux")]
-mod launch;
+mod guard;
 mod lost_lease;
-mod new_lock;
-mod on_lost;
-mod reaper;
-mod reentry;
 mod reporter;
 mod status_fd;
 mod supervision;
-mod witness;
 
-use std::ffi::OsString;
+use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
 
-use lock_client::Locks;
+use lock_client::{Lease, Locks, Moment, Released};
+use rustix::process::Signal;
+use signal_hook::low_level::emulate_default_handler;
+use tokio::time::timeout;
 
 pub(crate) use self::arguments::{Run, help};
-#[cfg(target_os = "linux")]
-pub(crate) use self::launch::Launched;
-pub(crate) use self::witness::run_as_witness;
-use self::{job::Job, reporter::Reporter, status_fd::StatusFd, witness::Witness};
+use self::{
+    child::Child,
+    command::{Command, exec_error},
+    deadline::{DeadlineFile, OuterDeadline},
+    descendants::Descendants,
+    guard::{Guard, GuardedLease, ObservedLease},
+    lost_lease::{LeaseWatch, grace},
+    reporter::{Event, Reason, Reporter},
+    status_fd::StatusFd,
+    supervision::Supervision,
+};
 use crate::{
-    environment::OuterLeases,
-    failure::Failure,
+    acquisition::{NotAcquired, acquire},
+    environment::{LeaseRecord, OuterLease, OuterLeases, acquired_anew},
+    exit_code,
+    failure::{Failure, with_causes},
     signals::{FORWARDED, Signals},
+    stderr,
 };
 
+const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
+/// How long a release may still take once a signal has come.
+const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The command, with everything that it needs while it runs.
+#[derive(Debug)]
+struct Job<'a> {
+    arguments: &'a Run,
+    command: Command,
+    /// The leases of outer `run`s with other names.
+    outer: OuterLeases,
+    reporter: Reporter,
+    signals: Signals,
+}
+
 impl Run {
-    /// Runs the command. The leading arguments are those of this process before the command's own.
-    pub(crate) async fn run(self, leading: &[OsString]) -> Result<(), Failure> {
-        #[cfg(target_os = "linux")]
-        launch::check_requirements()?;
-        let grace = on_lost::grace(self.kill_after.map(Into::into), self.first_ttl());
-        let grace = grace.map_err(Failure::Usage)?;
-        let status = StatusFd::open(self.status_fd)?;
+    /// Runs the command.
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let grace = self.grace(self.first_ttl())?;
+        let status = StatusFd::open(self.status_fd.map(u32::cast_signed))?;
         let mut outer = OuterLeases::from_environment()?;
-        // Before signals are taken: a witness ignores those that were ignored from the start.
-        let witness = Witness::start(leading)
-            .map_err(|error| Failure::Unavailable(format!("can't start a process: {error}")))?;
         let signals = Signals::listen(FORWARDED)?;
-        let mut reporter = Reporter::new(status);
+        let mut reporter = Reporter { status };
         let run = async |locks: &Locks| {
-            let command = command::Command::find(self.command.clone())
+            let command = Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
             let same_lock = outer.take(&self.name, &self.lock_service, locks).await;
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
-            let urls = self.lock_service.urls_without_password();
-            let close = self.close;
-            let job =
-                Job { command, close, grace, leading, urls, outer, reporter, signals, witness };
+            let job = Job { arguments: &self, command, outer, reporter, signals };
             match same_lock {
-                None => new_lock::run(&self, locks, job).await,
-                Some(outer) => reentry::run(&self.name, &outer, job).await,
+                Some(OuterLease { record, is_held: true }) => job.re_enter(locks, record).await,
+                Some(_) => {
+                    stderr::print(acquired_anew(&self.name));
+                    job.run_under_new_lock(locks, grace).await
+                }
+                None => job.run_under_new_lock(locks, grace).await,
             }
         };
-        let lock_service = self.lock_service.clone().with_label(self.terms.label.clone());
-        let lock_service = lock_service.keep_counter_for(self.terms.keep_counter_for);
-        lock_service.with_locks(run).await
+        self.lock_service.with_options(&self.terms).with_locks(run).await
+    }
+
+    /// How long the lock is granted for at first.
+    fn first_ttl(&self) -> Duration {
+        let ttl = self.terms.ttl;
+        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold)).as_duration()
+    }
+
+    fn grace(&self, ttl: Duration) -> Result<Duration, Failure> {
+        grace(self.kill_after.map(Into::into), ttl).map_err(Failure::Usage)
+    }
+}
+
+impl Job<'_> {
+    /// Acquires the lock, runs the command, and releases the lock.
+    async fn run_under_new_lock(mut self, locks: &Locks, grace: Duration) -> Result<(), Failure> {
+        let arguments = self.arguments;
+        // 1. Acquire the lock.
+        let Some(lease) = self.acquire_unless_skipped(locks).await? else {
+            return Ok(());
+        };
+        let Ok(mut record) = LeaseRecord::new(&lease, &arguments.lock_service, locks) else {
+            self.reporter.lost(&arguments.name, Reason::Expired);
+            self.release(lease).await?;
+            return Err(LEASE_LOST);
+        };
+        self.reporter.event(&Event::Acquired {
+            resource: arguments.name.as_str(),
+            token: record.token,
+            deadline_ms: record.deadline_ms,
+        });
+
+        // 2. Run the command. The library renews the lease meanwhile.
+        let (ttl, remaining) = (arguments.first_ttl(), lease.remaining());
+        let last_deadline = arguments
+            .max_hold
+            .map(|max_hold| Moment::now() + remaining + max_hold.saturating_sub(ttl));
+        let file = DeadlineFile::create(ttl, remaining);
+        let file = file.inspect_err(|error| tracing::warn!(%error, "no file has the deadline"));
+        let file = file.ok();
+        // The environment has it as JSON, which takes UTF-8 only.
+        let path = file.as_ref().map(DeadlineFile::path).filter(|path| path.to_str().is_some());
+        record.deadline_file = path.map(Path::to_owned);
+        let watch = LeaseWatch::new(arguments.on_lost, grace, ttl, remaining).until(last_deadline);
+        let guard = Guard { lease: GuardedLease::Own(&lease, file), watch };
+        let result = self.run_under(&record, guard, grace).await;
+
+        // 3. Release the lock, whatever happened.
+        self.release(lease).await.and(result)
+    }
+
+    /// Runs the command under the lease of an outer `run`.
+    async fn re_enter(mut self, locks: &Locks, lease: LeaseRecord) -> Result<(), Failure> {
+        let Run { name, max_hold, on_lost, .. } = self.arguments;
+        self.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
+        let mut deadline = OuterDeadline::open(&lease);
+        let remaining = deadline.remaining();
+        if remaining.is_zero() {
+            self.reporter.lost(name, Reason::Expired);
+            return Err(LEASE_LOST);
+        }
+        let ttl = deadline.ttl();
+        let ttl = max_hold.map_or(ttl, |max_hold| ttl.min(*max_hold));
+        let grace = self.arguments.grace(ttl)?;
+        let watch = LeaseWatch::new(*on_lost, grace, ttl, remaining)
+            .until(max_hold.map(|max_hold| Moment::now() + *max_hold));
+        let observed = ObservedLease::start(locks.clone(), lease.clone(), deadline);
+        let guard = Guard { lease: GuardedLease::Outer(observed), watch };
+        self.run_under(&lease, guard, grace).await
+    }
+
+    /// Starts the command with a lease in its environment, and supervises it until it ends.
+    async fn run_under(
+        &mut self,
+        lease: &LeaseRecord,
+        mut guard: Guard<'_>,
+        grace: Duration,
+    ) -> Result<(), Failure> {
+        let Self { arguments, command, outer, reporter, signals } = self;
+        let close = arguments.close;
+        let descendants = match Descendants::adopt() {
+            // Only Linux lets a process adopt its descendants.
+            _ if !cfg!(target_os = "linux") => None,
+            // They are ended with a lost lease as far as they can be seen.
+            Err(_) if close => None,
+            adopted => Some(adopted?),
+        };
+        let urls = arguments.lock_service.urls_without_password();
+        let child = Child::spawn(command, descendants, |environment| {
+            outer.set_variables(environment, lease, urls.as_deref());
+        });
+        let child =
+            child.map_err(|error| reporter.cannot_run(&exec_error(&command.program, &error)))?;
+        if !child.has_our_group() {
+            signals.add(&[Signal::CONT, Signal::TSTP])?;
+        }
+        let give_up_at = None;
+        let guarded = &mut guard;
+        let supervision =
+            Supervision { child, guard: guarded, close, grace, reporter, signals, give_up_at };
+        let status = supervision.run().await?;
+        let Some(status) = status.filter(|_| guard.watch.lost().is_none()) else {
+            return Err(LEASE_LOST);
+        };
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Ok(()),
+            (_, Some(signal)) => Err(Failure::Signal(signal)),
+            (code, None) => {
+                let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
+                Err(Failure::Reported { code })
+            }
+        }
+    }
+
+    /// Acquires the lock. `None` if another client holds it, and `--skip-if-busy` is given.
+    async fn acquire_unless_skipped(&mut self, locks: &Locks) -> Result<Option<Lease>, Failure> {
+        let Self { arguments, reporter, signals, .. } = self;
+        let Run { name, terms, max_hold, skip_if_busy, .. } = arguments;
+        let order = terms.order();
+        let waits = terms.wait.is_some() || !skip_if_busy;
+        let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
+        let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
+        let waiting = reporter.waiting(name, order);
+        let reason = match acquire(locks, name, terms, signals, waiting).await {
+            Ok(lease) => return Ok(Some(lease)),
+            Err(reason) => reason,
+        };
+        match &reason {
+            NotAcquired::Interrupted(signal) => {
+                reporter.event(&Event::Interrupted { signal: signal.as_raw() });
+            }
+            NotAcquired::Busy(message) => {
+                reporter.event(&Event::Busy);
+                if *skip_if_busy {
+                    return Ok(None);
+                }
+                stderr::print(message);
+                let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
+                return Err(Failure::Reported { code });
+            }
+            NotAcquired::Failed(_) => {}
+        }
+        Err(reporter.failed(reason.into()))
+    }
+
+    /// Releases the lock. Fails if a signal comes before the lock service has answered.
+    async fn release(&mut self, lease: Lease) -> Result<(), Failure> {
+        let Self { reporter, signals, .. } = self;
+        // Those that came before have ended the command.
+        while signals.take().is_some() {}
+        let mut release = Box::pin(lease.release());
+        let (released, interrupted) = tokio::select! {
+            biased;
+            released = &mut release => (Some(released), None),
+            signal = ending(signals) => {
+                (timeout(INTERRUPTED_PATIENCE, release).await.ok(), Some(signal))
+            }
+        };
+        let error = match released {
+            Some(Ok(released)) => {
+                let was_held = released == Released::Released;
+                reporter.event(if was_held { &Event::Released } else { &Event::NotHeld });
+                return Ok(());
+            }
+            Some(Err(error)) => with_causes(&error),
+            None => "a signal came before the lock service answered".to_owned(),
+        };
+        reporter.event(&Event::NotReleased { error: &error });
+        stderr::print(format!("the lock was not released, and is free when its ttl ends: {error}"));
+        interrupted.map_or(Ok(()), |signal| Err(Failure::Interrupted(signal.as_raw())))
+    }
+}
+
+/// Waits for a signal that ends the wait for the release.
+async fn ending(signals: &mut Signals) -> Signal {
+    loop {
+        match signals.next().await.signal {
+            // Returns when this process continues.
+            Signal::TSTP => drop(emulate_default_handler(Signal::TSTP.as_raw())),
+            signal @ (Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) => return signal,
+            _ => {}
+        }
     }
 }

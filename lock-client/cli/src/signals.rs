@@ -1,19 +1,23 @@
 //! The signals that the command takes.
 
 use std::{
-    fs::File,
-    future::poll_fn,
+    collections::VecDeque,
     io,
-    task::{Context, Poll},
+    os::unix::net,
+    time::{Duration, Instant},
 };
 
-use rustix::{
-    process::{Signal, getpgrp},
-    termios::tcgetpgrp,
+use rustix::process::{Signal, getpid};
+use signal_hook::{
+    iterator::{backend::SignalDelivery, exfiltrator::WithOrigin},
+    low_level::siginfo::{Cause, Origin},
 };
-use tokio::signal::unix::{self, SignalKind};
+use tokio::{io::AsyncReadExt, net::UnixStream};
 
-use crate::{exit_code, failure::Failure};
+use crate::{
+    failure::Failure,
+    process::{Process, is_in_foreground},
+};
 
 /// The signals that `run` forwards to its child, and that end a wait for a lock.
 pub(crate) const FORWARDED: &[Signal] = &[
@@ -29,28 +33,68 @@ pub(crate) const FORWARDED: &[Signal] = &[
 /// The signals that end any other command.
 pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
 
+/// How long the same signal of the leader of this process's group counts as one, from the first one
+/// on. `timeout` signals its child, and at once its group, which the child is in.
+const REPETITION: Duration = Duration::from_millis(50);
+
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
 /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
-/// here and in the child. Only Linux shows which signals those are.
+/// here and in the child. Only Linux shows which signals those are. A signal that the parent had
+/// blocked is taken.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    streams: Vec<(Signal, unix::Signal)>,
+    delivery: SignalDelivery<UnixStream, WithOrigin>,
+    /// The signals that have come, and that nobody has taken.
+    waiting: VecDeque<Received>,
+    /// The signals of the group's leader that were taken in the last moment.
+    recent: Vec<(Received, Instant)>,
+}
+
+/// A signal that this process has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) signal: Signal,
+    sender: Sender,
+}
+
+/// Who has sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Process,
+    /// The leader of this process's group.
+    Leader,
+    /// The kernel, for a terminal or a timer.
+    Kernel,
+    /// macOS does not show it.
+    Unknown,
 }
 
 impl Signals {
     /// Takes these signals from now on.
     pub(crate) fn listen(signals: &[Signal]) -> Result<Self, Failure> {
-        let streams = not_ignored(signals).into_iter().map(|signal| Ok((signal, stream(signal)?)));
-        let streams = streams
-            .collect::<io::Result<_>>()
-            .map_err(|error| Failure::Unavailable(format!("can't listen for signals: {error}")))?;
-        Ok(Self { streams })
+        let pipe = || {
+            let (ours, handlers) = net::UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            handlers.set_nonblocking(true)?;
+            let none: [i32; 0] = [];
+            let ours = UnixStream::from_std(ours)?;
+            SignalDelivery::with_pipe(ours, handlers, WithOrigin::default(), none)
+        };
+        let delivery = pipe().map_err(|error| cannot_listen(&error))?;
+        let mut listening = Self { delivery, waiting: VecDeque::new(), recent: Vec::new() };
+        listening.add(signals)?;
+        Ok(listening)
     }
 
-    /// Takes one more signal from now on.
-    pub(crate) fn add(&mut self, signal: Signal) -> Result<(), Failure> {
-        self.streams.extend(Self::listen(&[signal])?.streams);
+    /// Takes more signals from now on.
+    pub(crate) fn add(&mut self, signals: &[Signal]) -> Result<(), Failure> {
+        for signal in not_ignored(signals) {
+            let added = self.delivery.handle().add_signal(signal.as_raw());
+            added
+                .and_then(|()| inheritance::unblock(signal.as_raw()))
+                .map_err(|error| cannot_listen(&error))?;
+        }
         Ok(())
     }
 
@@ -58,72 +102,108 @@ impl Signals {
     ///
     /// # Cancellation safety
     /// If this future is dropped, no signal is missed.
-    pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| self.poll(context)).await
+    pub(crate) async fn next(&mut self) -> Received {
+        loop {
+            if let Some(received) = self.take() {
+                return received;
+            }
+            // What a dropped future has read was only a hint to look again.
+            let woken = self.delivery.get_read_mut().read(&mut [0; 64]).await;
+            woken.expect("the other end is open as long as this one");
+        }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
-        for (signal, stream) in &mut self.streams {
-            if let Poll::Ready(Some(())) = stream.poll_recv(context) {
-                return Poll::Ready(*signal);
+    /// Takes a signal that has come already.
+    ///
+    /// As in the kernel, the same signal counts once until it is taken, and SIGCONT discards SIGTSTP:
+    /// nothing shows which of them came first.
+    pub(crate) fn take(&mut self) -> Option<Received> {
+        for received in self.delivery.pending().map(|origin| Received::new(&origin)) {
+            if !self.waiting.contains(&received) {
+                self.waiting.push_back(received);
             }
         }
-        Poll::Pending
+        if self.waiting.iter().any(|received| received.signal == Signal::CONT) {
+            self.waiting.retain(|received| received.signal != Signal::TSTP);
+        }
+        self.recent.retain(|(_, taken)| taken.elapsed() < REPETITION);
+        loop {
+            let received = self.waiting.pop_front()?;
+            if self.recent.iter().all(|(recent, _)| *recent != received) {
+                if received.sender == Sender::Leader {
+                    self.recent.push((received, Instant::now()));
+                }
+                return Some(received);
+            }
+        }
     }
 }
 
-/// Returns the failure with which the command ends when a signal has ended its work.
-pub(crate) fn failure_of_signal(signal: Signal) -> Failure {
-    if signal == Signal::INT && is_in_foreground() {
-        Failure::Interrupted
-    } else {
-        Failure::Reported { code: exit_code::ended_by_signal(signal.as_raw()) }
+impl Received {
+    fn new(origin: &Origin) -> Self {
+        let signal = Signal::from_named_raw(origin.signal).expect("only such signals are taken");
+        let sender = match origin.cause {
+            Cause::Sent(_) => {
+                let sender = origin.process.map(|process| process.pid);
+                let leader = Process::this().map(|this| this.group);
+                if sender == leader { Sender::Leader } else { Sender::Process }
+            }
+            Cause::Kernel => Sender::Kernel,
+            _ => Sender::Unknown,
+        };
+        Self { signal, sender }
+    }
+
+    /// Whether it stops the command, or lets it continue.
+    pub(crate) fn is_job_control(self) -> bool {
+        [Signal::TSTP, Signal::CONT].contains(&self.signal)
+    }
+
+    /// Whether it may be of the terminal. For a timer, the kernel sends SIGALRM.
+    pub(crate) fn may_be_of_terminal(self) -> bool {
+        let of_terminal = [Signal::HUP, Signal::INT, Signal::QUIT].contains(&self.signal);
+        of_terminal && matches!(self.sender, Sender::Kernel | Sender::Unknown)
+    }
+
+    /// Whether all processes of this process's group have received it. If nothing shows the sender,
+    /// it is the terminal in the foreground, and a process elsewhere.
+    pub(crate) fn went_to_group(self) -> bool {
+        let leads_session =
+            Process::this().is_some_and(|this| this.session == getpid().as_raw_pid());
+        self.went_to_group_if(is_in_foreground(), leads_session)
+    }
+
+    fn went_to_group_if(self, is_in_foreground: bool, leads_session: bool) -> bool {
+        // When a terminal is gone, its session's leader alone gets SIGHUP, and the foreground group
+        // when the leader has ended.
+        self.may_be_of_terminal()
+            && (self.sender == Sender::Kernel || is_in_foreground)
+            && !(self.signal == Signal::HUP && leads_session)
     }
 }
 
-/// Returns whether the terminal sends SIGINT and SIGQUIT to this process group.
-pub(crate) fn is_in_foreground() -> bool {
-    let foreground = File::open("/dev/tty").map(|terminal| tcgetpgrp(&terminal));
-    matches!(foreground, Ok(Ok(group)) if group == getpgrp())
+fn cannot_listen(error: &io::Error) -> Failure {
+    Failure::Unavailable(format!("can't listen for signals: {error}"))
 }
 
 /// Returns those of some signals that this process was not started to ignore. Correct only before
 /// it listens for them.
-pub(crate) fn not_ignored(signals: &[Signal]) -> Vec<Signal> {
+fn not_ignored(signals: &[Signal]) -> impl Iterator<Item = Signal> {
     let ignored = ignored_signals();
-    signals.iter().copied().filter(|signal| !ignored.contains(*signal)).collect()
+    signals.iter().copied().filter(move |signal| ignored >> (signal.as_raw() - 1) & 1 == 0)
 }
 
-/// Signals, one bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SignalMask(pub(crate) u64);
-
-impl SignalMask {
-    pub(crate) fn contains(self, signal: Signal) -> bool {
-        self.0 >> (signal.as_raw() - 1) & 1 == 1
-    }
-
-    pub(crate) fn insert(&mut self, signal: Signal) {
-        self.0 |= 1 << (signal.as_raw() - 1);
-    }
-}
-
-fn stream(signal: Signal) -> io::Result<unix::Signal> {
-    unix::signal(SignalKind::from_raw(signal.as_raw()))
-}
-
-/// The signals that this process ignores.
+/// The signals that this process ignores, one bit each.
 #[cfg(target_os = "linux")]
-fn ignored_signals() -> SignalMask {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    SignalMask(mask.unwrap_or_default())
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ignored_signals() -> SignalMask {
-    SignalMask::default()
+fn ignored_signals() -> u64 {
+    0
 }
 
 #[cfg(test)]
@@ -131,14 +211,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_bits_counted_from_one() {
-        let nohup = SignalMask(0x1);
-        assert!(nohup.contains(Signal::HUP) && !nohup.contains(Signal::INT));
-        let usr1_and_pipe = SignalMask(0x1200);
-        assert!(usr1_and_pipe.contains(Signal::USR1) && !usr1_and_pipe.contains(Signal::USR2));
-        let mut mask = SignalMask::default();
-        mask.insert(Signal::USR1);
-        mask.insert(Signal::PIPE);
-        assert_eq!(mask, usr1_and_pipe);
+    fn only_a_signal_of_the_terminal_has_reached_the_group() {
+        for (signal, sender, in_foreground, went_to_group) in [
+            (Signal::INT, Sender::Kernel, true, true),
+            (Signal::INT, Sender::Process, true, false),
+            (Signal::INT, Sender::Leader, true, false),
+            (Signal::TERM, Sender::Unknown, true, false),
+            (Signal::INT, Sender::Unknown, true, true),
+            (Signal::INT, Sender::Unknown, false, false),
+        ] {
+            let received = Received { signal, sender };
+            let found = received.went_to_group_if(in_foreground, false);
+            assert_eq!(found, went_to_group, "{received:?}, in the foreground: {in_foreground}");
+        }
+        let closed = Received { signal: Signal::HUP, sender: Sender::Kernel };
+        assert!(!closed.went_to_group_if(true, true), "the leader alone gets it");
+    }
+
+    #[tokio::test]
+    async fn continuation_discards_a_stop_that_nobody_has_taken() {
+        let mut signals = Signals::listen(&[Signal::TSTP, Signal::CONT]).unwrap();
+        for (sent, taken) in [
+            (&[Signal::TSTP, Signal::CONT][..], Some(Signal::CONT)),
+            (&[Signal::TSTP], Some(Signal::TSTP)),
+        ] {
+            for signal in sent {
+                signal_hook::low_level::raise(signal.as_raw()).unwrap();
+            }
+            assert_eq!(signals.take().map(|received| received.signal), taken);
+            assert_eq!(signals.take(), None);
+        }
     }
 }

@@ -5,12 +5,11 @@ use fence::{ResourceName, Token};
 use lock_client::backend;
 use serde::Serialize;
 
-use crate::{failure::Failure, lock_service::LockService, parse, stdout::print};
+use crate::{failure::Failure, lock_service::LockService, stdout::print};
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     /// The lock's name
-    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]

@@ -1,92 +1,90 @@
-//! Messages on stderr that never hold up the command.
+//! Messages, progress and logs on stderr, which never hold up the command.
+//!
+//! If stderr is a full pipe that nobody reads, a write to it blocks. It must not block the signal
+//! that ends the child in time. So a thread of its own prints everything.
 
 use std::{
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        LazyLock,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
     time::Duration,
 };
 
 use rustix::termios::tcgetwinsize;
 
-use crate::signals::is_in_foreground;
+use crate::process::is_in_foreground;
 
 /// How long to wait at most until everything is printed.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Moves to the start of the line, and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
-/// Prints messages on stderr, on a thread of its own.
-///
-/// If stderr is a full pipe that nobody reads, a write to it blocks. It must not block the signal
-/// that ends the child in time.
-#[derive(Debug)]
-pub(crate) struct Messages {
-    texts: Sender<Text>,
-    /// Whether stderr is a terminal, which shows progress.
-    shows_progress: bool,
-}
+/// The thread that prints. If a write blocks it, the end of the process ends it.
+static PRINTER: LazyLock<Sender<Text>> = LazyLock::new(|| {
+    let (texts, to_print) = channel();
+    thread::spawn(move || print_all(&to_print));
+    texts
+});
 
 #[derive(Debug)]
 enum Text {
-    /// A line that stays.
-    Message(String),
+    /// Lines that stay.
+    Lines(Vec<u8>),
     /// A line that the next one replaces.
     Progress(String),
     /// Clears the progress, and reports that everything before is printed.
     End(Sender<()>),
 }
 
-impl Messages {
-    pub(crate) fn new() -> Self {
-        let (texts, to_print) = channel();
-        // If a write blocks this thread, the end of the process ends it. If stderr is closed, there
-        // is nowhere else to print.
-        thread::spawn(move || print(&to_print));
-        Self { texts, shows_progress: io::stderr().is_terminal() }
-    }
+/// Prints a message, soon.
+pub(crate) fn print(line: impl AsRef<str>) {
+    send(Text::Lines(format!("lock-client: {}\n", line.as_ref()).into()));
+}
 
-    /// Prints a message, soon.
-    pub(crate) fn print(&self, line: impl Into<String>) {
-        self.send(Text::Message(line.into()));
-    }
+/// Whether stderr is a terminal, which shows progress.
+pub(crate) fn shows_progress() -> bool {
+    io::stderr().is_terminal()
+}
 
-    /// Whether stderr is a terminal, which shows progress.
-    pub(crate) fn shows_progress(&self) -> bool {
-        self.shows_progress
-    }
-
-    /// Shows a line in place of the last progress, if stderr is a terminal, and this process is in
-    /// its foreground.
-    pub(crate) fn progress(&self, line: String) {
-        if self.shows_progress && is_in_foreground() {
-            self.send(Text::Progress(line));
-        }
-    }
-
-    /// Clears the progress. Waits until everything is printed, but not for long.
-    pub(crate) fn end_progress(&self) {
-        let (done, printed) = channel();
-        self.send(Text::End(done));
-        if printed.recv_timeout(PATIENCE).is_err() {
-            tracing::debug!("stderr takes no messages");
-        }
-    }
-
-    fn send(&self, text: Text) {
-        // The thread ends only after this is dropped.
-        let _ = self.texts.send(text);
+/// Shows a line in place of the last progress, if stderr is a terminal, and this process is in its
+/// foreground.
+pub(crate) fn show_progress(line: String) {
+    if shows_progress() && is_in_foreground() {
+        send(Text::Progress(line));
     }
 }
 
-impl Drop for Messages {
-    fn drop(&mut self) {
-        self.end_progress();
+/// Clears the progress. Waits until everything is printed, but not for long.
+pub(crate) fn flush() {
+    let (done, printed) = channel();
+    send(Text::End(done));
+    // A stderr that takes nothing does not hold up the command.
+    let _ = printed.recv_timeout(PATIENCE);
+}
+
+/// Writes logs, each entry at once.
+pub(crate) struct Logs;
+
+impl Write for Logs {
+    fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
+        send(Text::Lines(entry.to_vec()));
+        Ok(entry.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
-fn print(texts: &Receiver<Text>) {
+fn send(text: Text) {
+    PRINTER.send(text).expect("the thread never ends");
+}
+
+fn print_all(texts: &Receiver<Text>) {
     // Clears the progress that is shown.
     let mut clear = "";
     for text in texts {
@@ -95,15 +93,15 @@ fn print(texts: &Receiver<Text>) {
             clear = "";
         }
         let mut stderr = io::stderr();
+        // If stderr is closed, there is nowhere else to print. Nobody may wait for the end.
         let (_, next_clear) = match text {
-            Text::Message(line) => (writeln!(stderr, "{clear}lock-client: {line}"), ""),
+            Text::Lines(lines) => (stderr.write_all(&[clear.as_bytes(), &lines].concat()), ""),
             Text::Progress(line) => {
                 let line = line.chars().take(width(&stderr) - 1).collect::<String>();
                 (write!(stderr, "{CLEAR_LINE}{line}"), CLEAR_LINE)
             }
             Text::End(done) => {
                 let cleared = write!(stderr, "{clear}");
-                // The caller may wait no longer.
                 let _ = done.send(());
                 (cleared, "")
             }

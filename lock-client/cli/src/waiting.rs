@@ -4,19 +4,18 @@ use std::{convert::Infallible, time::Duration};
 
 use fence::ResourceName;
 use lock_client::{
-    Locks, Order,
+    Locks, Order, Unanswered,
     backend::{HeldLock, Status},
 };
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::stderr::Messages;
+use crate::stderr::{self, shows_progress};
 
 /// How long a wait lasts before it is reported, and between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reports a wait for a lock: on the terminal, and to a listener.
 pub(crate) struct Waiting<'a> {
-    pub(crate) messages: &'a Messages,
     pub(crate) order: Order,
     /// Takes the first report; `None` if nobody listens.
     pub(crate) listener: Option<Listener<'a>>,
@@ -27,16 +26,32 @@ type Listener<'a> = Box<dyn FnOnce(&Status) + 'a>;
 impl Waiting<'_> {
     /// Reports until it is dropped.
     pub(crate) async fn report(&mut self, locks: &Locks, name: &ResourceName) -> Infallible {
-        let mut ahead = u64::MAX;
+        let (mut ahead, mut was_said) = (u64::MAX, false);
         loop {
             sleep(INTERVAL).await;
-            if !self.messages.shows_progress() && self.listener.is_none() {
+            let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
+            let mut status = None;
+            if unanswered.is_none() {
+                if !shows_progress() && self.listener.is_none() {
+                    continue;
+                }
+                match timeout(INTERVAL, locks.status(name)).await {
+                    Ok(answer) => status = answer.ok(),
+                    Err(_) => unanswered = Some(format!("no answer from {} yet", locks.address())),
+                }
+            }
+            if let Some(line) = unanswered {
+                // Where no progress is shown, it is said once.
+                if !was_said && !shows_progress() {
+                    stderr::print(line);
+                } else {
+                    stderr::show_progress(line);
+                }
+                was_said = true;
                 continue;
             }
-            let Ok(status) = locks.status(name).await else {
-                self.messages.progress(format!("waiting for {name}: no answer"));
-                continue;
-            };
+            was_said = false;
+            let Some(status) = status else { continue };
             if let Some(listener) = self.listener.take() {
                 listener(&status);
             }
@@ -45,9 +60,15 @@ impl Waiting<'_> {
                 Order::Fair => status.queued.saturating_sub(1),
                 Order::Unordered => status.queued,
             });
-            self.messages.progress(line(name, &status, ahead));
+            stderr::show_progress(line(name, &status, ahead));
         }
     }
+}
+
+/// Says why the lock service is asked again, and for how long.
+pub(crate) fn retrying(unanswered: &Unanswered) -> String {
+    let left = unanswered.until.remaining().as_secs_f64().ceil();
+    format!("{}; retrying for {left:.0} s", unanswered.reason)
 }
 
 fn line(name: &ResourceName, status: &Status, ahead: u64) -> String {
@@ -98,18 +119,20 @@ mod tests {
             label: String::new(),
             nodes: None,
         };
-        let labelled = HeldLock { label: "web-3 (pid 812)".to_owned(), ..held.clone() };
-        let status = Status { held: Some(held), last_token: Some(34), queued: 2 };
-        let expected = "waiting for deploy: held by 01234567..., 25 s left, 2 ahead";
-        assert_eq!(line(&name, &status, 2), expected);
-        assert_eq!(describe(&status).unwrap(), "holder 01234567..., 2 in the queue");
-        let status = Status { held: Some(labelled), ..status };
-        let expected = "waiting for deploy: held by web-3 (pid 812), 25 s left, 2 ahead";
-        assert_eq!(line(&name, &status, 2), expected);
-        let mut labelled = status.clone();
-        labelled.held.as_mut().unwrap().label = "web-3 \u{1b}[2J(pid 812)".to_owned();
-        assert_eq!(describe(&labelled).unwrap(), "holder web-3 [2J(pid 812), 2 in the queue");
-        let free = Status { held: None, ..status };
+        let of = |label: &str| {
+            let held = Some(HeldLock { label: label.to_owned(), ..held.clone() });
+            Status { held, last_token: Some(34), queued: 2 }
+        };
+        for (label, shown) in [
+            ("", "01234567..."),
+            ("web-3 (pid 812)", "web-3 (pid 812)"),
+            ("web-3 \u{1b}[2J(pid 812)", "web-3 [2J(pid 812)"),
+        ] {
+            let expected = format!("waiting for deploy: held by {shown}, 25 s left, 2 ahead");
+            assert_eq!(line(&name, &of(label), 2), expected);
+            assert_eq!(describe(&of(label)), Some(format!("holder {shown}, 2 in the queue")));
+        }
+        let free = Status { held: None, ..of("") };
         assert_eq!(line(&name, &free, 0), "waiting for deploy");
         assert_eq!(describe(&free), None);
     }

@@ -13,10 +13,9 @@ use tokio::time::sleep;
 use crate::{
     failure::{Failure, with_causes},
     lock_service::LockService,
-    parse,
     signals::{ENDING, Signals},
     status::State,
-    stderr::Messages,
+    stderr,
     stdout::{print_unblocked, reader_is_gone},
 };
 
@@ -35,7 +34,6 @@ retries. SIGINT, SIGTERM, and the end of the reader of stdout end the watch with
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// The lock's name
-    #[arg(value_parser = parse::name)]
     name: ResourceName,
 
     #[command(flatten)]
@@ -56,7 +54,6 @@ impl Watch {
 async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
     // Subscribe before the first look, so that no release after it is missed.
     let freed = locks.wakeups(name).await?;
-    let messages = Messages::new();
     let mut printed = None;
     let mut status = locks.status(name).await?;
     loop {
@@ -68,7 +65,7 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
                 result => result.map_err(Failure::CannotPrint)?,
             }
         }
-        match next_status(locks, name, &freed, &messages).await {
+        match next_status(locks, name, &freed).await {
             Some(next) => status = next,
             None => return Ok(()),
         }
@@ -77,12 +74,7 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
 
 /// Looks again when the lock may have been freed, or after the interval. Retries until the lock
 /// service answers. `None` if the reader of stdout is gone.
-async fn next_status(
-    locks: &Locks,
-    name: &ResourceName,
-    freed: &Wakeups,
-    messages: &Messages,
-) -> Option<Status> {
+async fn next_status(locks: &Locks, name: &ResourceName, freed: &Wakeups) -> Option<Status> {
     let mut reported = false;
     loop {
         tokio::select! {
@@ -96,7 +88,7 @@ async fn next_status(
             Ok(status) => return Some(status),
             Err(error) if !reported => {
                 reported = true;
-                messages.print(format!("{}; retrying", with_causes(&error)));
+                stderr::print(format!("{}; retrying", with_causes(&error)));
             }
             Err(_) => {}
         }

@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsStr,
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, ExitStatus, Output},
     time::{Duration, SystemTime},
 };
 
@@ -20,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The message if another client holds the lock.
 pub(crate) const BUSY: &str = "is held by another client";
 /// The message if Redis doesn't answer.
-pub(crate) const NO_ANSWER: &str = "no answer from the lock service";
+pub(crate) const NO_ANSWER: &str = "the lock service is unavailable";
 /// The message if the lease of the lock `r` is lost.
 pub(crate) const LOST: &str = "the lease of lock `r` is lost";
 
@@ -41,9 +42,16 @@ pub(crate) fn without_terminal(program: impl AsRef<OsStr>) -> Command {
 }
 
 fn without_settings(mut command: Command, arguments: &[&str]) -> Command {
-    for variable in
-        ["TOKEN", "HOLDER", "RESOURCE", "RESOURCE_PATH", "DEADLINE_MS", "LOCK_SERVICE", "OUTER"]
-    {
+    for variable in [
+        "TOKEN",
+        "GRANT",
+        "HOLDER",
+        "RESOURCE",
+        "RESOURCE_PATH",
+        "DEADLINE_MS",
+        "LOCK_SERVICE",
+        "OUTER",
+    ] {
         command.env_remove(format!("FENCING_{variable}"));
     }
     command.env_remove("FENCED_LOCKS").env_remove("FENCED_STORAGE");
@@ -63,6 +71,11 @@ pub(crate) async fn lock_client(arguments: &[&str]) -> Output {
 /// Runs a command to its end.
 pub(crate) async fn output(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// The exit code as a shell shows it: 128 + n if signal n has ended the process.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().expect("it has ended"))
 }
 
 pub(crate) fn events(output: &Output) -> Vec<Value> {
@@ -157,9 +170,9 @@ impl Run {
         self.process.signal(signal).unwrap();
     }
 
-    /// Waits for the exit code of the wrapper.
+    /// Waits for the exit code of the wrapper, as a shell shows it.
     pub(crate) async fn exit_code(&mut self) -> i32 {
-        self.process.exit(PATIENCE).await.unwrap().code().expect("no signal ended it")
+        code(self.process.exit(PATIENCE).await.unwrap())
     }
 
     /// The events on the status descriptor so far.

@@ -4,6 +4,7 @@ mod answers;
 mod databases;
 mod etcd;
 mod permissions;
+mod slots;
 mod zookeeper;
 
 use std::{
@@ -211,7 +212,7 @@ async fn replica_is_unfit_for_locks() {
     let replica = Redis::replica_of(&primary).await.unwrap();
     let report = examine(&replica.redis().url()).await;
     report.assert_finds("primary", "unfit", "a replica; its primary is 127.0.0.1");
-    report.assert_finds("locking", "unfit", "ReadOnly");
+    report.assert_finds("locking", "unfit", "it is a replica, which takes no writes");
     assert_ne!(report.code, 0);
 
     replica.redis().command::<()>(&["CONFIG", "SET", "replica-read-only", "no"]).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, path::Path};
 
+use lock_client::{Locks, Ttl, backend::Backend, etcd::Etcd, zookeeper::ZooKeeper};
 use serde_json::Value;
 use testbed::{process::Process, wait::until_async};
 
@@ -34,6 +35,32 @@ async fn commands_work_on_redlock() {
 #[tokio::test]
 async fn commands_work_on_etcd() {
     check_commands(Service::etcd().await).await;
+}
+
+/// A reissue of the name has raised the offset, for ever. So tokens differ from grants from then on.
+async fn run_re_enters_after_a_reissue_of_the_name(service: Service, backend: impl Backend) {
+    let locks = Locks::new(backend);
+    let name = "nested".parse().unwrap();
+    let ttl = Ttl::new(PATIENCE).unwrap();
+    let lease = locks.acquire(&name, ttl).await.unwrap();
+    let token = lease.token().unwrap();
+    lease.reissue(token).await.unwrap();
+    lease.release().await.unwrap();
+    On(&service).run_of_the_same_name_re_enters().await;
+}
+
+#[tokio::test]
+async fn run_re_enters_after_a_reissue_of_the_name_on_etcd() {
+    let service = Service::etcd().await;
+    let backend = Etcd::open(&service.url).unwrap();
+    run_re_enters_after_a_reissue_of_the_name(service, backend).await;
+}
+
+#[tokio::test]
+async fn run_re_enters_after_a_reissue_of_the_name_on_zookeeper() {
+    let service = Service::zookeeper().await;
+    let backend = ZooKeeper::open(&service.url).unwrap();
+    run_re_enters_after_a_reissue_of_the_name(service, backend).await;
 }
 
 #[tokio::test]

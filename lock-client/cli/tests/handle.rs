@@ -16,7 +16,7 @@ use testbed::{
 
 use crate::{
     command::{
-        BUSY, LOST, PATIENCE, assert_failed, command, events, lock_client, locks, output,
+        BUSY, LOST, PATIENCE, assert_failed, code, command, events, lock_client, locks, output,
         unix_millis,
     },
     names::name,
@@ -169,7 +169,7 @@ async fn signal_ends_an_acquire_whose_handle_nobody_reads_and_releases_the_lock(
     let ended = until(PATIENCE, || Ok(child.try_wait()?.is_some())).await;
     child.kill().unwrap();
     ended.unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(code(child.wait().unwrap()), 143);
     assert!(!held(&redis).await);
 }
 
@@ -184,7 +184,7 @@ async fn signal_ends_an_acquire_that_waits_and_leaves_nothing_behind() {
     until_async(PATIENCE, || async { Ok(queued().await == 1) }).await.unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let status = tokio::task::spawn_blocking(move || child.wait().unwrap()).await.unwrap();
-    assert_eq!(status.code(), Some(143));
+    assert_eq!(code(status), 143);
     assert_eq!(queued().await, 0);
     lease.release().await.unwrap();
 }

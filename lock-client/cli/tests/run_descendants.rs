@@ -2,12 +2,13 @@
 //! them is left.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Signal, geteuid, kill_process_group};
 use testbed::{
     Proxy, Redis,
     process::{Process, lives},
@@ -149,6 +150,70 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
     }
 }
 
+#[tokio::test]
+async fn ctrl_z_stops_run_and_what_is_left() {
+    let redis = Redis::start().await.unwrap();
+    // A shell that waits for a child to execute its program can't be stopped in that moment.
+    let worker = "echo $$; exec sleep 600";
+    let mut work = Work::start(&redis, &[], IN_BACKGROUND, worker);
+    let pids = [work.run.pid().await, work.run.pid().await];
+    work.run.event("exited").await;
+    let worker = pids.into_iter().find(|pid| lives(*pid)).unwrap();
+    let run = work.run.process().pid().as_raw_pid().cast_unsigned();
+    let stopped = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
+        work.run.signal(signal);
+        until(PATIENCE, || Ok([run, worker].map(stopped) == [stops; 2])).await.unwrap();
+    }
+    work.run.signal(Signal::TERM);
+    assert_eq!(work.run.exit_code().await, 5);
+}
+
+/// Another user's process can't be signalled. A lost lease does not wait for it.
+#[tokio::test]
+async fn lost_lease_does_not_wait_for_what_it_can_not_end() {
+    assert!(geteuid().is_root(), "only root can start a process of another user");
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in [folder.path(), redis.socket().parent().unwrap()] {
+        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
+    // It runs as root, whoever starts it.
+    let root = folder.path().join("as-root");
+    fs::copy("/usr/bin/setpriv", &root).unwrap();
+    fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
+    let root = format!("{} --reuid=0 --regid=0 --clear-groups sleep", root.display());
+    // The command itself, and a process that it has started.
+    for script in [format!("echo $$; exec {root} 601"), format!("{root} 601 & echo $!; wait")] {
+        for close in ["--close", ""] {
+            let mut command = without_terminal("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
+            command.args(["run", "r", "--ttl", "6s", "--kill-after", "1s", "--locks"]);
+            command.arg(redis.url()).args(Some(close).filter(|close| !close.is_empty()));
+            command.args(["--", "sh", "-c", &script]);
+            let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+            let others: u32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
+            let as_root = || {
+                let command = fs::read_to_string(format!("/proc/{others}/cmdline"))?;
+                Ok(command.starts_with("sleep"))
+            };
+            until(PATIENCE, as_root).await.unwrap();
+            redis.command::<u64>(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+            let code = run.exit(PATIENCE).await.unwrap().code();
+            let lives_on = lives(others);
+            let pid = rustix::process::Pid::from_raw(others.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, Signal::KILL).unwrap();
+            assert_eq!((code, lives_on), (Some(79), true));
+            let message = format!("process {others} (sleep) can't be ended, and goes on without");
+            assert!(run.stderr().unwrap().contains(&message), "{}", run.stderr().unwrap());
+        }
+    }
+}
+
 /// A service manager signals all processes of a group: the worker has received the signal already.
 #[tokio::test]
 async fn what_is_left_gets_a_signal_of_the_whole_group_once() {
@@ -160,8 +225,6 @@ async fn what_is_left_gets_a_signal_of_the_whole_group_once() {
     work.run.pid().await;
     work.run.pid().await;
     work.run.event("started").await;
-    // What was started less than a second before the signal may get it twice.
-    sleep(Duration::from_millis(1_100)).await;
     kill_process_group(work.run.process().pid(), Signal::TERM).unwrap();
     assert_eq!(work.run.line().await, "TERM");
     work.run.event("killed").await;
@@ -225,11 +288,29 @@ async fn worker_outlives_the_ttl(options: &[&str]) -> Duration {
 
 #[tokio::test]
 async fn what_the_command_has_started_is_dead_before_the_ttl_ends() {
-    let close = ["--close"];
-    let (outlived, with_close) =
-        join!(worker_outlives_the_ttl(&[]), worker_outlives_the_ttl(&close));
-    assert_eq!(outlived, Duration::ZERO);
-    assert!(with_close >= AT_MOST, "the control");
+    let (outlived, with_close, continued) = join!(
+        worker_outlives_the_ttl(&[]),
+        worker_outlives_the_ttl(&["--close"]),
+        worker_outlives_the_ttl(&["--on-lost", "continue"])
+    );
+    assert_eq!((outlived, with_close), (Duration::ZERO, Duration::ZERO));
+    assert!(continued >= AT_MOST, "the control");
+}
+
+/// The command has ended before the loss is noticed. What it has left behind would go on without the
+/// lock.
+#[tokio::test]
+async fn closed_lock_that_was_lost_ends_what_the_command_has_started() {
+    let redis = Redis::start().await.unwrap();
+    let script = r#"sh -c "$WORKER" & echo began; read go; exit 5"#;
+    let mut work = Work::start(&redis, &["--ttl", "600s", "--close"], script, WORKER);
+    while work.run.line().await != "began" {}
+    let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    assert_eq!(deleted, 1);
+    work.run.continue_script();
+    while work.run.line().await != "worker terminated" {}
+    assert_eq!(work.run.exit_code().await, 79);
+    assert_eq!(work.run.event_names().last().unwrap(), "not-held");
 }
 
 /// Each process starts the next one and ends: it forks while it is being killed.

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use testbed::{
     Redis,
     process::{Process, lives},
@@ -35,7 +35,18 @@ async fn command_dies_with_a_killed_wrapper() {
     kill(grandchild);
 }
 
-/// The control for the test above: without the wrapper, a child outlives its parent.
+/// The command has a group of its own: without a terminal, a signal to the wrapper's misses it.
+#[tokio::test]
+async fn command_dies_with_the_killed_group_of_its_wrapper() {
+    let redis = Redis::start().await.unwrap();
+    let mut run =
+        Run::start(&redis, &[], "trap '' HUP INT TERM; echo $$; while :; do sleep 1; done");
+    let child = run.pid().await;
+    kill_process_group(run.process().pid(), Signal::KILL).unwrap();
+    until_dead(child).await;
+}
+
+/// The control for the tests above: without the wrapper, a child outlives its parent.
 #[tokio::test]
 async fn ordinary_child_outlives_its_killed_parent() {
     let folder = tempfile::tempdir().unwrap();

@@ -141,28 +141,6 @@ async fn command_that_continues_is_not_ended_and_the_exit_code_shows_the_loss() 
     assert!(run.stderr().contains("lock `r` is lost: it was deleted"));
 }
 
-#[tokio::test]
-async fn single_signal_is_sent_and_the_command_continues() {
-    let redis = Redis::start().await.unwrap();
-    let signals = [&SHORT[..], &["--on-lost", "signal:USR1"]].concat();
-    let script = "trap 'echo USR1' USR1; trap 'echo TERM' TERM; echo $$
-        while [ -e \"$CONTINUE\" ]; do sleep 0.02; done; exit 7";
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("continue");
-    std::fs::write(&file, "").unwrap();
-    let variables = [("CONTINUE", file.to_str().unwrap())];
-    let mut run = Run::start_with(&redis, &signals, script, &variables);
-    let child = run.pid().await;
-    delete_lock(&redis).await;
-    assert_eq!(run.line().await, "USR1");
-    sleep(Duration::from_secs(5)).await;
-    assert!(lives(child));
-    std::fs::remove_file(&file).unwrap();
-    assert_eq!(run.exit_code().await, 79);
-    assert_eq!(run.event("exited").await["code"], 7);
-    assert!(run.process().line(PATIENCE).await.is_err(), "and no other signal");
-}
-
 /// Cuts `run` off from Redis, and returns whether the command is dead when Redis frees the lock.
 async fn is_dead_when_the_ttl_ends(on_lost: &str, script: &str) -> bool {
     let redis = Redis::start().await.unwrap();

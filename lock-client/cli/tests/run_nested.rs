@@ -2,18 +2,20 @@
 
 use std::process::Command;
 
-use lock_client::Ttl;
-use testbed::Redis;
+use lock_client::{Locks, Ttl, etcd::Etcd, zookeeper::ZooKeeper};
+use testbed::{Redis, process::lives};
+use tokio::join;
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{Run, locks},
+    command::{Run, assert_failed, locks, unix_millis},
     names::name,
+    services::Service,
 };
 
 /// The message of a run whose outer run has lost its lock.
-const LOST: &str =
-    "lock-client: lock `r` is lost: it was deleted, or another client has acquired it";
+const ANEW: &str = "lock-client: FENCING_OUTER names an outer `lock-client run r`, which no longer \
+    holds this lock: it is acquired anew";
 
 /// The command, for a script under `run`.
 fn lock_client() -> String {
@@ -111,19 +113,171 @@ fn quoted(script: &str) -> String {
 }
 
 #[tokio::test]
-async fn lost_outer_lock_is_not_re_entered() {
+async fn lock_that_an_outer_run_has_lost_is_acquired_anew() {
     let redis = Redis::start().await.unwrap();
-    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
+    redis.set("fenced:{r}:token", "32").await.unwrap();
+    let nested = format!("{} run r --no-wait -- sh -c 'echo $FENCING_TOKEN'", lock_client());
     let script = format!("echo began; read go; {nested} 2>&1; echo $?");
     let other = format!("exec {} run other -- sh -c {}", lock_client(), quoted(&script));
     let mut run = Run::start(&redis, &["--on-lost", "continue"], &other);
     assert_eq!(run.line().await, "began");
     let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     run.continue_script();
-    assert_eq!(run.line().await, LOST);
-    assert!(run.line().await.contains("FENCING_OUTER"));
-    assert_eq!(run.line().await, "79");
+    assert_eq!(run.line().await, ANEW);
+    assert_eq!(run.line().await, "34");
+    assert_eq!(run.line().await, "0");
+    assert_eq!(run.exit_code().await, 79, "the outer run has lost its own");
+}
+
+/// Starts a run within another one. Its command ignores SIGTERM. Returns the outer run and the inner
+/// command.
+async fn stubborn_inner_run(url: &str, options: &[&str]) -> (Run, u32) {
+    let stubborn = "trap '' TERM; echo $$; exec sleep 600";
+    let nested = format!("{} run r -- sh -c {}", lock_client(), quoted(stubborn));
+    let script = format!("({nested}; echo code $?) & wait");
+    let mut run = Run::start_at(url, options, &script, &[]);
+    let child = run.pid().await;
+    (run, child)
+}
+
+/// The outer run is killed, and its command with it. A process that the command has started lives on,
+/// and an inner run within it.
+async fn command_of_an_inner_run_is_dead_before_the_lock_is_free(url: &str, locks: Locks) {
+    let (mut run, child) = stubborn_inner_run(url, &["--ttl", "6s"]).await;
+    run.process().kill().unwrap();
+    assert!(lives(child), "the lock is still held");
+    let _lease = locks.acquire(&name("r"), Ttl::from_secs(6).unwrap()).await.unwrap();
+    assert!(!lives(child), "{url}");
+    assert_eq!(run.line().await, "code 79");
+}
+
+#[tokio::test]
+async fn command_of_an_inner_run_is_dead_before_the_lock_of_its_killed_outer_run_is_free() {
+    let (redis, etcd, zookeeper) = join!(Redis::start(), Service::etcd(), Service::zookeeper());
+    let redis = redis.unwrap();
+    let redis_url = redis.url();
+    let in_etcd = Locks::new(Etcd::open(&etcd.url).unwrap());
+    let in_zookeeper = Locks::new(ZooKeeper::open(&zookeeper.url).unwrap());
+    join!(
+        command_of_an_inner_run_is_dead_before_the_lock_is_free(&redis_url, locks(&redis)),
+        command_of_an_inner_run_is_dead_before_the_lock_is_free(&etcd.url, in_etcd),
+        command_of_an_inner_run_is_dead_before_the_lock_is_free(&zookeeper.url, in_zookeeper),
+    );
+}
+
+/// A stopped process renews nothing, but it lives.
+#[tokio::test]
+async fn command_of_an_inner_run_is_dead_before_the_lock_of_its_stopped_outer_run_is_free() {
+    let zookeeper = Service::zookeeper().await;
+    let (mut run, child) = stubborn_inner_run(&zookeeper.url, &["--ttl", "6s"]).await;
+    run.process().pause().await.unwrap();
+    let locks = Locks::new(ZooKeeper::open(&zookeeper.url).unwrap());
+    let _lease = locks.acquire(&name("r"), Ttl::from_secs(6).unwrap()).await.unwrap();
+    assert!(!lives(child));
+    run.process().resume().unwrap();
     assert_eq!(run.exit_code().await, 79);
+}
+
+/// The outer run renews its lease, and the inner one goes on. Without the file of the deadline, as on
+/// another machine, it counts on the first deadline alone.
+#[tokio::test]
+async fn inner_run_goes_on_as_long_as_the_outer_run_renews_its_lease() {
+    let zookeeper = Service::zookeeper().await;
+    for (inner, code) in [
+        (lock_client(), 0),
+        (
+            format!("sh -c {}", quoted(r#"rm $TMPDIR/lock-client-*; exec "$0" "$@""#))
+                + " "
+                + &lock_client(),
+            79,
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("{inner} run r -- sleep 8; echo code $?");
+        let variables = [("TMPDIR", folder.path().to_str().unwrap())];
+        let mut run = Run::start_at(&zookeeper.url, &["--ttl", "5s"], &script, &variables);
+        assert_eq!(run.line().await, format!("code {code}"));
+        assert_eq!(run.exit_code().await, 0);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the file is gone");
+    }
+}
+
+#[tokio::test]
+async fn inner_run_has_its_own_kill_after_and_max_hold() {
+    let redis = Redis::start().await.unwrap();
+    let inner = |options: &str, script: &str| {
+        format!("{} run r {options} -- sh -c {}; echo code $?", lock_client(), quoted(script))
+    };
+    let too_long = inner("--kill-after 6s", "true");
+    let mut run = Run::start(&redis, &["--ttl", "10s"], &too_long);
+    assert_eq!(run.line().await, "code 64");
+    assert!(run.stderr().contains("--kill-after 6s is too long for a ttl of 10s"));
+
+    let mut run = Run::start(&redis, &[], &inner("--max-hold 2s", "echo $$; exec sleep 600"));
+    let child = run.pid().await;
+    assert_eq!(run.line().await, "code 79");
+    assert!(!lives(child));
+    assert_eq!(run.exit_code().await, 0, "the outer run goes on");
+
+    // The first grant of the outer run is shorter than its ttl.
+    let mut run = Run::start(&redis, &["--max-hold", "5s"], &inner("", "true"));
+    assert_eq!(run.line().await, "code 0");
+
+    // The command has all of the time between SIGTERM and SIGKILL.
+    let stubborn =
+        "trap 'echo term; trap \"\" TERM' TERM; echo began; while :; do sleep 0.05; done";
+    let mut run = Run::start(
+        &redis,
+        &["--ttl", "10s", "--on-lost", "continue"],
+        &inner("--kill-after 4s", stubborn),
+    );
+    assert_eq!(run.line().await, "began");
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    assert_eq!(run.line().await, "term");
+    let terminated = unix_millis();
+    assert_eq!(run.line().await, "code 79");
+    let graced = unix_millis() - terminated;
+    assert!((3_500..6_000).contains(&graced), "{graced} ms");
+}
+
+#[tokio::test]
+async fn folder_for_temporary_files_may_have_any_name() {
+    let redis = Redis::start().await.unwrap();
+    let script = format!(
+        r#"folder=$TMPDIR/$(printf '\377'); mkdir "$folder"
+        TMPDIR=$folder {} run q -- true; echo code $?"#,
+        lock_client()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [("TMPDIR", folder.path().to_str().unwrap())];
+    let mut run = Run::start_with(&redis, &[], &script, &variables);
+    assert_eq!(run.line().await, "code 0");
+}
+
+#[tokio::test]
+async fn command_of_an_inner_run_is_ended_when_another_client_has_the_lock() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r -- sh -c 'echo $$; exec sleep 600'", lock_client());
+    // The outer run notices nothing: its next renewal is far away.
+    let mut run = Run::start(&redis, &["--ttl", "60s"], &format!("{nested}; echo code $?"));
+    let child = run.pid().await;
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    assert_eq!(run.line().await, "code 79");
+    assert!(!lives(child));
+    assert!(lease.renew().await.is_ok(), "the other client's lock is untouched");
+}
+
+/// The loss comes after the last look.
+#[tokio::test]
+async fn inner_run_whose_outer_run_has_lost_the_lock_does_not_end_with_success() {
+    let redis = Redis::start().await.unwrap();
+    let nested = format!("{} run r -- sh -c 'echo began; read go'", lock_client());
+    let mut run = Run::start(&redis, &["--ttl", "600s"], &format!("{nested}; echo code $?"));
+    assert_eq!(run.line().await, "began");
+    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    run.continue_script();
+    assert_eq!(run.line().await, "code 79");
 }
 
 #[tokio::test]
@@ -174,7 +328,7 @@ async fn malformed_outer_locks_are_wrong_usage() {
             crate::command::command(&["run", "r", "--locks", "redis://127.0.0.1:1", "--", "true"]);
         command.env("FENCING_OUTER", outer);
         let output = crate::command::output(command).await;
-        crate::command::assert_failed(&output, 64, "FENCING_OUTER is malformed");
+        assert_failed(&output, 64, "FENCING_OUTER is malformed");
     }
 }
 
@@ -185,51 +339,50 @@ async fn url_with_a_password_must_be_given_again() {
     let program = lock_client();
     let outer = ["run", "r", "--locks", &url, "--", &program, "run", "other", "--", "true"];
     let nested = crate::command::lock_client(&outer).await;
-    crate::command::assert_failed(&nested, 64, "set FENCED_LOCKS again, or give --locks");
+    assert_failed(&nested, 64, "set FENCED_LOCKS again, or give --locks");
     let alone = crate::command::lock_client(&outer[5..][1..]).await;
-    crate::command::assert_failed(&alone, 64, "set FENCED_LOCKS, or give --locks");
+    assert_failed(&alone, 64, "set FENCED_LOCKS, or give --locks");
     assert!(!String::from_utf8_lossy(&alone.stderr).contains("again"), "the control");
 }
 
+/// An environment may be left over from a run that has ended.
 #[tokio::test]
-async fn nothing_runs_under_a_lost_lock() {
-    let redis = Redis::start().await.unwrap();
-    redis.set("fenced:{r}:token", "32").await.unwrap();
-    let nested = format!("{} run r --no-wait -- echo it ran", lock_client());
-    let script = format!("echo began; read go; {nested} 2>&1; echo $?");
-    let mut run = Run::start(&redis, &["--on-lost", "continue"], &script);
-    assert_eq!(run.line().await, "began");
-    // Another client holds the lock now, with a token that the outer run can't know.
-    let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
-    run.continue_script();
-    assert_eq!(run.line().await, LOST);
-    let advice = run.line().await;
-    assert!(advice.contains("FENCING_RESOURCE") && advice.contains("run r`"), "{advice}");
-    assert_eq!(run.line().await, "79");
-    assert_eq!(run.exit_code().await, 79);
-    assert!(lease.renew().await.is_ok(), "the other client's lock is untouched");
-}
-
-#[tokio::test]
-async fn stale_variables_do_not_re_enter() {
-    let redis = Redis::start().await.unwrap();
+async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
+    let mut redis = Redis::start().await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
-    let (url, program) = (redis.url(), LOCK_CLIENT);
+    let (url, deadline_ms) = (redis.url(), unix_millis() + 60_000);
     let run = |token: &str, holder: &str| {
-        let mut command = Command::new(program);
-        command.args(["run", "r", "--no-wait", "--locks", &url, "--", "echo", "it ran"]);
-        command.env("FENCING_RESOURCE", "r").env("FENCING_DEADLINE_MS", "1");
-        command.env("FENCING_TOKEN", token).env("FENCING_HOLDER", holder);
+        let mut command = Command::new(LOCK_CLIENT);
+        command.args(["run", "r", "--no-wait", "--locks", &url, "--"]);
+        command.args(["sh", "-c", "echo $FENCING_TOKEN"]);
+        command.env(
+            "FENCING_OUTER",
+            format!(
+                r#"[{{"resource":"r","token":{token},"grant":{token},"holder":"{holder}",
+                "deadline_ms":{deadline_ms},"lock_service":"{url}?db=0"}}]"#
+            ),
+        );
         crate::command::output(command)
     };
+    // The control: the variables of the present lock.
+    assert_eq!(run(&token, &holder).await.stdout, format!("{token}\n").as_bytes());
+    // Another client holds the lock. The run is not that client's.
     for (token, holder) in [("999", holder.as_str()), (&token, "somebody-else-entirely")] {
         let output = run(token, holder).await;
-        crate::command::assert_failed(&output, 79, "lock `r` is lost");
+        assert_failed(&output, 75, ANEW);
         assert!(output.stdout.is_empty(), "the command is not run");
     }
-    crate::command::assert_failed(&run("x", &holder).await, 64, "FENCING_TOKEN is malformed");
-    // The control: the variables of the present lock.
-    assert_eq!(run(&token, &holder).await.stdout, b"it ran\n");
+    assert_failed(&run("0", &holder).await, 64, "FENCING_OUTER is malformed");
+    // Nobody holds it.
+    let next = lease.token().unwrap().as_u64() + 1;
+    lease.release().await.unwrap();
+    let anew = run(&token, &holder).await;
+    assert_eq!(anew.stdout, format!("{next}\n").as_bytes());
+    assert_failed(&anew, 0, ANEW);
+    // The lock service does not answer.
+    redis.process().kill().unwrap();
+    let output = run(&token, &holder).await;
+    assert_failed(&output, 69, "no answer");
+    assert!(output.stdout.is_empty(), "the command is not run");
 }

@@ -1,15 +1,15 @@
 //! `lock-client run` and signals: forwarded, and ending a wait.
 
-use std::time::Duration;
+use std::{os::unix::process::ExitStatusExt, time::Duration};
 
 use lock_client::Ttl;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use testbed::{Redis, process::Process, wait::until_async};
 use tokio::time::sleep;
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{PATIENCE, Run, locks, without_terminal},
+    command::{PATIENCE, Run, code, locks, without_terminal},
     names::name,
 };
 
@@ -89,6 +89,49 @@ async fn signal_of_timeout_comes_once() {
     assert!(timeout.line(PATIENCE).await.is_err(), "and not once more");
 }
 
+/// However fast they come, and whoever sends them.
+#[tokio::test]
+async fn steady_signals_of_one_process_are_all_forwarded() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let worker = "trap 'echo USR1' USR1; echo began; while :; do sleep 1 & wait $!; done";
+    // The shell leads the process group of run, as timeout does.
+    let script = format!(
+        r#""$0" run r --close -- bash -c "{worker}" & read began
+        for i in 1 2 3 4 5 6 7 8; do kill -USR1 $!; sleep 0.07; done; kill -TERM $!; wait"#
+    );
+    let mut command = without_terminal("bash");
+    command.args(["-c", &script, LOCK_CLIENT]).env("FENCED_LOCKS", redis.url());
+    let mut shell = Process::spawn("shell", &command, folder.path()).unwrap();
+    assert_eq!(shell.line(PATIENCE).await.unwrap(), "began");
+    shell.write_line("").unwrap();
+    for _ in 0..8 {
+        assert_eq!(shell.line(PATIENCE).await.unwrap(), "USR1");
+    }
+    assert!(shell.line(PATIENCE).await.is_err(), "and no more");
+}
+
+/// A second Ctrl-C, or a service manager that has no more patience, ends a wait for the lock service.
+#[tokio::test]
+async fn signal_ends_the_wait_for_a_release_that_is_not_answered() {
+    let mut redis = Redis::start().await.unwrap();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut run = Run::start(&redis, &["--ttl", "600s"], "echo began; read go");
+        assert_eq!(run.line().await, "began");
+        run.event("started").await;
+        redis.process().pause().await.unwrap();
+        run.continue_script();
+        run.event("exited").await;
+        // The control: without a signal, run waits.
+        sleep(Duration::from_secs(3)).await;
+        assert!(!run.process().has_ended().unwrap());
+        run.signal(signal);
+        assert_eq!(run.exit_code().await, 128 + signal.as_raw());
+        redis.process().resume().unwrap();
+        redis.command::<u64>(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+    }
+}
+
 /// The group's signal comes before the command exists. `run` notices it when the command runs, because
 /// it was slow, and has to forward it.
 #[cfg(target_os = "linux")]
@@ -104,7 +147,7 @@ async fn signal_to_the_group_before_the_command_started_ends_it() {
         let children = format!("/proc/{0}/task/{0}/children", pid.as_raw_pid());
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_millis(20) {
-            if std::fs::read_to_string(&children).unwrap().split_whitespace().count() > 1 {
+            if std::fs::read_to_string(&children).unwrap().trim() != "" {
                 kill_process(pid, Signal::STOP).unwrap();
                 break;
             }
@@ -115,17 +158,67 @@ async fn signal_to_the_group_before_the_command_started_ends_it() {
     }
 }
 
+/// A parent sees what has ended the command: a shell says "Killed", and a service manager counts a crash.
 #[tokio::test]
-async fn command_ended_by_a_forwarded_signal_exits_with_128_and_its_number() {
+async fn run_ends_by_the_signal_that_has_ended_the_command() {
     let redis = Redis::start().await.unwrap();
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129)] {
-        let mut run = Run::start(&redis, &[], "echo began; exec sleep 600");
-        assert_eq!(run.line().await, "began");
+    let signals = [Signal::TERM, Signal::INT, Signal::HUP, Signal::KILL, Signal::SEGV];
+    for signal in signals {
+        let mut run = Run::start(&redis, &[], "echo $$; exec sleep 600");
+        let command = Pid::from_raw(run.pid().await.cast_signed()).unwrap();
         run.event("started").await;
-        run.signal(signal);
-        assert_eq!(run.exit_code().await, code);
+        kill_process(command, signal).unwrap();
+        let status = run.process().exit(PATIENCE).await.unwrap();
+        assert_eq!(status.signal(), Some(signal.as_raw()));
         assert_eq!(run.event("killed").await["signal"], signal.as_raw());
         assert_eq!(run.event_names().last().unwrap(), "released");
+    }
+    // The control: a command that takes the signal exits by itself.
+    let mut run = Run::start(&redis, &[], "trap 'exit 130' INT; echo began; read go");
+    assert_eq!(run.line().await, "began");
+    run.signal(Signal::INT);
+    assert_eq!(run.process().exit(PATIENCE).await.unwrap().code(), Some(130));
+}
+
+/// Linux does not end the first process of a container by a signal of its own.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn first_process_of_a_container_exits_with_128_and_the_signal() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = without_terminal("unshare");
+    if !geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--pid", "--fork", "--mount-proc", LOCK_CLIENT, "run", "r", "--locks"]);
+    command.args([&redis.url(), "--", "sh", "-c", "echo $PPID; exec sleep 600"]);
+    let mut unshare = Process::spawn("unshare", &command, folder.path()).unwrap();
+    assert_eq!(unshare.line(PATIENCE).await.unwrap(), "1");
+    let parent = unshare.pid().as_raw_pid();
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let first = children.unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(first).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(unshare.exit(PATIENCE).await.unwrap().code(), Some(143));
+    assert_eq!(locks(&redis).status(&name("r")).await.unwrap().held, None);
+}
+
+/// A program that waits for signals by itself, such as a supervisor, may start others with these
+/// signals blocked.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn signals_that_the_parent_has_blocked_are_taken() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (script, end) in [("exit 5", 5), ("echo began; exec sleep 600", 143)] {
+        let mut command = without_terminal("env");
+        command.args(["--block-signal", LOCK_CLIENT, "run", "r", "--locks", &redis.url()]);
+        command.args(["--", "sh", "-c", script]);
+        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+        if end == 143 {
+            assert_eq!(run.line(PATIENCE).await.unwrap(), "began");
+            run.signal(Signal::TERM).unwrap();
+        }
+        assert_eq!(code(run.exit(PATIENCE).await.unwrap()), end);
     }
 }
 
@@ -149,74 +242,9 @@ async fn signal_that_was_ignored_from_the_start_stays_ignored() {
             assert_eq!(run.line(PATIENCE).await.unwrap(), "continued");
             assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(0));
         } else {
-            assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(129), "the control");
+            assert_eq!(code(run.exit(PATIENCE).await.unwrap()), 129, "the control");
         }
     }
-}
-
-/// Wrapper and command both receive SIGINT from a terminal; forwarded, it would come twice. A
-/// command that is detached by `setsid` does not receive it from the terminal.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn interrupt_from_a_terminal_comes_once() {
-    let redis = Redis::start().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let listen = r#"trap 'echo INT' INT; echo $PPID
-        while [ ! -e "$END" ]; do sleep 0.02; done; echo over"#;
-    let script = folder.path().join("listen");
-    std::fs::write(&script, listen).unwrap();
-    for (session, by_terminal) in [("", true), ("setsid ", false)] {
-        let end = folder.path().join(format!("end {session}"));
-        let run = format!(
-            "trap : INT; {} run r --locks {} -- {session}sh {}; exit $?",
-            LOCK_CLIENT,
-            redis.url(),
-            script.display()
-        );
-        let mut command = without_terminal("script");
-        command.args(["-qec", &run, "/dev/null"]).env("END", &end);
-        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
-        let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
-        let wrapper = Pid::from_raw(wrapper).unwrap();
-        // Two signals become one if the second comes before the first is taken. So the wrapper is
-        // stopped until the command has taken its own.
-        kill_process(wrapper, Signal::STOP).unwrap();
-        terminal.write_line("\u{3}").unwrap();
-        let mut printed = String::new();
-        if !by_terminal {
-            kill_process(wrapper, Signal::CONT).unwrap();
-        }
-        while !printed.contains("INT") {
-            printed += &terminal.line(PATIENCE).await.unwrap();
-        }
-        kill_process(wrapper, Signal::CONT).unwrap();
-        // Nothing else shows that it does not come once more.
-        sleep(Duration::from_millis(200)).await;
-        std::fs::write(&end, "").unwrap();
-        while !printed.contains("over") {
-            printed += &terminal.line(PATIENCE).await.unwrap();
-        }
-        assert_eq!(printed.matches("INT").count(), 1, "{session}: {printed}");
-        assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
-    }
-}
-
-/// In the foreground of a terminal, but not from the terminal.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn interrupt_to_run_alone_is_forwarded() {
-    let redis = Redis::start().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("listen");
-    let listen = "trap 'echo INT; exit' INT; echo $PPID; while :; do sleep 0.02; done";
-    std::fs::write(&script, listen).unwrap();
-    let run = format!("{LOCK_CLIENT} run r --locks {} -- sh {}", redis.url(), script.display());
-    let mut command = without_terminal("script");
-    command.args(["-qec", &run, "/dev/null"]);
-    let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
-    let wrapper = terminal.line(PATIENCE).await.unwrap().trim().parse().unwrap();
-    kill_process(Pid::from_raw(wrapper).unwrap(), Signal::INT).unwrap();
-    assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "INT");
 }
 
 /// The Rust runtime ignores SIGPIPE. The command must inherit what this process was started with: it
@@ -236,45 +264,6 @@ async fn command_inherits_whether_sigpipe_is_ignored() {
         assert_eq!(mask >> (Signal::PIPE.as_raw() - 1) & 1 == 1, ignores, "{line}");
         assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(0));
     }
-}
-
-/// A shell ends its loop if SIGINT itself ended the program in it. It continues after an exit with
-/// 130.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn interrupt_from_a_terminal_ends_the_loop_of_a_shell() {
-    let redis = Redis::start().await.unwrap();
-    let locks = locks(&redis);
-    let lease = locks.acquire(&name("held"), Ttl::from_secs(60).unwrap()).await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("loop");
-    for run in ["run r -- sh -c 'exec sleep 600'", "run held --fair -- true"] {
-        let program = LOCK_CLIENT;
-        let round = format!("echo round; {} {run}", program);
-        std::fs::write(&script, format!("for i in 1 2 3; do {round}; done")).unwrap();
-        let looped = format!("trap : INT; bash {}; echo over $?", script.display());
-        let mut command = without_terminal("script");
-        command.args(["-qec", &looped, "/dev/null"]).env("FENCED_LOCKS", redis.url());
-        let mut terminal = Process::spawn("terminal", &command, folder.path()).unwrap();
-        assert_eq!(terminal.line(PATIENCE).await.unwrap().trim(), "round");
-        let has_begun = || async {
-            let (r, held) = (locks.status(&name("r")).await?, locks.status(&name("held")).await?);
-            Ok(r.held.is_some() || held.queued == 1)
-        };
-        until_async(PATIENCE, has_begun).await.unwrap();
-        terminal.write_line("\u{3}").unwrap();
-        let mut printed = String::new();
-        while !printed.contains("over") {
-            printed += &terminal.line(PATIENCE).await.unwrap();
-        }
-        assert!(printed.contains("over 130") && !printed.contains("round"), "{run}: {printed}");
-        assert_eq!(
-            locks.status(&name("r")).await.unwrap().held,
-            None,
-            "the lock is released before"
-        );
-    }
-    lease.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -297,4 +286,37 @@ async fn signal_ends_the_wait_and_leaves_nothing_behind() {
     run.process().kill().unwrap();
     assert_eq!(queued().await, 1);
     lease.release().await.unwrap();
+}
+
+/// `systemctl stop` with `KillMode=mixed` signals the main process, and the command through it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn unit_of_the_readme_is_valid_and_stops_the_command_once() {
+    let readme = include_str!("../README.md");
+    let unit = readme.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(unit.contains("\nKillMode=mixed\n"));
+    let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let (program, arguments) = start.split_once(' ').unwrap();
+    let (arguments, worker) = arguments.split_once(" -- ").unwrap();
+
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.service");
+    let here = unit.replace(program, LOCK_CLIENT).replace(worker, "/bin/true");
+    std::fs::write(&path, here).unwrap();
+    let analyze = testbed::installed("systemd-analyze", &[], "the package systemd").unwrap();
+    let verified = std::process::Command::new(analyze).arg("verify").arg(&path).output().unwrap();
+    let found = String::from_utf8_lossy(&verified.stderr);
+    assert!(!found.contains("worker.service"), "{found}");
+
+    let mut service = without_terminal(LOCK_CLIENT);
+    service.args(arguments.split(' ')).env("FENCED_LOCKS", redis.url());
+    let script = "trap 'echo TERM; sleep 0.3 & wait $!; exit 0' TERM; echo began; sleep 600 & wait";
+    service.args(["--", "bash", "-c", script]);
+    let mut service = Process::spawn("service", &service, folder.path()).unwrap();
+    assert_eq!(service.line(PATIENCE).await.unwrap(), "began");
+    service.signal(Signal::TERM).unwrap();
+    assert_eq!(service.line(PATIENCE).await.unwrap(), "TERM");
+    assert_eq!(service.exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert!(service.line(PATIENCE).await.is_err(), "and not once more");
 }

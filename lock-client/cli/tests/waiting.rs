@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use lock_client::{Lease, Ttl};
+use lock_client::{Lease, Terms, Ttl};
 use testbed::{
     Redis,
     process::Process,
@@ -97,6 +97,41 @@ async fn wait_without_a_terminal_is_an_event_and_nothing_on_stderr() {
     assert_eq!(run.exit_code().await, 0);
     let waits = run.events().iter().filter(|event| event["event"] == "waiting").count();
     assert_eq!((waits, run.stderr().as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn service_that_is_down_is_named_while_it_is_asked_again() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let url = redis.url();
+    for arguments in [&["run", "r", "--wait", "3s"][..], &["acquire", "r", "--wait", "3s"]] {
+        let command = if arguments[0] == "run" { &["--", "true"][..] } else { &[] };
+        let failed = lock_client(&[arguments, &["--locks", &url], command].concat()).await;
+        let stderr = String::from_utf8_lossy(&failed.stderr);
+        let begin = format!("lock-client: no answer from {url}: ");
+        let line = stderr.lines().next().unwrap_or_default();
+        assert!(line.starts_with(&begin), "{stderr}");
+        assert!(line.ends_with("; retrying for 2 s"), "{stderr}");
+        let last = stderr.lines().last().unwrap_or_default();
+        assert_eq!((stderr.lines().count(), failed.status.code()), (2, Some(69)), "{stderr}");
+        assert!(last.contains("lock `r`: the lock service is unavailable"), "{stderr}");
+    }
+    let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
+    assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
+}
+
+/// A wait looks at the lock meanwhile. What it shows of the lock service is of the wait itself.
+#[tokio::test]
+async fn look_at_a_lock_does_not_count_as_a_request_that_is_repeated() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let locks = locks(&redis);
+    locks.status(&name("r")).await.unwrap_err();
+    assert!(locks.unanswered().is_none());
+    // The control.
+    let terms = Terms::new(Ttl::from_secs(60).unwrap()).no_wait();
+    locks.acquire(&name("r"), terms).await.unwrap_err();
+    assert!(locks.unanswered().is_some());
 }
 
 #[tokio::test]

@@ -3,40 +3,52 @@
 use std::time::Duration;
 
 use fence::{Holder, ResourceName};
+use serde_json::Value;
 
 use super::{
-    client::Etcd,
+    client::{Etcd, LONGEST_METHOD},
     failure::Failure,
     keys::{self, Keys},
-    leases::{Alive, whole_seconds},
-    messages::{Compare, KeyValue, Operation, Put, Text, Txn, TxnReply},
+    messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
+    own::OwnHolder,
+    session::{Joined, whole_seconds},
     view::{Part, View, token},
-    waiters::OwnKey,
 };
 use crate::{
-    backend::{Attempt, BackendError, Contention, Ownership},
+    backend::{Attempt, Backend, BackendError, Contention, Ownership},
     clock::Moment,
-    terms::Order,
+    terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,
 };
 
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
-/// others no longer, whatever its ttl.
-const WAITER_SECONDS: i64 = 15;
-/// The value of a key whose holder may have queued. Then it has a lease of its own.
-pub(super) const MAY_HAVE_QUEUED: &str = "fair";
+/// A lock joins a session without a keep-alive of its own within this part of the ttl after the
+/// last one.
+const JOINABLE_PART: u32 = 30;
+/// The same, at most. The lock's deadline counts from that keep-alive.
+const LONGEST_JOINABLE: Duration = Duration::from_millis(500);
+
+/// What the session of a lock is shared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// The client's other locks of this ttl.
+    Client,
+    /// Nothing. Another process may take the lock over.
+    Nothing,
+}
 
 /// One attempt to acquire a lock.
 struct Try<'a> {
     etcd: &'a Etcd,
     keys: Keys,
+    place: String,
     holder: &'a Holder,
     ttl: Ttl,
     seconds: i64,
     order: Order,
+    sharing: Sharing,
     asked: Moment,
+    /// The key may join a session without a keep-alive that was kept alive since this moment.
+    just_before: Moment,
 }
 
 impl Etcd {
@@ -46,206 +58,278 @@ impl Etcd {
         holder: &Holder,
         ttl: Ttl,
         order: Order,
+        sharing: Sharing,
     ) -> Result<Attempt, BackendError> {
         let seconds = whole_seconds(ttl)?;
         let (keys, asked) = (Keys::new(name), Moment::now());
-        let attempt = Try { etcd: self, keys, holder, ttl, seconds, order, asked };
-        // No earlier attempt of the holder may succeed after this one. Another client may release the
-        // lock that this one acquires, and knows of no earlier attempts.
-        if let Err(error) = self.close_unanswered(&attempt.place()).await {
-            return attempt.find_acquired().await?.ok_or(error);
+        // 1. From here on, the key is deleted in time. A waiter that tries no more must not delay
+        // the others.
+        let (place, ttl_ends) = (keys.place(holder), asked + ttl.as_duration());
+        let waits_until = asked + ttl.as_duration().min(PLACE_PATIENCE);
+        let delete_at = match order {
+            Order::Fair => waits_until + self.answer_timeout() * LONGEST_METHOD,
+            Order::Unordered => ttl_ends,
+        };
+        let known = self.remember(&place, ttl.as_duration(), delete_at)?;
+        let joinable = (ttl.as_duration() / JOINABLE_PART).min(LONGEST_JOINABLE);
+        let just_before = asked.checked_sub(joinable).unwrap_or(asked);
+        let etcd = self;
+        let attempt =
+            Try { etcd, keys, place, holder, ttl, seconds, order, sharing, asked, just_before };
+        // 2. Try.
+        let outcome = attempt.run(known).await;
+        // 3. A holder without a key, and without a request that may make one, is forgotten.
+        let place = &attempt.place;
+        match self.own.get(place) {
+            Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.delete_at(place, waits_until),
+            _ => {}
         }
-        match order {
-            Order::Unordered => attempt.take().await,
-            Order::Fair => attempt.take_or_queue().await,
-        }
+        outcome
     }
 }
 
 impl Try<'_> {
-    /// Takes the lock, on a shared lease, if nobody else is in the queue.
-    async fn take(&self) -> Result<Attempt, BackendError> {
-        let (view, lease) = self.put_first().await?;
-        self.outcome(view, Some(lease)).await.map_err(BackendError::after_a_change)
-    }
-
-    /// Takes the lock if the queue is empty. Otherwise, queues behind the others, or keeps its place
-    /// there.
-    async fn take_or_queue(&self) -> Result<Attempt, BackendError> {
-        let (mut view, mut joined) = match self.etcd.waiters.remember(&self.place()) {
-            Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
-            // A transaction that may put goes to the disk, and this read does not.
-            None => (self.etcd.view(&self.keys, Part::All).await?, None),
-        };
-        if view.owner().is_none() {
-            let (first, lease) = self.put_first().await?;
-            (view, joined) = (first, Some(lease));
+    async fn run(&self, known: OwnHolder) -> Result<Attempt, BackendError> {
+        // 1. An earlier attempt without an answer may have put the own key. Otherwise it must not
+        // do so after this one: another client may release the lock that this one acquires, and
+        // knows of no earlier attempts.
+        if let Some(session) = &known.late {
+            let view = self.etcd.connection.view(&self.keys, Part::All).await?;
+            let position = view.position(&self.place);
+            if position.is_none() {
+                self.etcd.seal(session).await?;
+            }
+            self.etcd.own.change(&self.place, |own| {
+                own.session = position.and(own.late.take());
+                own.late = None;
+            });
+            if position == Some(0) {
+                let granted = self.renew_grant(&view.queue[0]).await;
+                return granted.map_err(BackendError::after_a_change);
+            }
         }
-        match view.position(&self.place()) {
-            Some(0) => {}
-            Some(_) => self.keep_place().await?,
-            None => view = self.put_last().await?,
+        // 2. Take the lock, if nobody else is in the queue, or it seems to be the own turn. Only a
+        // new holder has no key for certain.
+        let is_new = known.session.is_none() && known.late.is_none();
+        let (mut view, joined) = match &known.turn {
+            Some(own) => self.take_turn(own).await.map_err(BackendError::after_a_change)?,
+            None if is_new && self.order == Order::Unordered && self.sharing == Sharing::Client => {
+                self.put_first().await?
+            }
+            None => {
+                // A transaction that may put goes to the disk, and this read does not. Nor is a
+                // session begun for a lock that is held.
+                let view = self.etcd.connection.view(&self.keys, Part::All).await?;
+                if view.owner().is_some() { (view, None) } else { self.put_first().await? }
+            }
+        };
+        // 3. In the fair order, queue behind the others, or keep the place there.
+        if self.order == Order::Fair {
+            match view.position(&self.place) {
+                Some(0) => {}
+                Some(place) => self.keep_place(&view.queue[place]).await?,
+                None => view = self.put_last().await?,
+            }
         }
         self.outcome(view, joined).await.map_err(BackendError::after_a_change)
     }
 
-    /// Finds the lock that an attempt without an answer has acquired. An etcd without space shows it,
-    /// though it can't give the lock its full time.
-    async fn find_acquired(&self) -> Result<Option<Attempt>, BackendError> {
-        let Self { etcd, holder, ttl, asked, .. } = self;
-        let view = etcd.view(&self.keys, Part::Owner).await?;
-        let place = self.place();
-        let Some(owner) = view.owner().filter(|owner| owner.key.0 == place) else {
-            return Ok(None);
-        };
-        if etcd.shared.unanswered(&place) != [owner.lease] {
-            return Ok(None);
-        }
-        let looked = Moment::now();
-        let left = Duration::from_secs(etcd.connection.seconds_left(owner.lease).await?);
-        let grant = token(owner.create_revision)?;
-        let ownership = Ownership { holder: (*holder).clone(), grant };
-        // As if asked so early that the ttl ends with the lease. If that is before the start of the
-        // machine, a later moment would extend the lease.
-        let Some(asked_for_lease) = (looked + left).checked_sub(ttl.as_duration()) else {
-            return Ok(None);
-        };
-        let asked = (*asked).min(asked_for_lease);
-        Ok(Some(Attempt::Granted { token: view.token(owner)?, ownership, asked }))
-    }
-
-    /// Puts the own key on a shared lease, if nobody else is in the queue. The same transaction shows
-    /// whether it did, and reads the offset: one that was read earlier may have been raised since, by
-    /// an owner before this one.
-    ///
-    /// The shared lease may be closed by another attempt, which had no answer. Then this joins a new
-    /// one.
-    async fn put_first(&self) -> Result<(View, Alive), BackendError> {
-        loop {
-            let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
-            let nobody = Compare::none_exists(self.keys.queue(), self.keys.queue_end());
-            let open = Compare::created(keys::closing_key(lease.id), 0);
-            let transaction = self.put_oldest(vec![nobody, open], lease);
-            let reply = self.etcd.attempt_on(lease, &self.place(), &transaction).await?;
-            let Some(reply) = reply else { continue };
-            let created = reply.header.revision;
-            let view = self.view_behind(reply, created, lease);
-            let view = view.map_err(BackendError::after_a_change)?;
-            if view.owner().is_some() {
-                return Ok((view, lease));
-            }
-            self.etcd.shared.forget(lease.id);
+    /// Returns the session for the key of an owner.
+    async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
+        let seconds = self.seconds..=self.seconds;
+        match self.sharing {
+            Sharing::Client => self.etcd.join(seconds, since).await,
+            Sharing::Nothing => self.etcd.begin_session(keys::own_lease(), seconds).await,
         }
     }
 
-    /// Moves the own key to a shared lease, if it is the oldest. The same transaction shows whether it
-    /// did, and reads the offset. A watch has shown that the owner's key is gone, but only the
-    /// transaction decides. If it arrives late, the key was changed or deleted meanwhile.
-    async fn take_turn(&self, own: OwnKey) -> Result<(View, Option<Alive>), BackendError> {
-        let lease = self.etcd.shared_lease(self.seconds, self.asked).await?;
-        let compare = vec![
-            Compare::changed(self.place(), own.changed),
-            Compare::none_before(self.keys.queue(), self.keys.queue_end(), own.created),
-        ];
-        let reply = self.etcd.transact(&self.put_oldest(compare, lease)).await;
-        // The lease may not exist, such as after a restore.
-        let reply = reply.inspect_err(|_| self.etcd.shared.forget(lease.id))?;
-        let joined = reply.succeeded.then_some(lease);
-        Ok((self.view_behind(reply, own.created, lease)?, joined))
+    /// Returns the session for the key of a waiter. It is short, because only an owner needs the
+    /// whole ttl.
+    async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
+        let shortest = self.seconds.min(PLACE_PATIENCE.as_secs().cast_signed());
+        self.etcd.join(shortest..=self.seconds, since).await
     }
 
-    /// Puts the own key behind those of the others. It is on a short lease of its own, because only an
-    /// owner needs the whole ttl.
-    async fn put_last(&self) -> Result<View, BackendError> {
-        let (id, shortest) = (self.keys.lease(self.holder), self.seconds.min(WAITER_SECONDS));
-        let lease =
-            self.etcd.connection.open_lease(id, shortest..=self.seconds, self.seconds).await?;
-        let place = self.place();
-        let absent = Compare::created(place.clone(), 0);
-        let reads = View::reads(&self.keys, Part::All).to_vec();
-        let success = [&[Operation::Put(self.own_key(lease))], &reads[..]].concat();
-        let transaction = Txn { compare: vec![absent], success, failure: reads };
-        let mut queueing = self.etcd.waiters.queueing(&place);
-        let reply = self.etcd.connection.call("kv/txn", &transaction).await;
-        queueing.is_answered = !reply.as_ref().is_err_and(Failure::leaves_it_under_way);
-        View::parse(reply.map_err(BackendError::from)?).map_err(BackendError::after_a_change)
-    }
-
-    /// Sets the full time of the lease of a waiter.
-    async fn keep_place(&self) -> Result<(), BackendError> {
-        let kept = self.etcd.connection.keep_alive(self.keys.lease(self.holder)).await?;
-        kept.map(drop).ok_or_else(|| Failure::NoLease.into())
-    }
-
-    /// Makes the transaction that puts the own key if it is the oldest, and then reads the offset.
-    /// Otherwise, it reads the queue, too.
-    fn put_oldest(&self, compare: Vec<Compare>, lease: Alive) -> Txn {
-        let own = Operation::Put(self.own_key(lease));
-        let success = vec![own, View::read_of_offset(&self.keys)];
-        Txn { compare, success, failure: View::reads(&self.keys, Part::All).to_vec() }
-    }
-
-    /// Returns what a transaction of [`put_oldest`](Self::put_oldest) shows. If it put the own key, that
-    /// is the owner's, and was created at this revision.
-    fn view_behind(
+    /// Keeps the session of the own key alive, if it is known and serves for so many seconds.
+    async fn keep_session(
         &self,
-        reply: TxnReply,
-        created: i64,
-        lease: Alive,
-    ) -> Result<View, BackendError> {
-        if !reply.succeeded {
-            return View::parse(reply);
+        own: &KeyValue,
+        seconds: i64,
+    ) -> Result<Option<Joined>, BackendError> {
+        let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
+        match session.filter(|it| it.lease == own.lease && it.serves(seconds)) {
+            Some(session) => self.etcd.keep(&session, self.asked).await,
+            None => Ok(None),
         }
-        let Put { key, value, lease } = self.own_key(lease);
-        let (create_revision, mod_revision) = (created, reply.header.revision);
-        let owner = KeyValue { key, value, create_revision, mod_revision, lease };
-        View::parse_behind(owner, reply)
     }
 
-    fn own_key(&self, lease: Alive) -> Put {
-        let value = match self.order {
-            Order::Unordered => "",
-            Order::Fair => MAY_HAVE_QUEUED,
-        };
-        Put { key: Text(self.place()), value: Text(value.to_owned()), lease: lease.id }
-    }
-
-    fn place(&self) -> String {
-        self.keys.place(self.holder)
-    }
-
-    /// The oldest key is the owner's. The attempt may have joined this shared lease.
-    async fn outcome(&self, view: View, joined: Option<Alive>) -> Result<Attempt, BackendError> {
-        let Self { etcd, holder, ttl, seconds, asked, .. } = self;
-        match (view.position(&self.place()), view.owner()) {
-            (Some(0), Some(owner)) => {
-                let ownership =
-                    Ownership { holder: (*holder).clone(), grant: token(owner.create_revision)? };
-                let lease = match joined {
-                    Some(lease) => lease,
-                    None => etcd.shared_lease(*seconds, *asked).await?,
-                };
-                // It has waited, or an earlier attempt has put the key.
-                if owner.lease != lease.id {
-                    let moved = etcd.move_key(owner, lease).await;
-                    // The lease may not exist, such as after a restore.
-                    if !moved.inspect_err(|_| etcd.shared.forget(lease.id))? {
-                        return Err(etcd.unavailable("the lock has just expired, or was moved"));
-                    }
+    /// Puts the own key if nobody else is in the queue. The same transaction shows whether it did,
+    /// and reads the offset: one that was read earlier may have been raised since, by an owner
+    /// before this one. Returns the session if the key was put.
+    async fn put_first(&self) -> Result<(View, Option<Joined>), BackendError> {
+        loop {
+            let joined = self.session(self.just_before).await?;
+            let nobody = none_exists(&self.keys.queue(), &self.keys.queue_end());
+            match self.make_key(&joined, nobody, Part::Owner).await? {
+                Some((view, has_put)) if view.owner().is_some() => {
+                    return Ok((view, has_put.then_some(joined)));
                 }
-                Ok(Attempt::Granted { token: view.token(owner)?, ownership, asked: *asked })
+                // The session has ended, or is sealed.
+                _ => joined.session.close(),
             }
-            (Some(older), Some(owner)) => Ok(Attempt::Busy(Contention {
-                remaining: etcd.remaining(owner).await?,
-                // The oldest key is no waiter's.
-                ahead: (older - 1).try_into().ok(),
-                nap: Some((ttl.as_duration() / 3).min(LONGEST_NAP)),
-            })),
-            (None, Some(owner)) => {
-                let remaining = etcd.remaining(owner).await?;
-                Ok(Attempt::Busy(Contention { remaining, ahead: None, nap: None }))
-            }
-            (_, None) => Err(etcd.unavailable("the queue is empty after a put")),
         }
+    }
+
+    /// Puts the own key behind those of the others.
+    async fn put_last(&self) -> Result<View, BackendError> {
+        loop {
+            let joined = self.waiting_session(self.just_before).await?;
+            let absent = is_created(&self.place, 0);
+            match self.make_key(&joined, absent, Part::All).await? {
+                Some((view, _)) if view.position(&self.place).is_some() => return Ok(view),
+                _ => joined.session.close(),
+            }
+        }
+    }
+
+    /// Keeps the session of a waiter's key alive. If that has ended, the key moves.
+    async fn keep_place(&self, own: &KeyValue) -> Result<(), BackendError> {
+        if self.keep_session(own, 0).await?.is_none() {
+            let joined = self.waiting_session(self.asked).await?;
+            self.etcd.move_key(&self.keys, own, &joined).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the own key to the session of an owner's, if it is the oldest. A watch has shown that
+    /// the owner's key is gone, but only the transaction decides. If it arrives late, the key was
+    /// changed or deleted meanwhile.
+    async fn take_turn(&self, own: &KeyValue) -> Result<(View, Option<Joined>), BackendError> {
+        let joined = self.session(self.just_before).await?;
+        let compare = vec![
+            is_changed(&self.place, own.mod_revision),
+            none_is_before(&self.keys.queue(), &self.keys.queue_end(), own.create_revision),
+        ];
+        let reply = self.put(&joined, compare, Part::Owner).await?;
+        let (view, has_put) = self.seen(&joined, reply)?;
+        Ok((view, has_put.then_some(joined)))
+    }
+
+    /// Puts the own key, which does not exist, unless the session is sealed. Until this is
+    /// answered, it may arrive later. Returns `None` if the session does not exist, such as after a
+    /// restore.
+    async fn make_key(
+        &self,
+        joined: &Joined,
+        compare: Value,
+        part: Part,
+    ) -> Result<Option<(View, bool)>, BackendError> {
+        let (own, session) = (&self.etcd.own, &joined.session);
+        own.change(&self.place, |own| own.late = Some(session.clone()));
+        let unsealed = is_created(&keys::seal(session.lease), 0);
+        let reply = self.put(joined, vec![compare, unsealed], part).await;
+        if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
+            own.change(&self.place, |own| own.late = None);
+        }
+        match reply {
+            Err(Failure::NoLease) => Ok(None),
+            reply => self.seen(joined, reply?).map(Some),
+        }
+    }
+
+    /// Puts the own key on a session if the comparisons hold, and reads this part of the lock.
+    /// Otherwise, this reads all of it.
+    async fn put(
+        &self,
+        joined: &Joined,
+        compare: Vec<Value>,
+        part: Part,
+    ) -> Result<TxnReply, Failure> {
+        let session = &joined.session;
+        let put = put(&self.place, "", session.lease);
+        let success = [&[put], &View::reads(&self.keys, part)[..]].concat();
+        let failure = View::reads(&self.keys, Part::All).to_vec();
+        let put = self.etcd.connection.transact(&Txn { compare, success, failure }).await;
+        match &put {
+            Ok(reply) if !reply.succeeded => {}
+            Ok(_) | Err(Failure::NoSpace(_)) => {
+                let session = Some(session.clone());
+                self.etcd.own.change(&self.place, |own| own.session = session);
+            }
+            Err(Failure::NoLease) => session.give_up(),
+            Err(_) => {}
+        }
+        put
+    }
+
+    /// Returns what a put has shown, and whether it did.
+    fn seen(&self, joined: &Joined, reply: TxnReply) -> Result<(View, bool), BackendError> {
+        let has_put = reply.succeeded;
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+        joined.confirm(view.header, self.etcd)?;
+        Ok((view, has_put))
+    }
+
+    /// The oldest key is the owner's. The attempt may have put it on this session.
+    async fn outcome(&self, view: View, joined: Option<Joined>) -> Result<Attempt, BackendError> {
+        let Some(owner) = view.owner() else {
+            return Err(self.etcd.unavailable("the queue is empty after a put"));
+        };
+        let position = view.position(&self.place);
+        if position.is_none() {
+            self.etcd.own.change(&self.place, |own| own.session = None);
+        }
+        match (position, joined) {
+            (Some(0), Some(joined)) => self.granted(&view, owner, &joined).await,
+            // It has waited, or an earlier attempt has put the key.
+            (Some(0), None) => self.renew_grant(owner).await,
+            _ => Ok(Attempt::Busy(Contention {
+                remaining: self.etcd.remaining(owner).await?,
+                // The oldest key is no waiter's.
+                ahead: position.and_then(|older| (older - 1).try_into().ok()),
+                nap: position.map(|_| (self.ttl.as_duration() / 3).min(LONGEST_SLEEP)),
+            })),
+        }
+    }
+
+    /// Sets the full ttl of the own key, which is the oldest.
+    async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
+        // 1. Keep the session alive, or move the key to another. Only then look whose the lock is.
+        let joined = match self.keep_session(owner, self.seconds).await? {
+            Some(joined) => joined,
+            None => self.session(self.asked).await?,
+        };
+        let lease = joined.session.lease;
+        let view = if owner.lease == lease {
+            let view = self.etcd.connection.view(&self.keys, Part::Owner).await?;
+            joined.confirm(view.header, self.etcd)?;
+            Some(view)
+        } else {
+            self.etcd.move_key(&self.keys, owner, &joined).await?
+        };
+        // 2. It may have ended meanwhile.
+        if let Some(view) = view
+            && let Some(owner) = view.owner_if(&self.place, owner.create_revision)
+            && owner.lease == lease
+        {
+            return self.granted(&view, owner, &joined).await;
+        }
+        Err(self.etcd.unavailable("the lock has just expired, or was moved"))
+    }
+
+    async fn granted(
+        &self,
+        view: &View,
+        owner: &KeyValue,
+        joined: &Joined,
+    ) -> Result<Attempt, BackendError> {
+        let (token, grant) = (view.token(owner)?, token(owner.create_revision)?);
+        let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
+        self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
+        // What a renewal needs exists before the grant is reported.
+        self.etcd.connection.keep().await?;
+        let ownership = Ownership { holder: self.holder.clone(), grant };
+        Ok(Attempt::Granted { token, ownership, asked })
     }
 }

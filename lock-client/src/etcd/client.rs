@@ -3,19 +3,19 @@
 use std::{fmt, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
+use futures_util::stream::try_unfold;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::{
+    attempt::Sharing,
     connection::Connection,
-    failure::Failure,
     keys::{self, Keys},
-    leases::whole_seconds,
-    messages::{KeyValue, Txn, TxnReply},
-    names,
+    messages::{KeyValue, RangeReply, bytes},
+    own::OwnHolders,
     server::{InvalidEtcdUrl, Server},
-    shared::SharedLeases,
-    view::{Part, View, foreign, token},
-    waiters::Waiters,
+    session::{Sessions, whole_seconds},
+    view::{Part, foreign, token},
     wakeups,
 };
 use crate::{
@@ -28,14 +28,20 @@ use crate::{
 };
 
 /// How many answers one method may wait for. A method that needs more is repeated.
-const LONGEST_METHOD: u32 = 4;
+pub(super) const LONGEST_METHOD: u32 = 4;
+/// How many keys a page of names is read from. One lock has a key for its owner and for each
+/// waiter.
+const PAGE: usize = 500;
 
 /// Locks in etcd.
 #[derive(Clone)]
 pub struct Etcd {
+    /// For tries and reads.
     pub(super) connection: Connection,
-    pub(super) shared: SharedLeases,
-    pub(super) waiters: Waiters,
+    /// For sessions, and what held locks need.
+    pub(super) held: Connection,
+    pub(super) sessions: Sessions,
+    pub(super) own: OwnHolders,
 }
 
 impl fmt::Debug for Etcd {
@@ -50,61 +56,62 @@ impl fmt::Debug for Etcd {
 impl Etcd {
     /// Makes a client of the etcd at a URL. It connects when it is first used.
     ///
-    /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for encrypted
-    /// connections. Name all members. The port is 2379 by default, and a user is one of etcd. The
-    /// members need their JSON gateway, which they have by default.
+    /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for
+    /// encrypted connections. Name all members. The port is 2379 by default, and a user is one of
+    /// etcd. The members need their JSON gateway, which they have by default.
     ///
     /// With TLS, a member's certificate must be signed by one that the system trusts. The
-    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`, with
-    /// `&` between them. All parts of a URL are percent-encoded.
+    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`,
+    /// with `&` between them. All parts of a URL are percent-encoded.
     ///
     /// | setting | meaning |
     /// |---|---|
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read once, here. etcd's gateway does not take a user from a
-    /// client's certificate.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then,
+    /// the last good ones are, and the log says so. etcd's gateway does not take a user from a
+    /// client's certificate. Other settings are rejected.
     ///
     /// # Errors
     /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
-        let server = Server::parse(url)?;
-        let connection = Connection::new(server, DEFAULT_ANSWER_TIMEOUT);
-        Ok(Self { connection, shared: SharedLeases::default(), waiters: Waiters::default() })
+        let connection = Connection::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
+        let (held, sessions, own) =
+            (connection.for_held(), Sessions::default(), OwnHolders::default());
+        Ok(Self { connection, held, sessions, own })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
-    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose ttl
-    /// is not several times longer is lost with one lost reply.
+    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose
+    /// ttl is not several times longer is lost with one lost reply.
     ///
     /// It is 1 millisecond at least, and 1 hour at most.
     pub fn answer_within(self, limit: Duration) -> Self {
         let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        Self { connection: self.connection.answer_within(answer_timeout), ..self }
+        let connection = self.connection.answer_within(answer_timeout);
+        Self { held: connection.for_held(), connection, ..self }
     }
 
-    /// Limits the time of a method.
-    async fn within<T>(
+    /// Limits the time of a method to so many answers.
+    pub(super) async fn within<T>(
         &self,
+        answers: u32,
         method: impl Future<Output = Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
-        let limit = self.answer_timeout() * LONGEST_METHOD;
-        timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
+        let limited = timeout(self.answer_timeout() * answers, method).await;
+        limited.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
+    }
+
+    fn method<'a, T: 'a>(
+        &'a self,
+        method: impl Future<Output = Result<T, BackendError>> + Send + 'a,
+    ) -> BackendFuture<'a, T> {
+        Box::pin(self.within(LONGEST_METHOD, method))
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
         BackendError::Unavailable(format!("{}: {reason}", self.address()).into())
-    }
-
-    pub(super) async fn transact(&self, transaction: &Txn) -> Result<TxnReply, BackendError> {
-        Ok(self.connection.call("kv/txn", transaction).await?)
-    }
-
-    /// Reads a lock.
-    pub(super) async fn view(&self, keys: &Keys, part: Part) -> Result<View, BackendError> {
-        let success = View::reads(keys, part).to_vec();
-        View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)
     }
 
     /// Returns the time until a key expires, rounded up; `None` if it never does.
@@ -125,7 +132,17 @@ impl Backend for Etcd {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        self.method(self.acquire(name, holder, ttl, order, Sharing::Client))
+    }
+
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        self.method(self.acquire(name, holder, ttl, order, Sharing::Nothing))
     }
 
     fn renew<'a>(
@@ -134,11 +151,7 @@ impl Backend for Etcd {
         ownership: &'a Ownership,
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(
-            self.within(
-                async move { self.renew_ownership(&Keys::new(name), ownership, ttl).await },
-            ),
-        )
+        self.method(async move { self.renew_ownership(&Keys::new(name), ownership, ttl).await })
     }
 
     fn reissue<'a>(
@@ -147,11 +160,7 @@ impl Backend for Etcd {
         ownership: &'a Ownership,
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(
-            self.within(
-                async move { self.reissue_token(&Keys::new(name), ownership, above).await },
-            ),
-        )
+        self.method(async move { self.reissue_token(&Keys::new(name), ownership, above).await })
     }
 
     fn release<'a>(
@@ -160,7 +169,10 @@ impl Backend for Etcd {
         holder: &'a Holder,
         _: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(async move { self.release_holder(&Keys::new(name), holder).await }))
+        self.method(async move {
+            let keys = Keys::new(name);
+            self.release_holder(&keys, &keys.place(holder)).await
+        })
     }
 
     fn subscribe<'a>(
@@ -169,13 +181,13 @@ impl Backend for Etcd {
         holder: &'a Holder,
         order: Order,
     ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(self.within(wakeups::subscribe(self, name, holder, order)))
+        self.method(wakeups::subscribe(self, name, holder, order))
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(self.within(async move {
+        self.method(async move {
             let keys = Keys::new(name);
-            let view = self.view(&keys, Part::Owner).await?;
+            let view = self.connection.view(&keys, Part::Owner).await?;
             let Some(owner) = view.owner() else {
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };
@@ -191,22 +203,42 @@ impl Backend for Etcd {
             };
             let queued = view.count.saturating_sub(1);
             Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
-        }))
+        })
     }
 
+    /// Reads the keys in their order, from the first that a name with this prefix may have.
     fn held_names(&self, prefix: &str) -> HeldNames {
-        names::held(self.clone(), prefix)
+        let (etcd, prefix) = (self.clone(), keys::prefix_of_names(prefix));
+        Box::pin(try_unfold(Some(prefix.clone()), move |next| {
+            let (etcd, prefix) = (etcd.clone(), prefix.clone());
+            async move {
+                let Some(next) = next else { return Ok(None) };
+                let range = json!({
+                    "key": bytes(&next), "range_end": bytes(keys::END), "limit": PAGE,
+                });
+                let read: RangeReply = etcd.connection.call("kv/range", &range).await?;
+                let keys: Vec<_> = read.kvs.iter().map(|key| key.key.0.as_str()).collect();
+                let with_prefix = keys.iter().take_while(|key| key.starts_with(&prefix)).count();
+                let names = keys[..with_prefix].iter().filter_map(|key| keys::name_in_queue(key));
+                let mut names: Vec<_> = names.collect();
+                names.dedup();
+                // A long queue is left out.
+                let next = keys.last().filter(|_| with_prefix == PAGE).map(|last| {
+                    keys::name_in_queue(last)
+                        .map_or_else(|| format!("{last}\0"), |name| Keys::new(&name).queue_end())
+                });
+                Ok(Some((names, next)))
+            }
+        }))
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
-        Box::pin(self.within(async move {
+        self.method(async move {
             let (id, seconds) = (keys::shared_lease(), whole_seconds(ttl)?);
-            match self.connection.grant(id, seconds..=seconds, seconds).await? {
-                // It has no key.
-                Some(_) => self.connection.revoke(id).await,
-                None => Err(Failure::LeaseExists.into()),
-            }
-        }))
+            self.connection.grant(id, seconds..=seconds).await?;
+            // It has no key.
+            self.connection.revoke(id).await
+        })
     }
 
     fn answer_timeout(&self) -> Duration {

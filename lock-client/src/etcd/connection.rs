@@ -5,16 +5,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Request, Response,
+    Request,
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::{
     sync::{Mutex, watch},
     time::timeout,
@@ -22,28 +18,26 @@ use tokio::{
 
 use super::{
     failure::Failure,
-    messages::{Authenticated, Credentials},
+    http::{Http, Message, whole},
+    keys::Keys,
+    messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
+    view::{Part, View},
 };
 use crate::backend::BackendError;
-
-/// How long a connection is idle before it is probed.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-/// The time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connections of a client. Requests go to one member, until it fails.
 #[derive(Clone)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
     pub(super) answer_timeout: Duration,
+    /// Whether the requests are those of held locks, which go before tries.
+    is_held: bool,
 }
 
 struct Shared {
     server: Server,
-    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: Http,
     /// The number of the member that requests go to.
     current: watch::Sender<usize>,
     /// The token of the user's login.
@@ -52,26 +46,35 @@ struct Shared {
 
 impl Connection {
     pub(super) fn new(server: Server, answer_timeout: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(KEEPALIVE_TIME));
-        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        #[cfg(target_os = "linux")]
-        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new().with_tls_config(server.tls.clone());
-        let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new()).build(connector);
-        let (current, login) = (watch::Sender::new(0), Mutex::new(None));
-        Self { shared: Arc::new(Shared { server, http, current, login }), answer_timeout }
+        let (http, current) = (Http::new(&server), watch::Sender::new(0));
+        let shared = Shared { server, http, current, login: Mutex::default() };
+        Self { shared: Arc::new(shared), answer_timeout, is_held: false }
     }
 
     pub(super) fn answer_within(self, answer_timeout: Duration) -> Self {
         Self { answer_timeout, ..self }
     }
 
+    /// The same connections, for the requests of held locks.
+    pub(super) fn for_held(&self) -> Self {
+        Self { is_held: true, ..self.clone() }
+    }
+
     pub(super) fn server(&self) -> &Server {
         &self.shared.server
+    }
+
+    /// Makes the connection that is kept, if there is none.
+    pub(super) async fn keep(&self) -> Result<(), Failure> {
+        let number = *self.shared.current.borrow();
+        let member = &self.shared.server.members[number];
+        let keeping = timeout(self.answer_timeout, self.shared.http.keep(member));
+        let kept = keeping.await.unwrap_or_else(|_| Err(self.silent(member)));
+        kept.inspect_err(|_| self.fail_over_from(number))
+    }
+
+    pub(super) fn http(&self) -> &Http {
+        &self.shared.http
     }
 
     /// Sends one request, and returns the answer.
@@ -80,7 +83,18 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.ask(method, request, parsed).await
+        self.ask(method, request, |member, message| self.exchange(member, message)).await
+    }
+
+    /// Carries out a transaction.
+    pub(super) async fn transact(&self, transaction: &Txn) -> Result<TxnReply, Failure> {
+        self.call("kv/txn", transaction).await
+    }
+
+    /// Reads a lock.
+    pub(super) async fn view(&self, keys: &Keys, part: Part) -> Result<View, BackendError> {
+        let success = View::reads(keys, part).to_vec();
+        View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)
     }
 
     /// Sends one request to this member, and returns the answer.
@@ -91,7 +105,8 @@ impl Connection {
         request: &impl Serialize,
     ) -> Result<T, Failure> {
         let request = serde_json::to_vec(request).expect("a message is JSON");
-        self.ask_in_time(member, method, request.into(), &parsed).await
+        let send = |member, message| self.exchange(member, message);
+        self.ask_member(member, method, request.into(), &send).await
     }
 
     /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
@@ -103,15 +118,15 @@ impl Connection {
     ) -> Result<Stream, Failure> {
         let mut current = self.shared.current.subscribe();
         current.mark_unchanged();
-        let reading = |member: Member, response: Response<Incoming>| async move {
-            let status = response.status();
-            if status.is_success() {
+        let send = |member: Member, message| async move {
+            let response = self.shared.http.open(&member, message).await?;
+            if response.status().is_success() {
                 return Ok(response.into_body());
             }
-            let body = whole(&member, response).await?;
+            let (status, body) = whole(&member, response).await?;
             Err(Failure::from_answer(&member, status, &body))
         };
-        let body = self.ask(method, request, reading).await?;
+        let body = self.ask(method, request, send).await?;
         Ok(Stream { body, current, read: Vec::new() })
     }
 
@@ -120,7 +135,7 @@ impl Connection {
         &self,
         method: &str,
         request: &impl Serialize,
-        read: impl Fn(Member, Response<Incoming>) -> F,
+        send: impl Fn(Member, Message) -> F,
     ) -> Result<T, Failure> {
         let request = Bytes::from(serde_json::to_vec(request).expect("a message is JSON"));
         let mut attempts = self.shared.server.members.len();
@@ -128,7 +143,7 @@ impl Connection {
             attempts -= 1;
             let number = *self.shared.current.borrow();
             let member = &self.shared.server.members[number];
-            match self.ask_in_time(member, method, request.clone(), &read).await {
+            match self.ask_member(member, method, request.clone(), &send).await {
                 Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
                 Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
                     self.fail_over_from(number);
@@ -139,19 +154,9 @@ impl Connection {
         }
     }
 
-    /// Sends a request to a member, and limits the time for its answer.
-    async fn ask_in_time<T, F: Future<Output = Result<T, Failure>>>(
-        &self,
-        member: &Member,
-        method: &str,
-        request: Bytes,
-        read: &impl Fn(Member, Response<Incoming>) -> F,
-    ) -> Result<T, Failure> {
-        let asking = self.ask_member(member, method, request, read);
-        timeout(self.answer_timeout, asking).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
-            Err(Failure::unavailable(member, &reason))
-        })
+    fn silent(&self, member: &Member) -> Failure {
+        let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
+        Failure::unavailable(member, &reason)
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
@@ -166,31 +171,34 @@ impl Connection {
         });
     }
 
-    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    /// Sends a request to a member, and limits the time for its answer. If its login is not valid
+    /// any more, this logs in again.
     async fn ask_member<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         member: &Member,
         method: &str,
         request: Bytes,
-        read: &impl Fn(Member, Response<Incoming>) -> F,
+        send: &impl Fn(Member, Message) -> F,
     ) -> Result<T, Failure> {
-        let token = self.log_in(member, None).await?;
-        let response = self.send(member, method, request.clone(), token.as_deref()).await?;
-        match read(member.clone(), response).await {
-            Err(Failure::LoggedOut(_)) if token.is_some() => {
-                let token = self.log_in(member, token).await?;
-                let response = self.send(member, method, request, token.as_deref()).await?;
-                let answer = read(member.clone(), response).await;
-                // The password is right, so that a later login may succeed.
-                answer.map_err(|failure| match failure {
-                    Failure::LoggedOut(reason) => {
-                        Failure::Other(BackendError::Unavailable(reason.into()))
-                    }
-                    failure => failure,
-                })
+        let asking = async {
+            let token = self.log_in(member, None).await?;
+            let sent = message(member, method, request.clone(), token.as_deref())?;
+            let answer = send(member.clone(), sent).await;
+            if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
+                return answer;
             }
-            answer => answer,
-        }
+            let token = self.log_in(member, token).await?;
+            let again = message(member, method, request, token.as_deref())?;
+            // The password is right, so that a later login may succeed.
+            send(member.clone(), again).await.map_err(|failure| match failure {
+                Failure::LoggedOut(reason) => {
+                    Failure::Other(BackendError::Unavailable(reason.into()))
+                }
+                failure => failure,
+            })
+        };
+        let answer = timeout(self.answer_timeout, asking).await;
+        answer.unwrap_or_else(|_| Err(self.silent(member)))
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -203,12 +211,11 @@ impl Connection {
         // One request logs in, and the others wait for it.
         let mut login = self.shared.login.lock().await;
         if login.is_none() || *login == expired {
-            let credentials =
-                Credentials { name: user.name.clone(), password: user.password.clone() };
+            let credentials = json!({ "name": user.name, "password": user.password });
             let request = serde_json::to_vec(&credentials).expect("a message is JSON");
-            let response = self.send(member, "auth/authenticate", request.into(), None).await?;
-            let status = response.status();
-            let body = whole(member, response).await?;
+            let message = message(member, "auth/authenticate", request.into(), None)?;
+            let exchanged = self.shared.http.exchange(member, message, self.is_held);
+            let (status, body) = exchanged.await?;
             let authenticated: Authenticated = serde_json::from_slice(&body)
                 .map_err(|_| Failure::from_answer(member, status, &body))?;
             *login = Some(authenticated.token);
@@ -216,57 +223,46 @@ impl Connection {
         Ok(login.clone())
     }
 
-    async fn send(
+    /// Sends a request, and parses the answer.
+    async fn exchange<T: DeserializeOwned>(
         &self,
-        member: &Member,
-        method: &str,
-        request: Bytes,
-        token: Option<&str>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut message = Request::post(member.method(method))
-            .header(CONTENT_TYPE, "application/json")
-            // A member without a leader rejects requests at once, and ends its streams.
-            .header("Grpc-Metadata-hasleader", "true");
-        if let Some(token) = token {
-            message = message.header(AUTHORIZATION, token);
+        member: Member,
+        message: Message,
+    ) -> Result<T, Failure> {
+        let exchanged = self.shared.http.exchange(&member, message, self.is_held);
+        let (status, body) = exchanged.await?;
+        if !status.is_success() {
+            return Err(Failure::from_answer(&member, status, &body));
         }
-        let message = message.body(Full::new(request));
-        let message = message.map_err(|_| {
-            Failure::unavailable(member, "the token of the login is no header of HTTP")
-        })?;
-        let sending = self.shared.http.request(message).await;
-        sending.map_err(|error| Failure::from_http(member, &error))
-    }
-}
-
-/// Reads an answer, and parses it.
-async fn parsed<T: DeserializeOwned>(
-    member: Member,
-    response: Response<Incoming>,
-) -> Result<T, Failure> {
-    let status = response.status();
-    let body = whole(&member, response).await?;
-    if !status.is_success() {
-        return Err(Failure::from_answer(&member, status, &body));
-    }
-    // An error within a stream has no status of its own. An answer that can't be parsed may belong to
-    // a request that was carried out.
-    serde_json::from_slice(&body).map_err(|invalid| {
-        match serde_json::from_slice::<serde_json::Value>(&body) {
-            Ok(value) if value.get("error").is_some() => {
-                Failure::from_answer(&member, status, &body)
+        // An error within a stream has no status of its own. An answer that can't be parsed may
+        // belong to a request that was carried out.
+        serde_json::from_slice(&body).map_err(|invalid| {
+            match serde_json::from_slice::<Value>(&body) {
+                Ok(value) if value.get("error").is_some() => {
+                    Failure::from_answer(&member, status, &body)
+                }
+                _ => Failure::unavailable(&member, &format!("not an answer: {invalid}")),
             }
-            _ => Failure::unavailable(&member, &format!("not an answer: {invalid}")),
-        }
-    })
+        })
+    }
 }
 
-/// Reads the body of an answer.
-async fn whole(member: &Member, response: Response<Incoming>) -> Result<Bytes, Failure> {
-    match response.into_body().collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) => Err(Failure::unavailable(member, &error.to_string())),
+fn message(
+    member: &Member,
+    method: &str,
+    request: Bytes,
+    token: Option<&str>,
+) -> Result<Message, Failure> {
+    let mut message = Request::post(member.method(method))
+        .header(CONTENT_TYPE, "application/json")
+        // A member without a leader rejects requests at once, and ends its streams.
+        .header("Grpc-Metadata-hasleader", "true");
+    if let Some(token) = token {
+        message = message.header(AUTHORIZATION, token);
     }
+    message
+        .body(Full::new(request))
+        .map_err(|_| Failure::unavailable(member, "the token of the login is no header of HTTP"))
 }
 
 /// The messages of a stream, which are lines.

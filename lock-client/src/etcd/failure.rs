@@ -1,9 +1,8 @@
 //! Why a request to etcd failed, and what that means for a caller.
 
-use std::io;
+use std::{error::Error, io};
 
 use hyper::StatusCode;
-use hyper_util::client::legacy;
 use serde_json::Value;
 
 use super::server::Member;
@@ -15,16 +14,14 @@ use crate::{
 /// A request that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The lease exists already. Nothing was changed.
-    LeaseExists,
     /// The lease does not exist. Nothing was changed.
     NoLease,
     /// The token of the login is not valid (any more). Nothing was changed.
     LoggedOut(String),
     /// The member was not reached, has no leader, or is a learner. Nothing was changed.
     NotSent(BackendError),
-    /// etcd stores nothing more. It may have carried out the request that it noticed this by, but does
-    /// nothing later.
+    /// etcd stores nothing more. It may have carried out the request that it noticed this by, but
+    /// does nothing later.
     NoSpace(BackendError),
     /// Anything else.
     Other(BackendError),
@@ -33,7 +30,6 @@ pub(super) enum Failure {
 impl From<Failure> for BackendError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::LeaseExists => Self::Unavailable("the lease exists already".into()),
             Failure::NoLease => Self::Unavailable("the lease has ended".into()),
             Failure::LoggedOut(reason) => Self::Rejected(reason.into()),
             Failure::NotSent(error) | Failure::NoSpace(error) | Failure::Other(error) => error,
@@ -61,31 +57,32 @@ impl Failure {
         Self::Other(BackendError::Unavailable(format!("{member}: {reason}").into()))
     }
 
-    /// Converts an error while the request is sent.
-    pub(super) fn from_http(member: &Member, error: &legacy::Error) -> Self {
-        let reason = innermost(error).to_string();
+    /// Converts an error while a connection was made. Nothing was sent.
+    pub(super) fn not_connected(member: &Member, error: &(dyn Error + 'static)) -> Self {
+        let reason = innermost(error);
         if has_cause::<rustls::Error>(error) {
             let reason = format!("{member}: the encrypted connection failed: {reason}");
-            // On a connection that was made, the request may have been carried out.
-            return match error.is_connect() {
-                true => Self::NotSent(BackendError::Rejected(reason.into())),
-                false => Self::Other(BackendError::Unavailable(reason.into())),
-            };
+            return Self::NotSent(BackendError::Rejected(reason.into()));
         }
-        let hint = match (member.is_encrypted(), error.is_connect()) {
-            (true, true) => " (does this port take TLS?)",
-            (false, false) => " (does this port take TLS only?)",
-            _ => "",
-        };
-        // A server that is down takes no connection. It ends none that was made.
+        // A server that is down takes no connection.
         let mut causes = causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>());
         let is_down = causes.any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused);
-        let hint = if is_down { "" } else { hint };
-        let unavailable = BackendError::Unavailable(format!("{member}: {reason}{hint}").into());
-        match error.is_connect() {
-            true => Self::NotSent(unavailable),
-            false => Self::Other(unavailable),
-        }
+        let hint = match member.is_encrypted() && !is_down {
+            true => " (does this port take TLS?)",
+            false => "",
+        };
+        Self::NotSent(BackendError::Unavailable(format!("{member}: {reason}{hint}").into()))
+    }
+
+    /// Converts an error on a connection. The request may have been carried out.
+    pub(super) fn not_answered(member: &Member, error: &(dyn Error + 'static)) -> Self {
+        let reason = innermost(error);
+        let reason = match (has_cause::<rustls::Error>(error), member.is_encrypted()) {
+            (true, _) => format!("the encrypted connection failed: {reason}"),
+            (false, true) => reason.to_string(),
+            (false, false) => format!("{reason} (does this port take TLS only?)"),
+        };
+        Self::unavailable(member, &reason)
     }
 
     /// Converts an answer that is an error.
@@ -93,7 +90,8 @@ impl Failure {
         let Some((code, message)) = grpc_status(body) else {
             let reason =
                 format!("{member}: HTTP {status}, which is no answer of etcd 3.4 or newer");
-            // A proxy before etcd answers so if etcd is down or slow. It may have sent the request on.
+            // A proxy before etcd answers so if etcd is down or slow. It may have sent the request
+            // on.
             let is_of_a_proxy =
                 status.is_server_error() || matches!(status.as_u16(), 408 | 429 | 499);
             return Self::Other(match is_of_a_proxy {
@@ -108,7 +106,6 @@ impl Failure {
         }
         match code {
             NOT_FOUND if message.contains("lease") => Self::NoLease,
-            FAILED_PRECONDITION if message.contains("lease already exists") => Self::LeaseExists,
             UNAUTHENTICATED => Self::LoggedOut(reason),
             INVALID_ARGUMENT if message.contains("revision of auth store is old") => {
                 Self::LoggedOut(reason)
@@ -127,7 +124,8 @@ impl Failure {
     }
 }
 
-/// Finds the code and the message of an error. The gateways of etcd's versions place them differently.
+/// Finds the code and the message of an error. The gateways of etcd's versions place them
+/// differently.
 fn grpc_status(body: &[u8]) -> Option<(u64, String)> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(&answer);

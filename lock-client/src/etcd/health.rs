@@ -3,12 +3,13 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::future::join_all;
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
     client::Etcd,
     keys,
-    messages::{AlarmReply, AlarmRequest, Empty, MembersReply, StatusReply},
+    messages::{AlarmReply, MembersReply, StatusReply},
 };
 use crate::{backend::BackendError, clock::Moment};
 
@@ -51,8 +52,8 @@ pub struct LeaseClock {
     pub granted: Duration,
     /// What was left of it later, by the leader's clock. The rest of the last second is cut off.
     pub left: Duration,
-    /// The time between these two moments, by this machine's clock. It is a range, because it is unknown
-    /// when in each round trip the leader looked at its clock.
+    /// The time between these two moments, by this machine's clock. It is a range, because it is
+    /// unknown when in each round trip the leader looked at its clock.
     pub elapsed: RangeInclusive<Duration>,
 }
 
@@ -67,7 +68,7 @@ impl Etcd {
     pub async fn lease_clock(&self) -> Result<LeaseClock, BackendError> {
         let (id, seconds) = (keys::shared_lease(), LEASE_SECONDS..=i64::MAX);
         let before_grant = Moment::now();
-        let lease = self.connection.open_lease(id, seconds, LEASE_SECONDS).await?;
+        let lease = self.connection.grant(id, seconds).await?;
         let after_grant = Moment::now();
         sleep(WATCHED_FOR).await;
         let at_least = after_grant.elapsed();
@@ -82,7 +83,7 @@ impl Etcd {
     pub async fn members(&self) -> Vec<MemberHealth> {
         let members = &self.connection.server().members;
         join_all(members.iter().map(async |member| {
-            let reply = self.connection.call_member(member, "maintenance/status", &Empty {}).await;
+            let reply = self.connection.call_member(member, "maintenance/status", &json!({})).await;
             let report = reply.map(|reply: StatusReply| MemberReport {
                 cluster_id: reply.header.cluster_id,
                 version: reply.version,
@@ -97,9 +98,9 @@ impl Etcd {
     /// # Errors
     /// [`BackendError`] if it doesn't answer, or rejects the request.
     pub async fn cluster(&self) -> Result<ClusterReport, BackendError> {
-        let members: MembersReply = self.connection.call("cluster/member/list", &Empty {}).await?;
-        let request = AlarmRequest { action: "GET" };
-        let alarms: AlarmReply = self.connection.call("maintenance/alarm", &request).await?;
+        let members: MembersReply = self.connection.call("cluster/member/list", &json!({})).await?;
+        let get = json!({ "action": "GET" });
+        let alarms: AlarmReply = self.connection.call("maintenance/alarm", &get).await?;
         let alarms = alarms.alarms.into_iter().map(|alarm| alarm.alarm).collect();
         Ok(ClusterReport { members: members.members.len(), alarms })
     }

@@ -8,6 +8,7 @@ const BEGINNING: &str = "fenced/";
 pub(super) const END: &str = "fenced0";
 
 /// The keys of one lock.
+#[derive(Clone)]
 pub(super) struct Keys {
     prefix: String,
 }
@@ -44,17 +45,6 @@ impl Keys {
     pub(super) fn holder(&self, place: &str) -> Option<Holder> {
         place.strip_prefix(&self.queue())?.parse().ok()
     }
-
-    /// The id of a waiter's lease. A repeated attempt has the same, so that it leaves no second lease
-    /// behind.
-    pub(super) fn lease(&self, holder: &Holder) -> i64 {
-        lease_id(&self.place(holder))
-    }
-
-    /// The id of the lease of an owner that has renewed for this time. A lease's duration never changes.
-    pub(super) fn lease_of(&self, holder: &Holder, seconds: i64) -> i64 {
-        lease_id(&format!("{} {seconds}", self.place(holder)))
-    }
 }
 
 /// The beginning of the keys of all locks whose names have this prefix.
@@ -69,34 +59,29 @@ pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
     name.replace("%2F", "/").replace("%25", "%").parse().ok()
 }
 
-/// Makes the id of a lease that several locks share.
+/// Makes the id of the lease of a session that locks share. It is even.
 pub(super) fn shared_lease() -> i64 {
-    // A holder is random enough.
-    lease_id(Holder::random().as_str()) ^ 1
+    own_lease() ^ 1
 }
 
-/// Whether several locks may share this lease. The ids of all others are odd.
+/// Makes the id of a lease for one lock, or none. It is odd.
+pub(super) fn own_lease() -> i64 {
+    // Ids are positive. To etcd, 0 means that it chooses.
+    fastrand::i64(1..=i64::MAX) | 1
+}
+
+/// Whether locks share this lease.
 pub(super) fn is_shared(lease: i64) -> bool {
     lease % 2 == 0
 }
 
-/// The key that closes a shared lease. No name is empty.
-pub(super) fn closing_key(lease: i64) -> String {
-    format!("{BEGINNING}/closed/{lease}")
+/// The key that seals a session. No name is empty.
+pub(super) fn seal(lease: i64) -> String {
+    format!("{BEGINNING}/seal/{lease}")
 }
 
 fn encoded(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
-}
-
-/// Hashes a text (FNV-1a), because a client of another build must find the same id. The ids differ
-/// because holders are random.
-fn lease_id(text: &str) -> i64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    // Ids are positive. To etcd, 0 means that it chooses. Even ids are those of shared leases.
-    ((hash >> 1) | 1).cast_signed()
 }
 
 #[cfg(test)]
@@ -133,26 +118,8 @@ mod tests {
             assert!(place.starts_with(&prefix_of_names(name.as_str())));
             assert_eq!(name_in_queue(&place).as_ref(), Some(&name));
             assert_eq!(name_in_queue(&Keys::new(&name).offset()), None);
-            assert_eq!(name_in_queue(&closing_key(2)), None);
+            assert_eq!(name_in_queue(&seal(2)), None);
             assert!(*place < *END);
         }
-    }
-
-    #[test]
-    fn leases_of_holders_names_and_durations_differ() {
-        let keys = |name: &str| Keys::new(&name.parse().unwrap());
-        let (a, b): (Holder, Holder) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let ids = [
-            keys("n").lease(&a),
-            keys("n").lease(&b),
-            keys("m").lease(&a),
-            keys("n").lease_of(&a, 5),
-            keys("n").lease_of(&a, 6),
-        ];
-        assert!(ids.iter().all(|&id| id > 0 && !is_shared(id)));
-        assert!(is_shared(shared_lease()) && shared_lease() > 0);
-        let different: std::collections::BTreeSet<_> = ids.into_iter().collect();
-        assert_eq!(different.len(), ids.len());
-        assert_eq!(keys("n").lease(&a), ids[0], "a repeated attempt has the same");
     }
 }

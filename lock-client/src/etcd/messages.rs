@@ -1,21 +1,80 @@
 //! The messages of etcd's JSON gateway.
 //!
 //! They are those of [`rpc.proto`](https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto),
-//! as far as they are needed. In JSON, bytes are in base64, replies have 64-bit numbers as text, and
-//! leave out what is zero or empty.
+//! as far as they are needed. In JSON, bytes are in base64, replies have 64-bit numbers as text,
+//! and leave out what is zero or empty.
+
+use std::{fmt::Display, str::FromStr};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, IgnoredAny},
+};
+use serde_json::{Value, json};
+
+/// Encodes a key or a value.
+pub(super) fn bytes(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}
+
+/// A transaction.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Txn {
+    /// Comparisons of a key's revision with a number. A missing key has revision 0.
+    pub(super) compare: Vec<Value>,
+    /// Carried out if all comparisons hold.
+    pub(super) success: Vec<Value>,
+    /// Carried out otherwise.
+    pub(super) failure: Vec<Value>,
+}
+
+/// The key was created at this revision, and exists since.
+pub(super) fn is_created(key: &str, revision: i64) -> Value {
+    let (target, result, key) = ("CREATE", "EQUAL", bytes(key));
+    json!({ "target": target, "result": result, "key": key, "create_revision": revision })
+}
+
+/// No key in the range exists.
+pub(super) fn none_exists(key: &str, end: &str) -> Value {
+    let mut none = is_created(key, 0);
+    none["range_end"] = bytes(end).into();
+    none
+}
+
+/// No key in the range was created before this revision.
+pub(super) fn none_is_before(key: &str, end: &str, revision: i64) -> Value {
+    let mut none = none_exists(key, end);
+    (none["result"], none["create_revision"]) = ("GREATER".into(), (revision - 1).into());
+    none
+}
+
+/// The key was changed at this revision, and not since.
+pub(super) fn is_changed(key: &str, revision: i64) -> Value {
+    json!({ "target": "MOD", "result": "EQUAL", "key": bytes(key), "mod_revision": revision })
+}
+
+/// A read of a range, in the order of its keys' creation. The limit 0 means all.
+pub(super) fn read(key: &str, end: Option<&str>, limit: u64) -> Value {
+    let range = json!({
+        "key": bytes(key), "range_end": end.map(bytes), "limit": limit,
+        "sort_order": "ASCEND", "sort_target": "CREATE",
+    });
+    json!({ "request_range": range })
+}
+
+/// A put of a key on a lease. 0 means none.
+pub(super) fn put(key: &str, value: &str, lease: i64) -> Value {
+    json!({ "request_put": { "key": bytes(key), "value": bytes(value), "lease": lease } })
+}
+
+pub(super) fn delete(key: &str) -> Value {
+    json!({ "request_delete_range": { "key": bytes(key) } })
+}
 
 /// A text that is sent as bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
-
-impl Serialize for Text {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&BASE64_STANDARD.encode(&self.0))
-    }
-}
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -26,124 +85,20 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// Parses a number that is sent as text.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+fn number<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-}
-
-fn unsigned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-}
-
-/// A transaction.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Txn {
-    pub(super) compare: Vec<Compare>,
-    /// Carried out if all comparisons hold.
-    pub(super) success: Vec<Operation>,
-    /// Carried out otherwise.
-    pub(super) failure: Vec<Operation>,
-}
-
-/// A comparison of a key's revision with a number. A missing key has revision 0.
-#[derive(Debug, Serialize)]
-pub(super) struct Compare {
-    target: &'static str,
-    result: &'static str,
-    key: Text,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    range_end: Option<Text>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    create_revision: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mod_revision: Option<i64>,
-}
-
-impl Compare {
-    /// The key was created at this revision, and exists since.
-    pub(super) fn created(key: String, revision: i64) -> Self {
-        Self {
-            target: "CREATE",
-            result: "EQUAL",
-            key: Text(key),
-            range_end: None,
-            create_revision: Some(revision),
-            mod_revision: None,
-        }
-    }
-
-    /// No key in the range exists.
-    pub(super) fn none_exists(key: String, end: String) -> Self {
-        Self { range_end: Some(Text(end)), ..Self::created(key, 0) }
-    }
-
-    /// No key in the range was created before this revision.
-    pub(super) fn none_before(key: String, end: String, revision: i64) -> Self {
-        let all = Self { range_end: Some(Text(end)), ..Self::created(key, revision - 1) };
-        Self { result: "GREATER", ..all }
-    }
-
-    /// The key was changed at this revision, and not since.
-    pub(super) fn changed(key: String, revision: i64) -> Self {
-        let unset = Self::created(key, 0);
-        Self { target: "MOD", create_revision: None, mod_revision: Some(revision), ..unset }
-    }
-}
-
-/// One step of a transaction.
-#[derive(Clone, Debug, Serialize)]
-pub(super) enum Operation {
-    #[serde(rename = "request_range")]
-    Range(Range),
-    #[serde(rename = "request_put")]
-    Put(Put),
-    #[serde(rename = "request_delete_range")]
-    Delete(Delete),
-}
-
-/// A read of one key, or of a range, the oldest key first.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Range {
-    pub(super) key: Text,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) range_end: Option<Text>,
-    /// 0 means all.
-    pub(super) limit: i64,
-    pub(super) sort_order: &'static str,
-    pub(super) sort_target: &'static str,
-}
-
-impl Range {
-    /// Reads one key.
-    pub(super) fn one(key: String) -> Self {
-        Self {
-            key: Text(key),
-            range_end: None,
-            limit: 0,
-            sort_order: "ASCEND",
-            sort_target: "CREATE",
-        }
-    }
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Put {
-    pub(super) key: Text,
-    pub(super) value: Text,
-    /// 0 means none.
-    pub(super) lease: i64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Delete {
-    pub(super) key: Text,
 }
 
 /// Where and when the cluster answered.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct Header {
     #[serde(default, deserialize_with = "number")]
+    pub(super) cluster_id: u64,
+    #[serde(default, deserialize_with = "number")]
     pub(super) revision: i64,
-    #[serde(default, deserialize_with = "unsigned")]
+    #[serde(default, deserialize_with = "number")]
     pub(super) raft_term: u64,
 }
 
@@ -157,9 +112,24 @@ pub(super) struct TxnReply {
     pub(super) responses: Vec<OperationReply>,
 }
 
+impl TxnReply {
+    /// The number of keys that it has deleted.
+    pub(super) fn deleted(&self) -> u64 {
+        let deletions = self.responses.iter().filter_map(|it| it.response_delete_range.as_ref());
+        deletions.map(|deletion| deletion.deleted).sum()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct OperationReply {
     pub(super) response_range: Option<RangeReply>,
+    response_delete_range: Option<DeleteReply>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeleteReply {
+    #[serde(default, deserialize_with = "number")]
+    deleted: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -167,11 +137,11 @@ pub(super) struct RangeReply {
     #[serde(default)]
     pub(super) kvs: Vec<KeyValue>,
     /// The number of keys in the range, whatever the limit.
-    #[serde(default, deserialize_with = "unsigned")]
+    #[serde(default, deserialize_with = "number")]
     pub(super) count: u64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct KeyValue {
     pub(super) key: Text,
     #[serde(default)]
@@ -182,15 +152,6 @@ pub(super) struct KeyValue {
     pub(super) mod_revision: i64,
     #[serde(default, deserialize_with = "number")]
     pub(super) lease: i64,
-}
-
-/// A request about a lease.
-#[derive(Debug, Serialize)]
-pub(super) struct LeaseRequest {
-    #[serde(rename = "ID")]
-    pub(super) id: i64,
-    #[serde(rename = "TTL", skip_serializing_if = "Option::is_none")]
-    pub(super) seconds: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -210,33 +171,13 @@ pub(super) struct Streamed<T> {
     pub(super) result: T,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct WatchRequest {
-    pub(super) create_request: WatchCreate,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct WatchCreate {
-    pub(super) key: Text,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) range_end: Option<Text>,
-    pub(super) start_revision: i64,
-    pub(super) filters: [&'static str; 1],
-}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct WatchReply {
     /// etcd ends the watch, such as when the revisions to begin with are compacted.
     #[serde(default)]
     pub(super) canceled: bool,
     #[serde(default)]
-    pub(super) events: Vec<serde::de::IgnoredAny>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct Credentials {
-    pub(super) name: String,
-    pub(super) password: String,
+    pub(super) events: Vec<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -244,31 +185,15 @@ pub(super) struct Authenticated {
     pub(super) token: String,
 }
 
-/// A request without parameters.
-#[derive(Debug, Serialize)]
-pub(super) struct Empty {}
-
 #[derive(Debug, Deserialize)]
 pub(super) struct StatusReply {
-    pub(super) header: MemberHeader,
+    pub(super) header: Header,
     pub(super) version: String,
-}
-
-/// The member that answered.
-#[derive(Debug, Deserialize)]
-pub(super) struct MemberHeader {
-    #[serde(deserialize_with = "unsigned")]
-    pub(super) cluster_id: u64,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct MembersReply {
-    pub(super) members: Vec<serde::de::IgnoredAny>,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct AlarmRequest {
-    pub(super) action: &'static str,
+    pub(super) members: Vec<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]

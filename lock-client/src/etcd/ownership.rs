@@ -1,82 +1,163 @@
-//! What an owner does: it renews, reissues and releases.
+//! What an owner does: it renews, and reissues. A release is in `own.rs`.
+//!
+//! Renewals come in rounds: one keep-alive of a session, and few reads, for all locks that are
+//! renewed at about one time. The first caller of a round carries it out for the others.
 
-use fence::{Holder, Token};
-use tokio::time::timeout;
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use fence::Token;
+use tokio::sync::oneshot;
 
 use super::{
-    attempt::MAY_HAVE_QUEUED,
     client::Etcd,
+    failure::Failure,
     keys::{self, Keys},
-    leases::Alive,
-    messages::{Compare, Delete, KeyValue, Operation, Put, Text, Txn},
+    messages::{KeyValue, Txn, is_changed, is_created, put},
+    session::{Joined, Session},
     view::{Part, View, token},
 };
 use crate::{
     backend::{Backend, BackendError, Ownership},
+    clock::Moment,
     ttl::Ttl,
 };
 
+/// How many locks one transaction reads. Each takes two reads, and `--max-txn-ops` is 128 by
+/// default.
+const LOCKS_IN_A_TRANSACTION: usize = 50;
+/// The time between the beginnings of two rounds, as a part of the ttl, and at most as a part of
+/// the answer time-out. So 10 000 locks with a ttl of 30 seconds take 8 rounds a second.
+const PART_OF_THE_TTL: u32 = 60;
+const PART_OF_THE_ANSWER_TIMEOUT: u32 = 4;
+
+/// The renewals of a session's locks.
+#[derive(Default)]
+pub(super) struct Rounds {
+    waiting: Mutex<Vec<Renewal>>,
+    /// One caller at a time carries out a round: when the next one may begin.
+    next: tokio::sync::Mutex<Option<Moment>>,
+}
+
+/// The renewal of one lock.
+struct Renewal {
+    keys: Keys,
+    ownership: Ownership,
+    asked: Moment,
+    answer: oneshot::Sender<Result<Renewed, BackendError>>,
+}
+
+/// What a renewal has shown.
+pub(super) enum Renewed {
+    /// The lock has its full time.
+    Full(Token),
+    /// The lock is not this ownership's.
+    NotOurs,
+    /// The lock lives by another lease.
+    Elsewhere(KeyValue),
+}
+
+impl Rounds {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Renewal>> {
+        self.waiting.lock().expect("nothing panics while it holds this")
+    }
+}
+
 impl Etcd {
-    /// Renews an ownership: keeps its lease alive, and only then checks whose the lock is.
+    /// Renews an ownership: keeps its session alive, and only then checks whose the lock is.
     pub(super) async fn renew_ownership(
         &self,
         keys: &Keys,
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (holder, created) = (&ownership.holder, ownership.grant.as_i64());
+        let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
-        // The lease of an earlier renewal. The lock may still be on a shared one, or on one of another
-        // duration.
-        let (place, mut lease) = (keys.place(holder), keys.lease_of(holder, seconds));
-        let mut alive = self.connection.keep_alive(lease).await?;
-        // From here on, the lock may last longer, whatever follows.
-        let renewal = async {
-            loop {
-                let view = self.view(keys, Part::Owner).await?;
-                let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
-                if owner.lease == lease {
-                    // The lock's last moment: its lease has ended, and the key is about to go.
-                    let ended = || self.unavailable("the lease has ended");
-                    let kept = alive.ok_or_else(ended)?;
-                    kept.confirm(view.header, &self.address())?;
-                    // It may live for longer than asked.
-                    if kept.seconds >= seconds {
-                        return view.token(owner).map(Some);
+        let known = self.own.get(&place).and_then(|own| own.session);
+        let Some(mut session) = (match known {
+            Some(session) => Some(session),
+            None => self.adopt_session(keys, ownership, seconds).await?,
+        }) else {
+            return Ok(None);
+        };
+        loop {
+            if !session.serves(seconds) {
+                let seconds = seconds.max(session.seconds);
+                let joined = match session.is_shared() {
+                    true => self.join(seconds..=seconds, asked).await?,
+                    false => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?,
+                };
+                session = joined.session;
+            }
+            match self.renew_by(&session, keys, ownership).await? {
+                Renewed::Full(token) => {
+                    self.remember_lock(&place, &session, ttl.as_duration(), asked)?;
+                    return Ok(Some(token));
+                }
+                Renewed::NotOurs => return Ok(None),
+                // Its session was given up, or is shorter than this ttl.
+                Renewed::Elsewhere(owner) => {
+                    if let Some(joined) = self.keep(&session, asked).await? {
+                        let moved = self.move_key(keys, &owner, &joined).await;
+                        moved.map_err(BackendError::after_a_change)?;
                     }
                 }
-                lease = if owner.lease == lease || keys::is_shared(owner.lease) {
-                    // The lease's duration can't be changed.
-                    let id = keys.lease_of(holder, seconds);
-                    let longer =
-                        self.connection.open_lease(id, seconds..=i64::MAX, seconds).await?;
-                    self.move_key(owner, longer).await?;
-                    id
-                } else {
-                    owner.lease
-                };
-                alive = self.connection.keep_alive(lease).await?;
             }
-        };
-        renewal.await.map_err(BackendError::after_a_change)
+        }
     }
 
-    /// Moves the owner's key to another lease. Returns whether it did.
+    /// Returns the session of a lock that another process has acquired. If that process's other
+    /// locks share its session, the lock gets one of its own. Returns `None` if the lock is not
+    /// this ownership's.
+    async fn adopt_session(
+        &self,
+        keys: &Keys,
+        ownership: &Ownership,
+        seconds: i64,
+    ) -> Result<Option<Arc<Session>>, BackendError> {
+        let asked = Moment::now();
+        let view = self.held.view(keys, Part::Owner).await?;
+        let place = keys.place(&ownership.holder);
+        let Some(owner) = view.owner_if(&place, ownership.grant.as_i64()) else { return Ok(None) };
+        let alive = match keys::is_shared(owner.lease) {
+            false => self.held.keep_alive(owner.lease).await?,
+            true => None,
+        };
+        Ok(Some(match alive {
+            Some(alive) => Session::new(owner.lease, alive, asked),
+            None => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?.session,
+        }))
+    }
+
+    /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or
+    /// deleted meanwhile.
     pub(super) async fn move_key(
         &self,
-        owner: &KeyValue,
-        lease: Alive,
-    ) -> Result<bool, BackendError> {
-        let put = Put { key: owner.key.clone(), value: owner.value.clone(), lease: lease.id };
-        let transaction = Txn {
-            // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
-            compare: vec![Compare::changed(owner.key.0.clone(), owner.mod_revision)],
-            success: vec![Operation::Put(put)],
-            failure: Vec::new(),
-        };
-        let reply = self.transact(&transaction).await?;
-        lease.confirm(reply.header, &self.address())?;
-        Ok(reply.succeeded)
+        keys: &Keys,
+        own: &KeyValue,
+        joined: &Joined,
+    ) -> Result<Option<View>, BackendError> {
+        let (place, lease) = (&own.key.0, joined.session.lease);
+        let success = [&[put(place, "", lease)], &View::reads(keys, Part::Owner)[..]].concat();
+        // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
+        let compare = vec![is_changed(place, own.mod_revision)];
+        let reply = self.held.transact(&Txn { compare, success, failure: Vec::new() }).await;
+        let reply = reply.inspect_err(|failure| {
+            // The lease may not exist, such as after a restore.
+            if let Failure::NoLease = failure {
+                joined.session.give_up();
+            }
+        })?;
+        if !reply.succeeded {
+            return Ok(None);
+        }
+        self.own.change(place, |own| own.session = Some(joined.session.clone()));
+        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
+        joined.confirm(view.header, self)?;
+        Ok(Some(view))
     }
 
     /// Swaps the token for a higher one.
@@ -89,70 +170,114 @@ impl Etcd {
         let created = ownership.grant.as_i64();
         let place = keys.place(&ownership.holder);
         loop {
-            let view = self.view(keys, Part::Owner).await?;
+            let view = self.held.view(keys, Part::Owner).await?;
             let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
             let raised = token(view.token(owner)?.max(above).as_i64() + 1)?;
             // The key that is the oldest stays the oldest as long as it exists.
-            let compare = vec![
-                Compare::created(place.clone(), created),
-                Compare::changed(keys.offset(), view.offset_revision),
-            ];
-            let value = Text((raised.as_i64() - created).to_string());
-            let put = Put { key: Text(keys.offset()), value, lease: 0 };
-            let success = vec![Operation::Put(put)];
-            if self.transact(&Txn { compare, success, failure: Vec::new() }).await?.succeeded {
+            let compare =
+                vec![is_created(&place, created), is_changed(&keys.offset(), view.offset_revision)];
+            let offset = (raised.as_i64() - created).to_string();
+            let success = vec![put(&keys.offset(), &offset, 0)];
+            let raises = Txn { compare, success, failure: Vec::new() };
+            if self.held.transact(&raises).await?.succeeded {
                 return Ok(Some(raised));
             }
         }
     }
 
-    /// Releases the lock, or leaves the queue.
-    pub(super) async fn release_holder(
+    /// Renews a lock that lives by a session, in its next round.
+    async fn renew_by(
         &self,
+        session: &Arc<Session>,
         keys: &Keys,
-        holder: &Holder,
-    ) -> Result<bool, BackendError> {
-        // 1. No attempt of the holder on a shared lease may succeed later. etcd may have no space for
-        // that, or others may be waiting to do the same.
-        let place = keys.place(holder);
-        let closing = timeout(self.answer_timeout(), self.close_unanswered(&place));
-        let closed = closing.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")));
-        // 2. Delete what there is, in any case.
-        let deleted = self.delete_place(keys, holder).await?;
-        // 3. An attempt whose key was deleted does not arrive later.
-        if let Some(lease) = deleted {
-            self.shared.forget_unanswered(lease, &place);
+        ownership: &Ownership,
+    ) -> Result<Renewed, BackendError> {
+        let rounds = &session.rounds;
+        let (answer, mut answered) = oneshot::channel();
+        let (keys, ownership) = (keys.clone(), ownership.clone());
+        rounds.waiting().push(Renewal { keys, ownership, asked: Moment::now(), answer });
+        // 1. Wait until another caller has renewed this lock, or it is the own turn.
+        tokio::select! {
+            biased;
+            renewed = &mut answered => return renewed.unwrap_or_else(|_| self.cut_off()),
+            mut next = rounds.next.lock() => {
+                // 2. Wait for more renewals, if the last round was just now.
+                if let Some(next) = *next {
+                    next.passed().await;
+                }
+                let ttl = Duration::from_secs(session.seconds.unsigned_abs());
+                let answer_timeout = self.answer_timeout() / PART_OF_THE_ANSWER_TIMEOUT;
+                *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
+                // 3. Renew all of them, also if this caller gives up. The last one may have taken
+                // it along.
+                let renewals = mem::take(&mut *rounds.waiting());
+                let round = self.clone().round(session.clone(), renewals);
+                let _ended = tokio::spawn(round).await;
+            }
         }
-        if !self.shared.unanswered(&place).is_empty() {
-            closed.map_err(BackendError::after_a_change)?;
-        }
-        Ok(deleted.is_some())
+        answered.await.unwrap_or_else(|_| self.cut_off())
     }
 
-    /// Deletes a holder's key and its own leases. Returns the key's lease if it was the owner's.
-    async fn delete_place(
+    fn cut_off(&self) -> Result<Renewed, BackendError> {
+        Err(self.unavailable("the runtime has ended"))
+    }
+
+    /// Renews these locks.
+    async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
+        // 1. Keep the session alive, for all of them, after the last of them was asked for.
+        let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
+        let kept = match self.keep(&session, last).await {
+            Ok(kept) => kept,
+            Err(error) => return fail(renewals, &error),
+        };
+        // 2. Only then check whose each lock is. From here on, the locks may last longer.
+        while !renewals.is_empty() {
+            let number = renewals.len().min(LOCKS_IN_A_TRANSACTION);
+            let these: Vec<_> = renewals.drain(..number).collect();
+            let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
+            let transaction = Txn { success: reads.collect(), ..Txn::default() };
+            let reply = match self.held.transact(&transaction).await {
+                Ok(reply) => reply,
+                Err(failure) => {
+                    fail(these, &BackendError::from(failure).after_a_change());
+                    continue;
+                }
+            };
+            for (renewal, view) in these.into_iter().zip(View::parse_all(reply)) {
+                let renewed =
+                    view.and_then(|view| self.renewed(&renewal, &view, &session, kept.as_ref()));
+                let renewed = renewed.map_err(BackendError::after_a_change);
+                // The renewal may have been dropped.
+                let _ = renewal.answer.send(renewed);
+            }
+        }
+    }
+
+    fn renewed(
         &self,
-        keys: &Keys,
-        holder: &Holder,
-    ) -> Result<Option<i64>, BackendError> {
-        let (place, lease) = (keys.place(holder), keys.lease(holder));
-        let may_queue_later = self.waiters.forget(&place);
-        // 1. Delete the own key. No other holder ever has it, whatever its revision.
-        let delete = Operation::Delete(Delete { key: Text(place.clone()) });
-        let success = vec![View::read_of_queue(keys, Part::Owner), delete];
-        let reply = self.transact(&Txn { success, ..Txn::default() }).await?;
-        let view = View::parse(reply).map_err(BackendError::after_a_change)?;
-        let owned = view.owner().filter(|owner| owner.key.0 == place);
-        // 2. Revoke the waiter's lease. A request to queue that arrives later has no lease, and fails. If
-        // there is none under way, the lease ends soon by itself.
-        if may_queue_later && owned.is_none_or(|owner| owner.value.0 == MAY_HAVE_QUEUED) {
-            self.connection.revoke(lease).await.map_err(BackendError::after_a_change)?;
+        renewal: &Renewal,
+        view: &View,
+        session: &Session,
+        kept: Option<&Joined>,
+    ) -> Result<Renewed, BackendError> {
+        let Ownership { holder, grant } = &renewal.ownership;
+        let place = renewal.keys.place(holder);
+        let Some(owner) = view.owner_if(&place, grant.as_i64()) else {
+            return Ok(Renewed::NotOurs);
+        };
+        if owner.lease != session.lease {
+            return Ok(Renewed::Elsewhere(owner.clone()));
         }
-        // 3. Revoke the lease of an owner that has renewed.
-        let owned = owned.map(|owner| owner.lease);
-        if let Some(own) = owned.filter(|&own| !keys::is_shared(own) && own != lease) {
-            self.connection.revoke(own).await.map_err(BackendError::after_a_change)?;
-        }
-        Ok(owned)
+        // The lock's last moment: its lease has ended, and the key is about to go.
+        let kept = kept.ok_or_else(|| self.unavailable("the lease has ended"))?;
+        kept.confirm(view.header, self)?;
+        view.token(owner).map(Renewed::Full)
+    }
+}
+
+/// Reports one failure to all.
+fn fail(renewals: Vec<Renewal>, error: &BackendError) {
+    for renewal in renewals {
+        let _ = renewal.answer.send(Err(error.repeated()));
     }
 }

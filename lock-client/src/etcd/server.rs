@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use crate::{
+    service_url::{self, InvalidUrl, ServiceUrl, User, addresses},
+    tls,
+};
 use hyper::{
     Uri,
     http::uri::{Authority, PathAndQuery, Scheme},
 };
-use percent_encoding::percent_decode_str;
-use rustls::RootCertStore;
-
-use crate::tls;
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2379;
@@ -18,8 +18,8 @@ const DEFAULT_PORT: u16 = 2379;
 pub(super) struct Server {
     pub(super) members: Vec<Member>,
     pub(super) user: Option<User>,
-    /// The settings of encrypted connections.
-    pub(super) tls: rustls::ClientConfig,
+    /// The certificates of encrypted connections; `None` if they are not encrypted.
+    pub(super) certificates: Option<tls::Certificates>,
 }
 
 /// One member. It displays as host and port.
@@ -29,70 +29,44 @@ pub(super) struct Member {
     address: Authority,
 }
 
-/// A user of etcd.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) password: String,
-}
-
 impl Server {
     /// Parses a URL. Its form is that of [`Etcd::open`](super::Etcd::open).
     pub(super) fn parse(url: &str) -> Result<Self, InvalidEtcdUrl> {
-        let (scheme, rest) = match url.split_once("://") {
-            Some(("etcd", rest)) => (Scheme::HTTP, rest),
-            Some(("etcds", rest)) => (Scheme::HTTPS, rest),
+        let scheme = match url.split_once("://") {
+            Some(("etcd", _)) => Scheme::HTTP,
+            Some(("etcds", _)) => Scheme::HTTPS,
             _ => return Err(InvalidEtcdUrl::new("it does not begin with etcd:// or etcds://")),
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // A file may have an @ in its name. Before the first setting, it is the end of a password,
-        // which no error may show.
-        if query.split('=').next().is_some_and(|name| name.contains('@')) {
-            return Err(InvalidEtcdUrl::new("write %3F for the ? in the user or the password"));
+        let ServiceUrl { user, members, path, settings } = ServiceUrl::parse(url, DEFAULT_PORT)?;
+        if !path.is_empty() {
+            return Err(InvalidEtcdUrl::new("etcd has no path"));
         }
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(User::parse(user)?), hosts),
-            None => (None, authority),
+        if user.as_ref().is_some_and(|user| user.name.is_empty()) {
+            return Err(InvalidEtcdUrl::new("a password is given without a user"));
+        }
+        let members = members.iter().map(|member| Member::new(&scheme, member));
+        settings.check_known(&tls::Settings::NAMES)?;
+        let files = tls::Settings::from_url(&settings)?;
+        let certificates = match scheme == Scheme::HTTPS {
+            true => Some(tls::Certificates::read(files)?),
+            false if files.is_empty() => None,
+            false => return Err(InvalidEtcdUrl::new("certificates are for etcds URLs")),
         };
-        let members = hosts.split(',').map(|host| Member::parse(&scheme, host));
-        let settings = tls::Settings::parse(query)?;
-        let tls = if scheme == Scheme::HTTPS {
-            settings.read()?
-        } else if settings == tls::Settings::default() {
-            // No connection is encrypted.
-            tls::trusting(RootCertStore::empty()).with_no_client_auth()
-        } else {
-            return Err(InvalidEtcdUrl::new("certificates are for etcds URLs"));
-        };
-        Ok(Self { members: members.collect::<Result<_, _>>()?, user, tls })
+        Ok(Self { members: members.collect::<Result<_, _>>()?, user, certificates })
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("etcd ")?;
-        for (number, member) in self.members.iter().enumerate() {
-            let comma = if number == 0 { "" } else { "," };
-            write!(f, "{comma}{member}")?;
-        }
-        Ok(())
+        write!(f, "etcd {}", addresses(&self.members))
     }
 }
 
 impl Member {
-    fn parse(scheme: &Scheme, host: &str) -> Result<Self, InvalidEtcdUrl> {
-        if host.is_empty() {
-            return Err(InvalidEtcdUrl::new("a host is missing"));
-        }
-        // The colons of an IPv6 address are inside brackets.
-        let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-        let port = if has_port { String::new() } else { format!(":{DEFAULT_PORT}") };
-        match format!("{host}{port}").parse::<Authority>() {
-            Ok(address) if address.port_u16().is_some() && !address.host().is_empty() => {
-                Ok(Self { scheme: scheme.clone(), address })
-            }
-            _ => Err(InvalidEtcdUrl::new(format!("`{host}` is no HOST or HOST:PORT"))),
+    fn new(scheme: &Scheme, member: &service_url::Member) -> Result<Self, InvalidEtcdUrl> {
+        match member.to_string().parse() {
+            Ok(address) => Ok(Self { scheme: scheme.clone(), address }),
+            Err(_) => Err(InvalidEtcdUrl::new(format!("`{member}` is no HOST or HOST:PORT"))),
         }
     }
 
@@ -115,21 +89,6 @@ impl fmt::Display for Member {
     }
 }
 
-impl User {
-    fn parse(user: &str) -> Result<Self, InvalidEtcdUrl> {
-        let Some((name, password)) = user.split_once(':') else {
-            return Err(InvalidEtcdUrl::new("a user is given without a password"));
-        };
-        Ok(Self { name: decoded(name)?, password: decoded(password)? })
-    }
-}
-
-/// Replaces what is percent-encoded.
-fn decoded(text: &str) -> Result<String, InvalidEtcdUrl> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    Ok(decoded.map_err(|_| InvalidEtcdUrl::new("a part of it is not UTF-8"))?.into_owned())
-}
-
 /// The URL can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("not a usable etcd URL: {reason}")]
@@ -143,8 +102,8 @@ impl InvalidEtcdUrl {
     }
 }
 
-impl From<tls::InvalidSettings> for InvalidEtcdUrl {
-    fn from(invalid: tls::InvalidSettings) -> Self {
+impl From<InvalidUrl> for InvalidEtcdUrl {
+    fn from(invalid: InvalidUrl) -> Self {
         Self::new(invalid.to_string())
     }
 }
@@ -175,16 +134,20 @@ mod tests {
     fn wrong_urls_are_rejected_with_the_reason() {
         for (url, reason) in [
             ("http://n1", "it does not begin with etcd:// or etcds://"),
-            ("etcd://", "a host is missing"),
-            ("etcd://n1,,n2", "a host is missing"),
-            ("etcd://n1/path", "`n1/path` is no HOST"),
-            ("etcd://n1:port", "`n1:port` is no HOST"),
-            ("etcd://user@n1", "without a password"),
+            ("etcd://n1/path", "etcd has no path"),
+            ("etcd://user:secret", "`user:…` is no HOST"),
+            ("etcd://:secret@n1", "without a user"),
             ("etcd://n1?tls-ca=/ca.pem", "certificates are for etcds URLs"),
             ("etcds://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("etcds://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("etcds://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("etcds://n1?tls=x", "`tls` is no setting here"),
+            (
+                "etcds://n1?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("etcd://n1?db=3", "`db` is no setting here"),
+            ("etcds://n1?TLS-CA=/ca.pem", "`TLS-CA` is no setting here"),
+            ("etcds://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
             ("etcd://u:secret?x@n1", "write %3F for the ?"),
             ("etcd://u:secret?@n1", "write %3F for the ?"),
         ] {

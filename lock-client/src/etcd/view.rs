@@ -1,10 +1,13 @@
 //! What etcd shows of a lock at one moment.
 
+use std::iter;
+
 use fence::Token;
+use serde_json::Value;
 
 use super::{
     keys::Keys,
-    messages::{Header, KeyValue, Operation, Range, RangeReply, Text, TxnReply},
+    messages::{Header, KeyValue, RangeReply, TxnReply, read},
 };
 use crate::backend::BackendError;
 
@@ -30,38 +33,32 @@ pub(super) enum Part {
 
 impl View {
     /// The two reads of a transaction that [`parse`](Self::parse) expects.
-    pub(super) fn reads(keys: &Keys, part: Part) -> [Operation; 2] {
-        [Self::read_of_queue(keys, part), Self::read_of_offset(keys)]
+    pub(super) fn reads(keys: &Keys, part: Part) -> [Value; 2] {
+        [Self::read_of_queue(keys, part), read(&keys.offset(), None, 0)]
     }
 
     /// The read of the queue alone. [`parse`](Self::parse) then takes the offset for 0.
-    pub(super) fn read_of_queue(keys: &Keys, part: Part) -> Operation {
+    pub(super) fn read_of_queue(keys: &Keys, part: Part) -> Value {
         let limit = match part {
             Part::Owner => 1,
             Part::All => 0,
         };
-        let range_end = Some(Text(keys.queue_end()));
-        Operation::Range(Range { range_end, limit, ..Range::one(keys.queue()) })
-    }
-
-    /// The read of the offset alone, which [`parse_behind`](Self::parse_behind) expects.
-    pub(super) fn read_of_offset(keys: &Keys) -> Operation {
-        Operation::Range(Range::one(keys.offset()))
+        read(&keys.queue(), Some(&keys.queue_end()), limit)
     }
 
     /// Parses the reply of a transaction.
     pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
-        let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
-        let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
-        let (queue, offset) = (next(), next());
-        Self::new(reply.header, queue, offset)
+        Self::parse_all(reply).next().expect("it repeats")
     }
 
-    /// Parses the reply of a transaction that put the owner's key, and then read the offset.
-    pub(super) fn parse_behind(owner: KeyValue, reply: TxnReply) -> Result<Self, BackendError> {
-        let offset = reply.responses.into_iter().find_map(|reply| reply.response_range);
-        let queue = RangeReply { kvs: vec![owner], count: 1 };
-        Self::new(reply.header, queue, offset.unwrap_or_default())
+    /// Parses the reply of a transaction that read several locks, in their order.
+    pub(super) fn parse_all(reply: TxnReply) -> impl Iterator<Item = Result<Self, BackendError>> {
+        let mut ranges = reply.responses.into_iter().filter_map(|reply| reply.response_range);
+        iter::repeat_with(move || {
+            let mut next = || -> RangeReply { ranges.next().unwrap_or_default() };
+            let (queue, offset) = (next(), next());
+            Self::new(reply.header, queue, offset)
+        })
     }
 
     fn new(
@@ -90,8 +87,8 @@ impl View {
 
     /// The owner, if it has this key, created at this revision.
     ///
-    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may have
-    /// an older key again.
+    /// A key that exists, but is not the oldest, is no owner's. A cluster that was restored may
+    /// have an older key again.
     pub(super) fn owner_if(&self, place: &str, created: i64) -> Option<&KeyValue> {
         self.owner().filter(|owner| owner.key.0 == place && owner.create_revision == created)
     }

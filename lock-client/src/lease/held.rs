@@ -32,6 +32,8 @@ pub(crate) struct Granted {
     pub(crate) token: Token,
     /// A moment before the request was sent.
     pub(crate) asked: Moment,
+    /// Whether another process may take the lock over.
+    pub(crate) detachable: bool,
     /// The span of the caller of the acquire.
     pub(crate) caller: Span,
 }
@@ -44,6 +46,8 @@ pub(crate) struct Held {
     pub(crate) ownership: Ownership,
     pub(crate) ttl: Ttl,
     pub(crate) began: Moment,
+    /// Whether another process may take the lock over.
+    pub(super) detachable: bool,
     pub(crate) span: Span,
     state: watch::Sender<State>,
     /// The highest token that the lock service has returned, also after the deadline.
@@ -67,7 +71,7 @@ enum State {
 
 impl Held {
     pub(super) fn new(granted: Granted) -> Self {
-        let Granted { service, name, ownership, ttl, token, asked, caller } = granted;
+        let Granted { service, name, ownership, ttl, token, asked, detachable, caller } = granted;
         let span = observe::holding(&caller, &name, &ownership.holder, token);
         let state = State::Valid { token, deadline: asked + ttl.reliable() };
         Self {
@@ -76,6 +80,7 @@ impl Held {
             ownership,
             ttl,
             began: asked,
+            detachable,
             span,
             state: watch::Sender::new(state),
             last_token: Mutex::new(token),

@@ -1,29 +1,43 @@
 //! Locks in MariaDB, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use fence::{Holder, ResourceName, Token};
-use sqlx::mysql::MySqlConnectOptions;
+use fence::{Holder, ResourceName};
+use sqlx::{
+    ConnectOptions, Executor, MySql,
+    mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlRow},
+};
 
-use super::failure::failed;
 use crate::{
-    backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
-    clock::unix_millis,
+    backend::Wakeups,
     sql::{
-        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client, hex,
-        local_waiters::LocalWaiters, names,
+        InvalidDatabaseUrl,
+        answer::InvalidAnswer,
+        answer_timeout,
+        backend::{Client, Explained, Request, SqlBackend},
+        hex,
+        line::Statements,
+        pool::Connect,
+        url::KnownSettings,
+        waiters::Waiters,
     },
     terms::Order,
-    ttl::Ttl,
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
+const SETTINGS: KnownSettings = KnownSettings {
+    applied: "ssl-mode ssl-ca ssl-cert ssl-key socket charset collation time-zone sslmode sslca sslcert \
+              sslkey timezone statement-cache-capacity",
+    without_effect: "connect-timeout connect_timeout compress",
+    example: EXAMPLE,
+};
 
 /// Locks in MariaDB.
 #[derive(Clone)]
 pub struct MariaDb {
-    client: Client<sqlx::MySql>,
-    waiters: LocalWaiters,
+    client: Client<MySql>,
+    waiters: Waiters,
+    options: MySqlConnectOptions,
 }
 
 impl fmt::Debug for MariaDb {
@@ -46,23 +60,34 @@ impl MariaDb {
         if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(InvalidDatabaseUrl::new("it does not begin with mariadb://", EXAMPLE));
         }
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let hosts = authority.rsplit('@').next().unwrap_or_default();
+        // A password that is not encoded may have a comma.
+        if hosts.contains(',') && !rest.contains('@') {
+            let reason =
+                format!("it names several hosts ({hosts}), and locks need one writable server");
+            return Err(InvalidDatabaseUrl::new(&reason, EXAMPLE));
+        }
+        let url = &SETTINGS.without_ineffective(url);
         let options = MySqlConnectOptions::from_str(url)
             .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
+        SETTINGS.check(url)?;
         let database = options.get_database().unwrap_or_default();
         let address = match options.get_socket() {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        let client = Client::new(options, address, failed);
-        Ok(Self { client, waiters: LocalWaiters::default() })
+        let client = Client::new(connection(&options), address, explain);
+        Ok(Self { client, options, waiters: Waiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.connections().options().clone();
-        Self { client: self.client.reconnected(options, answer_timeout(timeout)), ..self }
+        let connect = connection(&self.options);
+        Self { client: self.client.reconnected(connect, answer_timeout(timeout)), ..self }
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
@@ -71,114 +96,77 @@ impl MariaDb {
     pub fn label(self, label: &str) -> Self {
         Self { client: self.client.labelled(label), ..self }
     }
+}
 
-    /// The call of a procedure, in one statement.
-    fn transaction(&self, call: &str) -> String {
+impl SqlBackend for MariaDb {
+    type Database = MySql;
+
+    fn client(&self) -> &Client<MySql> {
+        &self.client
+    }
+
+    /// Calls a procedure, in one statement.
+    fn statements(&self, request: Request<'_>) -> Statements {
         // In seconds. It ends each wait: for a row, for somebody's ALTER TABLE, and for the commit.
         // Without it, the call could be carried out hours after its caller has given up.
-        let limit = self.client.answer_timeout().as_secs_f64();
-        format!("set statement max_statement_time = {limit} for call fenced_lock_{call}")
+        let limit = self.client.pool.answer_timeout().as_secs_f64();
+        // Texts and bytes in hexadecimal digits mean the same whatever the settings of the session.
+        let (text, bytes) = (
+            |text: &str| format!("_utf8mb4 x'{}'", hex(text)),
+            |digits: &str| format!("x'{digits}'"),
+        );
+        let call = request.call(&self.client.label, text, bytes);
+        format!("set statement max_statement_time = {limit} for call fenced_lock_{call}").into()
+    }
+
+    fn released(&self, name: &ResourceName, row: &MySqlRow) -> Result<bool, InvalidAnswer> {
+        self.waiters.released::<MySql>(name, row)
+    }
+
+    async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
+        self.waiters.subscribe(name, holder, order, || true)
     }
 }
 
-impl Backend for MariaDb {
-    fn try_acquire<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> BackendFuture<'a, Attempt> {
+/// Makes connections each of whose requests is a transaction, whatever the server's `autocommit` is.
+/// Without that, all reads of a connection would see the state at its first one.
+fn connection(options: &MySqlConnectOptions) -> Connect<MySql> {
+    let options = options.clone().disable_statement_logging();
+    Arc::new(move || {
+        let options = options.clone();
         Box::pin(async move {
-            let (ttl_ms, fair) = (ttl.as_millis(), order == Order::Fair);
-            let (since_ms, label) = (unix_millis(), text(self.client.label()));
-            let call = format!(
-                "acquire({}, {ttl_ms}, {fair}, {since_ms}, convert({label} using utf8mb4))",
-                owner(name, holder)
-            );
-            self.client.attempt(holder, self.transaction(&call)).await
+            let mut connection = options.connect().await?;
+            connection.execute("set autocommit = 1").await?;
+            Ok(connection)
         })
-    }
-
-    fn renew<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        ttl: Ttl,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            let call = format!("renew({}, {grant}, {})", owner(name, holder), ttl.as_millis());
-            self.client.token(self.transaction(&call)).await
-        })
-    }
-
-    fn reissue<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        above: Token,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            let call = format!("reissue({}, {grant}, {above})", owner(name, holder));
-            self.client.token(self.transaction(&call)).await
-        })
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        _: Option<Token>,
-    ) -> BackendFuture<'a, bool> {
-        Box::pin(async move {
-            let release = self.transaction(&format!("release({})", owner(name, holder)));
-            let row = self.client.release(holder, release).await?;
-            let first_waiter =
-                self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
-            self.waiters.notify(name, first_waiter.as_deref());
-            Ok(self.client.read_after_a_change(row.number("released").map_err(Into::into))?
-                == Some(1))
-        })
-    }
-
-    fn subscribe<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        order: Order,
-    ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
-    }
-
-    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move {
-            let call = format!("status({})", text(name.as_str()));
-            self.client.status(self.transaction(&call)).await
-        })
-    }
-
-    fn held_names(&self, prefix: &str) -> HeldNames {
-        let (own, prefix) = (self.clone(), text(prefix));
-        names::pages(move |after| {
-            let (own, call) = (own.clone(), format!("held_names({prefix}, x'{after}')"));
-            async move { own.client.names(own.transaction(&call)).await }
-        })
-    }
-
-    fn answer_timeout(&self) -> Duration {
-        self.client.answer_timeout()
-    }
-
-    fn address(&self) -> String {
-        self.client.address().to_owned()
-    }
+    })
 }
 
-fn owner(name: &ResourceName, holder: &Holder) -> String {
-    format!("{}, {}", text(name.as_str()), text(holder.as_str()))
-}
-
-/// Returns a text as an SQL expression, whatever the settings of the session.
-fn text(text: &str) -> String {
-    format!("x'{}'", hex(text))
+/// Explains an error of MariaDB.
+fn explain(error: &sqlx::Error) -> Explained {
+    let number = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>())
+        .map(MySqlDatabaseError::number);
+    match number {
+        // A table or a procedure does not exist.
+        Some(1146 | 1305) => Explained::Rejected(format!(
+            "the tables of the locks are missing: apply migrations/mariadb/lock ({error})"
+        )),
+        // A wrong user or password, no right, or no such database; a wrong argument; a token above the
+        // highest.
+        Some(1044 | 1045 | 1046 | 1049 | 1142 | 1370 | 1644 | 1698 | 4025) => {
+            Explained::Rejected(error.to_string())
+        }
+        // The server, or the session by default, is read-only. A failover looks the same, so it may pass.
+        Some(1290 | 1792 | 1836) => Explained::Unavailable(format!(
+            "it takes no writes: it is read-only, as a replica is; name the primary, or set global \
+             read_only = 0 ({error})"
+        )),
+        Some(1665) => Explained::Unavailable(format!(
+            "its binary log takes no writes at the level READ COMMITTED: set global binlog_format = \
+             'MIXED', or 'ROW' ({error})"
+        )),
+        _ => Explained::Unavailable(error.to_string()),
+    }
 }

@@ -1,26 +1,30 @@
 //! Locks in PostgreSQL, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, time::Duration};
 
-use fence::{Holder, ResourceName, Token};
-use sqlx::{Row, postgres::PgConnectOptions};
+use fence::{Holder, ResourceName};
+use sqlx::{Row, postgres::PgRow};
 
-use super::{failure::failed, notifications::Notifications};
+use super::{notifications::Notifications, primary::Primary};
 use crate::{
-    backend::{Attempt, Backend, BackendFuture, HeldNames, Ownership, Status, Wakeups},
-    clock::unix_millis,
-    sql::{InvalidDatabaseUrl, answer_timeout, client::Client, hex, names},
+    backend::Wakeups,
+    sql::{
+        InvalidDatabaseUrl,
+        answer::InvalidAnswer,
+        answer_timeout,
+        backend::{Client, Explained, Request, SqlBackend},
+        hex,
+        line::Statements,
+    },
     terms::Order,
-    ttl::Ttl,
 };
-
-const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
 
 /// Locks in PostgreSQL.
 #[derive(Clone)]
 pub struct Postgres {
     client: Client<sqlx::Postgres>,
     notifications: Notifications,
+    primary: Primary,
 }
 
 impl fmt::Debug for Postgres {
@@ -34,39 +38,38 @@ impl Postgres {
     /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full`. It connects when it is first
     /// used.
     ///
+    /// It may name several hosts, of which the primary is used:
+    /// `postgres://USER:PASSWORD@HOST,HOST/DATABASE?target_session_attrs=read-write`. One that was replaced
+    /// by a newer primary is not used again.
+    ///
     /// What the URL leaves out comes from the environment (`PGPASSWORD` and so on). For a Unix socket,
     /// its folder is given as `?host=FOLDER`. With TLS, the server's certificate must be signed by one
-    /// that the system trusts, or by the one in `?sslrootcert=FILE`.
+    /// that the system trusts, or by the one in `?sslrootcert=FILE`. A setting that isn't known is
+    /// rejected. One of libpq that changes neither the server nor what is verified, such as
+    /// `connect_timeout`, is logged and has no effect.
     ///
     /// # Errors
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", EXAMPLE));
+            let example = "postgres://USER:PASSWORD@HOST/DATABASE";
+            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", example));
         }
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?
-            // PgBouncer rejects a connection that sets it.
-            .extra_float_digits(None);
-        let host = match options.get_socket() {
-            Some(folder) => folder.display().to_string(),
-            None => options.get_host().to_owned(),
-        };
-        let database = options.get_database().unwrap_or(options.get_username());
-        let address = format!("postgres://{host}:{}/{database}", options.get_port());
-        Ok(Self::new(Client::new(options, address, failed)))
+        let primary = Primary::parse(url)?;
+        Ok(Self::new(Client::new(primary.connect(), primary.address(), explain), primary))
     }
 
-    fn new(client: Client<sqlx::Postgres>) -> Self {
-        Self { notifications: Notifications::new(client.connections().clone()), client }
+    fn new(client: Client<sqlx::Postgres>, primary: Primary) -> Self {
+        let notifications = Notifications::new(client.pool.clone(), primary.clone());
+        Self { client, notifications, primary }
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let options = self.client.connections().options().clone();
-        Self::new(self.client.reconnected(options, answer_timeout(timeout)))
+        let Self { client, primary, .. } = self;
+        Self::new(client.reconnected(primary.connect(), answer_timeout(timeout)), primary)
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside
@@ -75,113 +78,33 @@ impl Postgres {
     pub fn label(self, label: &str) -> Self {
         Self { client: self.client.labelled(label), ..self }
     }
+}
 
-    /// The call of a function, in one message that is a transaction.
-    fn transaction(&self, call: &str) -> String {
-        let timeout_ms = self.client.answer_timeout().as_millis();
-        format!(
+impl SqlBackend for Postgres {
+    type Database = sqlx::Postgres;
+
+    fn client(&self) -> &Client<sqlx::Postgres> {
+        &self.client
+    }
+
+    /// Calls a function, in one message that is a transaction.
+    fn statements(&self, request: Request<'_>) -> Statements {
+        let timeout_ms = self.client.pool.answer_timeout().as_millis();
+        let call = request.call(&self.client.label, text, text_of_hex);
+        let sql = format!(
             "set transaction isolation level read committed;
             set local statement_timeout = {timeout_ms};
             select * from fenced_lock.{call}"
-        )
-    }
-}
-
-impl Backend for Postgres {
-    fn try_acquire<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> BackendFuture<'a, Attempt> {
-        Box::pin(async move {
-            let (name, own, ttl_ms) = (text(name.as_str()), text(holder.as_str()), ttl.as_millis());
-            let (fair, since_ms) = (order == Order::Fair, unix_millis());
-            let label = text(self.client.label());
-            let call = format!("acquire({name}, {own}, {ttl_ms}, {fair}, {since_ms}, {label})");
-            self.client.attempt(holder, self.transaction(&call)).await
-        })
+        );
+        sql.into()
     }
 
-    fn renew<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        ownership: &'a Ownership,
-        ttl: Ttl,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
-            let call = format!("renew({name}, {holder}, {}, {})", ownership.grant, ttl.as_millis());
-            self.client.token(self.transaction(&call)).await
-        })
+    fn released(&self, _: &ResourceName, row: &PgRow) -> Result<bool, InvalidAnswer> {
+        Ok(row.try_get("release")?)
     }
 
-    fn reissue<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        ownership: &'a Ownership,
-        above: Token,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            let (name, holder) = (text(name.as_str()), text(ownership.holder.as_str()));
-            let call = format!("reissue({name}, {holder}, {}, {above})", ownership.grant);
-            self.client.token(self.transaction(&call)).await
-        })
-    }
-
-    fn release<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        _: Option<Token>,
-    ) -> BackendFuture<'a, bool> {
-        Box::pin(async move {
-            let call = format!("release({}, {})", text(name.as_str()), text(holder.as_str()));
-            let row = self.client.release(holder, self.transaction(&call)).await?;
-            self.client.read_after_a_change(row.try_get("release").map_err(Into::into))
-        })
-    }
-
-    fn subscribe<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        order: Order,
-    ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move {
-            // A release that does not see the place of a fair waiter yet notifies all.
-            let mut payloads = vec![format!(" {name}")];
-            if order == Order::Fair {
-                let beginning: String = holder.as_str().chars().take(8).collect();
-                payloads.push(format!("{beginning} {name}"));
-            }
-            Ok(self.notifications.subscribe(payloads).await)
-        })
-    }
-
-    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move {
-            let call = format!("status({})", text(name.as_str()));
-            self.client.status(self.transaction(&call)).await
-        })
-    }
-
-    fn held_names(&self, prefix: &str) -> HeldNames {
-        let (own, prefix) = (self.clone(), text(prefix));
-        names::pages(move |after| {
-            let (own, after) = (own.clone(), text_of_hex(&after));
-            let call = format!("held_names({prefix}, {after})");
-            async move { own.client.names(own.transaction(&call)).await }
-        })
-    }
-
-    fn answer_timeout(&self) -> Duration {
-        self.client.answer_timeout()
-    }
-
-    fn address(&self) -> String {
-        self.client.address().to_owned()
+    async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
+        self.notifications.subscribe(name, holder, order).await
     }
 }
 
@@ -195,4 +118,32 @@ fn text(text: &str) -> String {
 /// Does the same for a text in hexadecimal digits.
 fn text_of_hex(digits: &str) -> String {
     format!("pg_catalog.convert_from(pg_catalog.decode('{digits}', 'hex'), 'UTF8')")
+}
+
+/// Explains an error of PostgreSQL.
+fn explain(error: &sqlx::Error) -> Explained {
+    let database_error = error.as_database_error();
+    let code = database_error.and_then(|error| error.code()).unwrap_or_default();
+    // `Display` adds the line in PostgreSQL's own source.
+    let error =
+        database_error.map_or_else(|| error.to_string(), |error| error.message().to_owned());
+    match &*code {
+        // The schema, a table or a function does not exist.
+        "3F000" | "42P01" | "42883" => Explained::Rejected(format!(
+            "the schema fenced_lock is missing or too old: apply migrations/postgres/lock ({error})"
+        )),
+        "42501" => Explained::Rejected(format!(
+            "{error}; clients need `grant usage on schema fenced_lock to …`"
+        )),
+        // A wrong user or password, or no such database; a token above the highest; a character that
+        // the database's encoding does not have; a wrong argument.
+        "28000" | "28P01" | "3D000" | "23514" | "22P05" | "22023" => Explained::Rejected(error),
+        // A standby, or default_transaction_read_only. A failover looks the same, so it may pass. A standby
+        // has no unlogged table, either.
+        "25006" | "0A000" => Explained::Unavailable(format!(
+            "it takes no writes: it is a standby, or its sessions are read-only by default; name the \
+             primary, or set default_transaction_read_only = off ({error})"
+        )),
+        _ => Explained::Unavailable(error),
+    }
 }

@@ -1,58 +1,58 @@
 //! The one connection over which all waiters of a client are notified of freed locks.
 
 use std::{
-    collections::HashMap,
-    fmt, io,
-    pin::pin,
+    io, mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use futures_util::future::{Either, select};
-use sqlx::{
-    PgPool, Row,
-    postgres::{PgListener, PgPoolOptions},
-};
+use fence::{Holder, ResourceName};
+use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
+use super::primary::Primary;
 use crate::{
     backend::Wakeups,
-    background::AbortOnDrop,
     clock::Moment,
     retry::pauses,
-    sql::{connections::SqlConnections, hex, polling::poll},
+    sql::{pool::Pool, waiters::Waiters},
+    terms::Order,
 };
 
 const CHANNEL: &str = "fenced_lock";
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a connection over which no notification arrived, as behind PgBouncer.
-const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(60);
+/// The pause after a connection over which no notification arrived, as behind PgBouncer. There, the next
+/// probe may disturb another client.
+const PAUSE_WITHOUT_DELIVERY: Duration = Duration::from_secs(300);
 /// How often the connection is checked.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// The process of the server that serves the session.
-const SESSION: &str = "select pg_catalog.pg_backend_pid()";
-/// How often two sessions are compared. An idle pooler gives the same one to both at once, and a busy
-/// one does now and then.
-const SESSION_CHECKS: usize = 5;
 /// How long a notification may take, in answer time-outs.
 const PROBE_PATIENCE: u32 = 4;
+/// How long a new waiter waits for the first probe. A fair waiter that tries nothing for 3 seconds loses
+/// its place, however long an answer may take.
+const LONGEST_DELAY: Duration = Duration::from_millis(500);
 
 /// The subscriptions of a client. Their connection is made with the first one, and closed a little
 /// after the last one.
 #[derive(Clone)]
 pub(super) struct Notifications {
-    connections: SqlConnections<sqlx::Postgres>,
+    pool: Pool<sqlx::Postgres>,
+    primary: Primary,
     registry: Arc<Registry>,
 }
 
 struct Registry {
-    waiters: Mutex<Waiters>,
+    /// The name of the client's own channel ends with it.
+    id: u64,
+    waiters: Waiters,
     delivery: watch::Sender<Delivery>,
+    /// The task that notifies the waiters. It may have ended with its runtime.
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Whether notifications are delivered.
@@ -64,79 +64,56 @@ enum Delivery {
     Fails,
 }
 
-/// Why no notification arrives.
-enum Failure {
-    /// It may lead through PgBouncer in transaction mode.
+/// Why a connection of the waiters is closed.
+#[derive(Debug)]
+enum End {
+    NobodyWaits,
+    /// No notification arrives: it may lead through PgBouncer in transaction mode.
     Undelivered,
-    Lost(sqlx::Error),
-}
-
-impl From<sqlx::Error> for Failure {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Lost(error)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Undelivered => f.write_str(
-                "no notification arrives: it may lead through PgBouncer in transaction mode",
-            ),
-            Self::Lost(error) => error.fmt(f),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Waiters {
-    /// The waiters by the notification that they wait for.
-    by_payload: HashMap<String, Vec<Arc<Notify>>>,
-    task: Option<JoinHandle<()>>,
-}
-
-/// Ends a subscription when it is dropped.
-struct Subscription {
-    registry: Arc<Registry>,
-    payloads: Vec<String>,
-    freed: Arc<Notify>,
-    _polling: AbortOnDrop,
 }
 
 impl Notifications {
-    pub(super) fn new(connections: SqlConnections<sqlx::Postgres>) -> Self {
-        let (delivery, waiters) = (watch::Sender::new(Delivery::Unknown), Mutex::default());
-        Self { connections, registry: Arc::new(Registry { waiters, delivery }) }
+    pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
+        let (waiters, task, id) = (Waiters::default(), Mutex::default(), fastrand::u64(..));
+        let delivery = watch::Sender::new(Delivery::Unknown);
+        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, task }) }
     }
 
-    /// Subscribes to notifications. When this returns, they are known to arrive, or the waiter polls.
-    pub(super) async fn subscribe(&self, payloads: Vec<String>) -> Wakeups {
-        let (freed, registry) = (Arc::new(Notify::new()), self.registry.clone());
-        registry.add(&payloads, &freed, || tokio::spawn(self.clone().listen()));
-        let mut delivery = registry.delivery.subscribe();
-        let polling = tokio::spawn(poll_without_delivery(delivery.clone(), freed.clone())).into();
-        let subscription =
-            Subscription { registry, payloads, freed: freed.clone(), _polling: polling };
+    /// Subscribes a waiter. When this returns, notifications are known to arrive, or the waiter polls.
+    pub(super) async fn subscribe(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+        order: Order,
+    ) -> Wakeups {
+        let mut delivery = self.registry.delivery.subscribe();
+        let polled = delivery.clone();
+        let must_poll = move || *polled.borrow() != Delivery::Works;
+        let wakeups = self.registry.waiters.subscribe(name, holder, order, must_poll);
+        self.registry.start(|| tokio::spawn(self.clone().listen()));
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
-        let _ = timeout(self.connections.answer_timeout(), known).await;
-        Wakeups::new(freed, subscription)
+        let _ = timeout(self.pool.answer_timeout().min(LONGEST_DELAY), known).await;
+        wakeups
     }
 
     /// Keeps a connection as long as there are subscriptions.
     async fn listen(self) {
         let mut backoff = pauses(LONGEST_PAUSE);
         loop {
-            let Err(failure) = self.listen_once().await else { return };
-            tracing::debug!(%failure, "there is no connection of the waiters");
+            let end = self.listen_once().await;
+            if let Ok(End::NobodyWaits) = end {
+                return;
+            }
+            tracing::debug!(?end, "there is no connection of the waiters");
             let worked = self.registry.delivery.send_replace(Delivery::Fails) == Delivery::Works;
             if worked {
                 backoff = pauses(LONGEST_PAUSE);
             }
             let pause = backoff.next().expect("the pauses never end");
-            sleep(match failure {
-                Failure::Undelivered if !worked => PAUSE_WITHOUT_DELIVERY,
-                Failure::Undelivered | Failure::Lost(_) => pause,
+            sleep(match end {
+                Ok(_) if !worked => PAUSE_WITHOUT_DELIVERY,
+                _ => pause,
             })
             .await;
             if self.registry.is_finished() {
@@ -146,105 +123,90 @@ impl Notifications {
     }
 
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
-    async fn listen_once(&self) -> Result<(), Failure> {
-        let limit = self.connections.answer_timeout() * PROBE_PATIENCE;
+    async fn listen_once(&self) -> Result<End, sqlx::Error> {
+        let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
+        let primary = timeout(limit, self.primary.find()).await.unwrap_or_else(|_| Err(lost()));
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(self.connections.options().clone());
+        let pool = pool.connect_lazy_with(primary?.0);
+        // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
+        // the notifications to whatever client has that session then. So the channel of the probes is the
+        // only one until a probe has arrived.
+        let probes = format!("{CHANNEL}_probe_{:016x}", self.registry.id);
         let listening = async {
-            if self.is_pooled(&pool).await? {
-                return Err(Failure::Undelivered);
-            }
             let mut listener = PgListener::connect_with(&pool).await?;
             listener.eager_reconnect(false);
-            listener.listen(CHANNEL).await?;
-            Ok(listener)
+            listener.listen(&probes).await?;
+            Ok::<_, sqlx::Error>(listener)
         };
         let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
+        let mut listens = false;
         loop {
             if self.registry.is_finished() {
-                return Ok(());
+                return Ok(End::NobodyWaits);
             }
-            // The check comes over another connection. PgBouncer would return one to its own sender.
-            let probe = format!("probe {:016x}", fastrand::u64(..));
-            let sending = tokio::spawn(self.clone().send(probe.clone()));
+            // The probe comes over another connection. PgBouncer would return one to its own sender.
+            let sending = tokio::spawn(self.clone().send(probes.clone()));
             let (begun, mut arrived) = (Moment::now(), false);
             while begun.elapsed() < PROBE_INTERVAL {
                 let limit = if arrived { PROBE_INTERVAL } else { limit };
                 let left = limit.saturating_sub(begun.elapsed());
                 match timeout(left, listener.try_recv()).await {
-                    Ok(notification) => match notification?.ok_or_else(lost)?.payload() {
-                        payload if payload == probe => {
-                            arrived = true;
-                            self.registry.confirm_delivery();
+                    Ok(notification) => {
+                        let notification = notification?.ok_or_else(lost)?;
+                        if notification.channel() == CHANNEL {
+                            self.registry.waiters.notify(notification.payload());
+                            continue;
                         }
-                        payload => self.registry.notify(payload),
-                    },
+                        arrived = true;
+                        if !mem::replace(&mut listens, true) {
+                            timeout(limit, listener.listen(CHANNEL))
+                                .await
+                                .map_err(|_| lost())??;
+                        }
+                        self.registry.confirm_delivery();
+                    }
                     Err(_) if arrived => {}
                     // A probe that was not sent proves nothing.
                     Err(_) => {
                         let is_sent = sending.await.unwrap_or(false);
-                        return Err(if is_sent { Failure::Undelivered } else { lost() });
+                        return if is_sent { Ok(End::Undelivered) } else { Err(lost()) };
                     }
                 }
             }
         }
     }
 
-    /// Whether two open connections have had the same session: then a pooler such as PgBouncer stands
-    /// between. A LISTEN would stay with a session of the pooler, which delivers the notifications to
-    /// whatever client has that session then, and breaks its connection.
-    async fn is_pooled(&self, pool: &PgPool) -> Result<bool, sqlx::Error> {
-        let mut own = pool.acquire().await?;
-        for _ in 0..SESSION_CHECKS {
-            let own: i32 = sqlx::raw_sql(SESSION).fetch_one(&mut *own).await?.try_get(0)?;
-            let other: i32 = self.connections.fetch(SESSION.to_owned()).await?.try_get(0)?;
-            if own == other {
-                return Ok(true);
+    /// Sends a probe, and returns whether it was sent.
+    async fn send(self, channel: String) -> bool {
+        let probe = format!("select pg_catalog.pg_notify('{channel}', '')");
+        match self.pool.fetch_aside(probe.into()).await {
+            Ok(_) => true,
+            // It came back to its sender: a pooler gave both the same session.
+            Err(sqlx::Error::Protocol(_)) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the connection of the waiters could not be checked");
+                false
             }
         }
-        Ok(false)
-    }
-
-    /// Sends a notification, and returns whether that was confirmed.
-    async fn send(self, payload: String) -> bool {
-        let payload = hex(&payload);
-        let sql = format!(
-            "select pg_catalog.pg_notify('{CHANNEL}',
-                pg_catalog.convert_from(pg_catalog.decode('{payload}', 'hex'), 'UTF8'))"
-        );
-        let sent = self.connections.fetch(sql).await;
-        if let Err(error) = &sent {
-            tracing::debug!(%error, "the connection of the waiters could not be checked");
-        }
-        sent.is_ok()
     }
 }
 
 impl Registry {
-    /// Adds a waiter, and starts the task that notifies it, unless one runs.
-    fn add(
-        &self,
-        payloads: &[String],
-        freed: &Arc<Notify>,
-        start: impl FnOnce() -> JoinHandle<()>,
-    ) {
-        let mut waiters = self.waiters();
-        for payload in payloads {
-            waiters.by_payload.entry(payload.clone()).or_default().push(freed.clone());
-        }
-        // It may have ended with its runtime.
-        if waiters.task.as_ref().is_none_or(JoinHandle::is_finished) {
+    /// Starts the task, unless it runs. A waiter was added before.
+    fn start(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let mut task = self.task();
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
             self.delivery.send_replace(Delivery::Unknown);
-            waiters.task = Some(start());
+            *task = Some(start());
         }
     }
 
     /// Returns whether nobody waits. Then the next waiter starts a new task.
     fn is_finished(&self) -> bool {
-        let mut waiters = self.waiters();
-        let nobody_waits = waiters.by_payload.is_empty();
+        let mut task = self.task();
+        let nobody_waits = self.waiters.is_empty();
         if nobody_waits {
-            waiters.task = None;
+            *task = None;
         }
         nobody_waits
     }
@@ -252,51 +214,16 @@ impl Registry {
     /// Records that notifications arrive. Before that, some may have been missed.
     fn confirm_delivery(&self) {
         if self.delivery.send_replace(Delivery::Works) != Delivery::Works {
-            self.waiters().by_payload.values().flatten().for_each(|freed| freed.notify_one());
+            self.waiters.notify_all();
         }
     }
 
-    fn notify(&self, payload: &str) {
-        let waiters = self.waiters();
-        let waiters = waiters.by_payload.get(payload);
-        waiters.into_iter().flatten().for_each(|freed| freed.notify_one());
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().expect("nothing panics while it holds this")
+    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.task.lock().expect("nothing panics while it holds this")
     }
 }
 
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let mut waiters = self.registry.waiters();
-        for payload in &self.payloads {
-            let Some(same) = waiters.by_payload.get_mut(payload) else { continue };
-            same.retain(|freed| !Arc::ptr_eq(freed, &self.freed));
-            if same.is_empty() {
-                waiters.by_payload.remove(payload);
-            }
-        }
-    }
-}
-
-/// Polls as long as notifications don't arrive. Ends with the client.
-async fn poll_without_delivery(mut delivery: watch::Receiver<Delivery>, freed: Arc<Notify>) {
-    loop {
-        let works =
-            async { delivery.wait_for(|&delivery| delivery == Delivery::Works).await.is_ok() };
-        let polling = poll(freed.clone(), || true);
-        match select(pin!(works), pin!(polling)).await {
-            Either::Left((true, _)) => {}
-            _ => return,
-        }
-        if delivery.wait_for(|&delivery| delivery != Delivery::Works).await.is_err() {
-            return;
-        }
-    }
-}
-
-fn lost() -> Failure {
+fn lost() -> sqlx::Error {
     let reason = "the connection of the waiters was lost";
-    Failure::Lost(io::Error::new(io::ErrorKind::ConnectionReset, reason).into())
+    io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
 }

@@ -10,6 +10,7 @@
 --       2 ttl in milliseconds
 --       3 1 if the holder waits in the queue when the lock is not free, else 0
 --       4 how many milliseconds an unused counter is kept; 0 leaves its expiry as it is
+--       5 how many milliseconds a waiter has to show that it is alive
 -- Returns the token if it has granted the lock, which is then the grant too; {1, token, grant} if this
 -- holder held the lock already; else {0, ms until the lock may be free, or -1 if the present lock never
 -- expires}. If the holder is in the queue, this is followed by the number of waiters before it, and the

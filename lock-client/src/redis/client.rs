@@ -22,7 +22,8 @@ use crate::{
         Wakeups,
     },
     clock::{Moment, unix_millis},
-    terms::Order,
+    label::printable,
+    terms::{Order, QUEUE_PATIENCE},
     ttl::Ttl,
 };
 
@@ -53,7 +54,7 @@ impl Redis {
     ///
     /// | Redis | URL | feature |
     /// |---|---|---|
-    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]` | |
+    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `?db=DATABASE` | |
     /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
     /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | `sentinel` |
     /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
@@ -66,15 +67,21 @@ impl Redis {
     /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
     /// because waiters subscribe at a named one.
     ///
-    /// Settings follow a `?`, with `&` between them. All parts of a URL are percent-encoded.
+    /// Settings follow a `?`, with `&` between them. Others are rejected. All parts of a URL are
+    /// percent-encoded; in a setting, a `+` is a space, and `%2B` a plus. A setting that is given
+    /// twice has its last value.
     ///
     /// | setting | meaning |
     /// |---|---|
+    /// | `db=DATABASE` | the database, for all but a Cluster |
+    /// | `protocol=resp3` | the version of the protocol, as in the crate `redis` |
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     /// | `sentinel-user=USER&sentinel-password=PASSWORD` | the user at the Sentinels |
     ///
-    /// The files are PEM. They are read once, here.
+    /// The files are PEM. They are read here, and again for each new connection, because
+    /// certificates are renewed on disk. If that fails, the last good ones are used, and a warning
+    /// is logged.
     ///
     /// # Errors
     /// [`InvalidRedisUrl`] if the URL can't be used, needs a feature that was not compiled, or names
@@ -132,8 +139,7 @@ impl Redis {
     /// the locks that this client holds. It proves nothing. Control characters become spaces, and a
     /// label is cut after 200 characters.
     pub fn label(self, label: &str) -> Self {
-        let printable = |character: char| if character.is_control() { ' ' } else { character };
-        Self { label: label.chars().take(200).map(printable).collect(), ..self }
+        Self { label: printable(label), ..self }
     }
 
     async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, BackendError> {
@@ -166,7 +172,8 @@ impl Backend for Redis {
                 .arg(format!("{} {} {}", holder.as_str(), unix_millis(), self.label))
                 .arg(ttl.as_millis())
                 .arg(u8::from(order == Order::Fair))
-                .arg(self.retention_ms);
+                .arg(self.retention_ms)
+                .arg(QUEUE_PATIENCE.as_millis().to_string());
             let asked = Moment::now();
             let granted = |token, grant| {
                 let valid = |number| valid_token(number).map_err(|error| self.unreadable(&error));
@@ -237,7 +244,8 @@ impl Backend for Redis {
             let call = RELEASE
                 .with([keys.lock(), keys.queue(), keys.alive()])
                 .arg(holder.as_str())
-                .arg(keys.freed());
+                .arg(keys.freed())
+                .arg(QUEUE_PATIENCE.as_millis().to_string());
             self.run(call).await
         })
     }

@@ -97,7 +97,7 @@ impl Connection {
 }
 
 /// Rejects a node of Redlock, because a lock on one node excludes nobody, and a node of a Cluster,
-/// because it has only some of the locks.
+/// because it has only some of the locks. A Sentinel has none.
 ///
 /// A node of Redlock that just restarted may answer `-LOADING`, which hides that it is one. So every
 /// error fails the connection, except one.
@@ -114,6 +114,14 @@ async fn reject_part(mut connection: MultiplexedConnection) -> RedisResult<()> {
         }
         // A client without the right to ask continues.
         Err((ErrorKind::Server(ServerErrorKind::NoPerm), _)) => Ok(()),
+        Err((_, error)) if error.code().is_some() && is_sentinel(&mut connection).await => {
+            rejected("this is a Sentinel, which keeps no locks: name it by redis+sentinel://")
+        }
         Err((_, error)) => Err(error),
     }
+}
+
+async fn is_sentinel(connection: &mut MultiplexedConnection) -> bool {
+    let role = redis::cmd("ROLE").query_async::<redis::Value>(connection).await;
+    matches!(role.map(redis::from_redis_value), Ok(Ok(redis::Role::Sentinel { .. })))
 }

@@ -11,10 +11,31 @@ use crate::backend::BackendError;
 /// crate's text already has its own cause in it.
 pub(super) fn failed(server: &Server, error: &RedisError) -> BackendError {
     if is_passing(error) {
-        BackendError::Unavailable(format!("{server}: {error}").into())
+        BackendError::Unavailable(passing(server, error).into())
     } else {
         rejected(server, error)
     }
+}
+
+/// Says why a request may succeed if it is repeated. An answer of the server is not called silence.
+fn passing(server: &Server, error: &RedisError) -> String {
+    let reason = match error.code() {
+        Some("READONLY") => {
+            "it is a replica, which takes no writes: name the primary, or Sentinels that know it"
+        }
+        Some("NOREPLICAS") => {
+            "it takes no writes, because fewer replicas are connected than min-replicas-to-write"
+        }
+        Some("TRYAGAIN") => {
+            "the lock's slot moves to another node, and until then scripts are not run"
+        }
+        None if error.kind() == ErrorKind::Io => {
+            return format!("no answer from {}: {error}", server.url());
+        }
+        _ => return format!("{server}: {error}"),
+    };
+    let code = error.code().unwrap_or_default();
+    format!("{server}: {reason} ({code} {})", error.detail().unwrap_or_default())
 }
 
 /// Reports that the server rejected, or that its answer or data are not usable.

@@ -110,11 +110,14 @@ impl Line {
         Arc::ptr_eq(&self.record, &other.record)
     }
 
-    /// Whether an error means that a new connection is needed: this one is lost, or its server is
-    /// not the primary. A single answer that is late does not mean that.
+    /// Whether an error means that a new connection is needed: this one is lost, its server is not
+    /// the primary, or it connects again with old certificates. A single answer that is late does
+    /// not mean that.
     pub(crate) fn is_broken_by(&self, error: &RedisError) -> bool {
-        let broken = error.is_unrecoverable_error()
-            || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
-        broken && self.transport.single_node().is_some()
+        if self.transport.single_node().is_none() {
+            return error.code().is_none() && self.transport.has_old_certificates();
+        }
+        error.is_unrecoverable_error()
+            || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
     }
 }

@@ -61,7 +61,7 @@ impl Scan {
         let shards = match server.connect(limits).await? {
             Transport::Node(connection) => vec![Shard::Node(connection)],
             #[cfg(feature = "cluster")]
-            Transport::Cluster(cluster) => primaries(cluster).await?,
+            Transport::Cluster(cluster, _) => primaries(cluster).await?,
         };
         Ok(Self { pattern, shards, cursor: 0 })
     }

@@ -9,9 +9,11 @@
 
 -- How many waiters are near the head.
 local near = 3
+-- How many milliseconds a waiter has to show that it is alive: the script's last argument.
+local patience = tonumber(ARGV[#ARGV])
 -- How many milliseconds a waiter near the head may sleep. Another one may sleep for as many naps as it is
 -- places behind the last of these.
-local nap = 1000
+local nap = math.floor(patience / 3)
 -- For how many naps a waiter may sleep. Nobody is notified when a lease expires: if its holder and all
 -- waiters near the head have crashed together, another waiter has to find that out. A waiter sleeps for
 -- at most 10 naps in a queue of up to 100, so 10 of them try in one nap. It sleeps for longer in a longer
@@ -19,8 +21,6 @@ local nap = 1000
 local short, long = 10, 60
 -- How many milliseconds the sets exist after the last try.
 local lifetime = 3 * nap * long
--- How many milliseconds a waiter has to show that it is alive.
-local patience = 3000
 
 local function now_ms()
     local time = redis.call('TIME')

@@ -6,6 +6,7 @@
 --       3 the times until which waiters must show that they are alive
 -- ARGV  1 holder
 --       2 the channel of unordered waiters; a waiter in the queue has "<channel>:<holder>"
+--       3 how many milliseconds a waiter has to show that it is alive
 -- Returns 1 if the holder held the lock, else 0.
 
 local held = redis.call('GET', KEYS[1])

@@ -3,11 +3,9 @@
 mod certificates;
 #[cfg(feature = "cluster")]
 mod cluster;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-mod hosts;
+mod identity;
 mod node;
 mod protocol;
-mod query;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 mod url;
@@ -17,12 +15,17 @@ use std::fmt;
 use redis::{Client, RedisResult, aio::PubSub};
 
 #[cfg(feature = "cluster")]
+pub(super) use self::certificates::UsedCertificates;
+#[cfg(feature = "cluster")]
 use self::cluster::Cluster;
 use self::node::Node;
 #[cfg(feature = "sentinel")]
 use self::sentinel::Sentinels;
-pub use self::url::{InvalidRedisUrl, has_password};
 use self::url::{RedisUrl, UrlKind};
+pub use self::{
+    identity::{has_password, identity},
+    url::InvalidRedisUrl,
+};
 use super::{
     settings::{TimeLimits, within},
     transport::Transport,
@@ -54,7 +57,7 @@ impl Server {
     fn parse(url: &str) -> Result<Self, InvalidRedisUrl> {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
-            UrlKind::Node => Kind::Node(Box::new(Node::parse(url, &parsed)?)),
+            UrlKind::Node | UrlKind::Socket => Kind::Node(Box::new(Node::parse(&parsed)?)),
             #[cfg(feature = "sentinel")]
             UrlKind::Sentinel => Kind::Primary(Box::new(Sentinels::parse(&parsed)?)),
             #[cfg(feature = "cluster")]
@@ -62,6 +65,15 @@ impl Server {
             #[cfg(not(all(feature = "cluster", feature = "sentinel")))]
             _ => unreachable!("parse rejects URLs that need a missing feature"),
         }))
+    }
+
+    /// The URL of a single node, without a user and a password; otherwise what it displays as.
+    pub(super) fn url(&self) -> String {
+        match &self.0 {
+            Kind::Node(node) => node.url(),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            _ => self.to_string(),
+        }
     }
 
     /// Returns the single node at another address, with the same user, password, database and
@@ -79,7 +91,7 @@ impl Server {
     #[cfg(feature = "redlock")]
     pub(crate) fn database(&self) -> Option<i64> {
         match &self.0 {
-            Kind::Node(node) => Some(node.client.get_connection_info().redis_settings().db()),
+            Kind::Node(node) => Some(node.info.redis_settings().db()),
             #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => None,
         }
@@ -92,7 +104,7 @@ impl Server {
             #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect(limits).await?)),
             #[cfg(feature = "cluster")]
-            Kind::Cluster(cluster) => Ok(Transport::Cluster(cluster.connect(limits).await?)),
+            Kind::Cluster(cluster) => cluster.connect(limits).await,
         }
     }
 
@@ -117,7 +129,7 @@ impl Server {
     )]
     async fn find_node(&self, limits: TimeLimits) -> RedisResult<Client> {
         match &self.0 {
-            Kind::Node(node) => Ok(node.client.clone()),
+            Kind::Node(node) => node.client(),
             #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => sentinels.primary(limits).await,
             #[cfg(feature = "cluster")]
@@ -183,13 +195,13 @@ mod tests {
     #[test]
     fn urls_of_sentinels_are_parsed() {
         for (url, address) in [
-            ("redis+sentinel://localhost/locks", "primary locks of the Sentinels localhost"),
+            ("redis+sentinel://localhost/locks", "primary locks of the Sentinels localhost:26379"),
             (
-                "redis+sentinel://u:p@s1:26379,s2,[::1]/locks/3",
-                "primary locks of the Sentinels s1:26379,s2,[::1]",
+                "redis+sentinel://u:p@s1:1,s2,[::1]/lo%63ks/3",
+                "primary locks of the Sentinels s1:1,s2:26379,[::1]:26379",
             ),
             #[cfg(feature = "tls")]
-            ("rediss+sentinel://s1,s2/locks", "primary locks of the Sentinels s1,s2"),
+            ("rediss+sentinel://s1,s2/locks", "primary locks of the Sentinels s1:26379,s2:26379"),
         ] {
             let server = Server::open(url).unwrap();
             assert!(matches!(server.0, Kind::Primary(_)), "{url}");
@@ -202,7 +214,7 @@ mod tests {
     #[test]
     fn urls_of_clusters_are_parsed() {
         for (url, address) in [
-            ("redis+cluster://n1", "Cluster n1"),
+            ("redis+cluster://n1", "Cluster n1:6379"),
             #[cfg(feature = "tls")]
             ("rediss+cluster://u:p@n1:7000,[::1]:7001", "Cluster n1:7000,[::1]:7001"),
         ] {

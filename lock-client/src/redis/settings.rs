@@ -8,7 +8,12 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use crate::backend::DEFAULT_ANSWER_TIMEOUT;
+#[cfg(target_os = "linux")]
+use crate::tcp::UNACKNOWLEDGED_TIMEOUT;
+use crate::{
+    backend::DEFAULT_ANSWER_TIMEOUT,
+    tcp::{KEEPALIVE_INTERVAL, KEEPALIVE_TIME},
+};
 
 /// The time limits of a client. All are multiples of the time in which a request is answered, so that
 /// they fit each other on a slow network.
@@ -63,16 +68,7 @@ impl TimeLimits {
     }
 }
 
-/// How long a connection is idle before it is probed.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-/// The time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-#[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Small requests are sent at once. A connection fails if the other end has acknowledged nothing
-/// for a while, so that a new one is made. Probes show that of an idle connection, and keep a NAT
-/// from forgetting it.
+/// Small requests are sent at once.
 pub(super) fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);

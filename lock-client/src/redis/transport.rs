@@ -7,6 +7,9 @@ use redis::{
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
+#[cfg(feature = "cluster")]
+use super::server::UsedCertificates;
+
 /// The connection that requests are sent over.
 #[derive(Clone)]
 pub(crate) enum Transport {
@@ -14,7 +17,7 @@ pub(crate) enum Transport {
     Node(MultiplexedConnection),
     /// The connections to a Cluster, which finds its nodes and reconnects to them by itself.
     #[cfg(feature = "cluster")]
-    Cluster(ClusterConnection),
+    Cluster(ClusterConnection, UsedCertificates),
 }
 
 impl Transport {
@@ -28,7 +31,17 @@ impl Transport {
         match self {
             Self::Node(connection) => send(connection, command).await,
             #[cfg(feature = "cluster")]
-            Self::Cluster(connection) => send(connection, command).await,
+            Self::Cluster(connection, _) => send(connection, command).await,
+        }
+    }
+
+    /// Whether it connects again with certificates that are no longer those on disk.
+    pub(super) fn has_old_certificates(&self) -> bool {
+        match self {
+            // A new connection to one node has new certificates.
+            Self::Node(_) => false,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_, certificates) => certificates.were_renewed(),
         }
     }
 
@@ -38,7 +51,7 @@ impl Transport {
         match self {
             Self::Node(connection) => Some(connection),
             #[cfg(feature = "cluster")]
-            Self::Cluster(_) => None,
+            Self::Cluster(..) => None,
         }
     }
 }

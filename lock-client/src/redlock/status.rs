@@ -53,7 +53,8 @@ pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Stat
     let (mut states, mut errors) = (Vec::new(), Vec::new());
     let (mut status, mut decided) = (None, None);
     loop {
-        let outstanding = nodes.len() - states.len() - errors.len();
+        // A node that could not answer may have the lock, too.
+        let outstanding = nodes.len() - states.len();
         status = combine(&states, outstanding, nodes.majority()).or(status);
         // The other answers only complete the number of nodes.
         let until = status

@@ -3,7 +3,12 @@
 use std::time::Duration;
 
 use fence::{Holder, Token};
-use sqlx::{ColumnIndex, Decode, Row, Type};
+use sqlx::{
+    Arguments, AssertSqlSafe, ColumnIndex, Database, Decode, Encode, Executor, Row, SqlSafeStr,
+    Type,
+};
+
+use super::line::Statements;
 
 use crate::{
     backend::{Attempt, Contention, HeldLock, Ownership, Status},
@@ -13,75 +18,100 @@ use crate::{
 /// An answer that this crate's SQL never makes.
 pub(crate) type InvalidAnswer = Box<dyn std::error::Error + Send + Sync>;
 
-/// A row with columns of numbers and texts.
-pub(crate) trait Columns {
-    fn number(&self, column: &str) -> Result<Option<i64>, sqlx::Error>;
-    fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error>;
+/// A database that the driver knows, so that one code serves them all.
+pub(crate) trait LockDatabase: Database {
+    /// Sends statements as one message, and returns the only row of the answer.
+    fn fetch_only(
+        connection: &mut Self::Connection,
+        statements: Statements,
+    ) -> impl Future<Output = Result<Self::Row, sqlx::Error>> + Send;
 
-    /// A number that is never negative.
-    fn unsigned(&self, column: &str) -> Result<Option<u64>, sqlx::Error> {
-        Ok(self.number(column)?.and_then(|number| number.try_into().ok()))
+    fn number(row: &Self::Row, column: &str) -> Result<Option<i64>, sqlx::Error>;
+
+    fn text(row: &Self::Row, column: &str) -> Result<Option<String>, sqlx::Error>;
+}
+
+impl<D: Database> LockDatabase for D
+where
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    for<'t> String: Encode<'t, D> + Decode<'t, D> + Type<D>,
+    for<'t> i64: Decode<'t, D> + Type<D>,
+    for<'t> &'t str: ColumnIndex<D::Row>,
+{
+    async fn fetch_only(
+        connection: &mut D::Connection,
+        Statements { sql, arguments }: Statements,
+    ) -> Result<D::Row, sqlx::Error> {
+        let mut values = None;
+        for argument in arguments {
+            let values = values.get_or_insert_with(D::Arguments::default);
+            values.add(argument).map_err(sqlx::Error::Encode)?;
+        }
+        // All of the answer is read: the row comes before the outcome of the commit.
+        let rows = connection.fetch_all((AssertSqlSafe(sql).into_sql_str(), values)).await;
+        rows?.pop().ok_or(sqlx::Error::RowNotFound)
     }
 
-    fn millis(&self, column: &str) -> Result<Option<Duration>, sqlx::Error> {
-        Ok(self.unsigned(column)?.map(Duration::from_millis))
+    fn number(row: &D::Row, column: &str) -> Result<Option<i64>, sqlx::Error> {
+        row.try_get(column)
+    }
+
+    fn text(row: &D::Row, column: &str) -> Result<Option<String>, sqlx::Error> {
+        row.try_get(column)
     }
 }
 
-impl<R: Row> Columns for R
-where
-    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
-    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
-    for<'s> &'s str: ColumnIndex<R>,
-{
-    fn number(&self, column: &str) -> Result<Option<i64>, sqlx::Error> {
-        self.try_get(column)
-    }
+/// Reads a number that is never negative.
+fn unsigned<D: LockDatabase>(row: &D::Row, column: &str) -> Result<Option<u64>, sqlx::Error> {
+    Ok(D::number(row, column)?.and_then(|number| number.try_into().ok()))
+}
 
-    fn text(&self, column: &str) -> Result<Option<String>, sqlx::Error> {
-        self.try_get(column)
-    }
+fn millis<D: LockDatabase>(row: &D::Row, column: &str) -> Result<Option<Duration>, sqlx::Error> {
+    Ok(unsigned::<D>(row, column)?.map(Duration::from_millis))
 }
 
 /// Reads a token; `None` if there is none.
-pub(crate) fn token(row: &impl Columns, column: &str) -> Result<Option<Token>, InvalidAnswer> {
-    Ok(row.number(column)?.map(Token::try_from).transpose()?)
+pub(crate) fn token<D: LockDatabase>(
+    row: &D::Row,
+    column: &str,
+) -> Result<Option<Token>, InvalidAnswer> {
+    Ok(D::number(row, column)?.map(Token::try_from).transpose()?)
 }
 
 /// Reads the answer to an attempt that was sent after `asked`.
-pub(crate) fn attempt(
-    row: &impl Columns,
+pub(crate) fn attempt<D: LockDatabase>(
+    row: &D::Row,
     holder: &Holder,
     asked: Moment,
 ) -> Result<Attempt, InvalidAnswer> {
-    if let (Some(token), Some(grant)) = (token(row, "token")?, token(row, "granted")?) {
+    if let (Some(token), Some(grant)) = (token::<D>(row, "token")?, token::<D>(row, "granted")?) {
         let ownership = Ownership { holder: holder.clone(), grant };
         return Ok(Attempt::Granted { token, ownership, asked });
     }
     Ok(Attempt::Busy(Contention {
-        remaining: row.millis("remaining_ms")?,
-        ahead: row.unsigned("ahead")?,
-        nap: row.millis("nap_ms")?,
+        remaining: millis::<D>(row, "remaining_ms")?,
+        ahead: unsigned::<D>(row, "ahead")?,
+        nap: millis::<D>(row, "nap_ms")?,
     }))
 }
 
 /// Reads the state of a lock.
-pub(crate) fn status(row: &impl Columns) -> Result<Status, InvalidAnswer> {
-    let held = match row.text("holder")? {
+pub(crate) fn status<D: LockDatabase>(row: &D::Row) -> Result<Status, InvalidAnswer> {
+    let held = match D::text(row, "holder")? {
         None => None,
         Some(holder) => {
             let missing = || InvalidAnswer::from("a lock is held without a token");
-            let grant = token(row, "granted")?.ok_or_else(missing)?;
+            let grant = token::<D>(row, "granted")?.ok_or_else(missing)?;
             Some(HeldLock {
-                token: token(row, "token")?.ok_or_else(missing)?,
+                token: token::<D>(row, "token")?.ok_or_else(missing)?,
                 ownership: Ownership { holder: holder.parse()?, grant },
-                remaining: row.millis("remaining_ms")?,
-                since_ms: row.unsigned("since_ms")?,
-                label: row.text("label")?.unwrap_or_default(),
+                remaining: millis::<D>(row, "remaining_ms")?,
+                since_ms: unsigned::<D>(row, "since_ms")?,
+                label: D::text(row, "label")?.unwrap_or_default(),
                 nodes: None,
             })
         }
     };
-    let queued = row.unsigned("queued")?.unwrap_or_default();
-    Ok(Status { held, last_token: row.unsigned("token")?, queued })
+    let queued = unsigned::<D>(row, "queued")?.unwrap_or_default();
+    Ok(Status { held, last_token: unsigned::<D>(row, "token")?, queued })
 }

@@ -1,32 +1,39 @@
 //! Locks in SQLite, as a backend.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use fence::{Holder, ResourceName, Token};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use fence::{Holder, ResourceName};
+use sqlx::{
+    ConnectOptions,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+};
 
-use super::{failure::failed, statements};
+use super::statements::statements;
 use crate::{
-    backend::{
-        Attempt, Backend, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames, Ownership, Status,
-        Wakeups,
-    },
-    clock::unix_millis,
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
     sql::{
-        InvalidDatabaseUrl, answer::Columns, answer_timeout, client::Client,
-        local_waiters::LocalWaiters, names,
+        InvalidDatabaseUrl,
+        answer::InvalidAnswer,
+        answer_timeout,
+        backend::{Client, Explained, Request, SqlBackend},
+        line::Statements,
+        pool::Connect,
+        url::KnownSettings,
+        waiters::Waiters,
     },
     terms::Order,
-    ttl::Ttl,
 };
 
 const EXAMPLE: &str = "sqlite:FILE";
+const SETTINGS: KnownSettings =
+    KnownSettings { applied: "mode cache immutable vfs", without_effect: "psow", example: EXAMPLE };
 
 /// Locks in SQLite.
 #[derive(Clone)]
 pub struct Sqlite {
     client: Client<sqlx::Sqlite>,
-    waiters: LocalWaiters,
+    waiters: Waiters,
+    options: SqliteConnectOptions,
 }
 
 impl fmt::Debug for Sqlite {
@@ -45,6 +52,8 @@ impl Sqlite {
         if !url.starts_with("sqlite:") {
             return Err(InvalidDatabaseUrl::new("it does not begin with sqlite:", EXAMPLE));
         }
+        let url = &SETTINGS.without_ineffective(url);
+        SETTINGS.check(url)?;
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
         if url.contains(":memory:") || url.contains("mode=memory") {
@@ -59,17 +68,17 @@ impl Sqlite {
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
         let address = format!("sqlite:{}", options.get_filename().display());
-        let options = patient(options, DEFAULT_ANSWER_TIMEOUT);
-        let client = Client::new(options, address, failed);
-        Ok(Self { client, waiters: LocalWaiters::default() })
+        let connect = connection(&patient(&options, DEFAULT_ANSWER_TIMEOUT));
+        let client = Client::new(connect, address, explain);
+        Ok(Self { client, options, waiters: Waiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a file that others lock for long.
     pub fn answer_within(self, timeout: Duration) -> Self {
         let timeout = answer_timeout(timeout);
-        let options = patient(self.client.connections().options().clone(), timeout);
-        Self { client: self.client.reconnected(options, timeout), ..self }
+        let connect = connection(&patient(&self.options, timeout));
+        Self { client: self.client.reconnected(connect, timeout), ..self }
     }
 
     /// Sets a label, such as a process id, that [`Locks::status`](crate::Locks::status) shows beside
@@ -80,91 +89,59 @@ impl Sqlite {
     }
 }
 
-/// A file that stays locked for four fifths of the answer time-out is an error that says so.
-fn patient(options: SqliteConnectOptions, answer_timeout: Duration) -> SqliteConnectOptions {
-    options.busy_timeout(answer_timeout * 4 / 5)
+/// Makes connections with these options. A logged statement would show whole holders.
+fn connection(options: &SqliteConnectOptions) -> Connect<sqlx::Sqlite> {
+    let options = options.clone().disable_statement_logging();
+    Arc::new(move || {
+        let options = options.clone();
+        Box::pin(async move { options.connect().await })
+    })
 }
 
-impl Backend for Sqlite {
-    fn try_acquire<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        ttl: Ttl,
-        order: Order,
-    ) -> BackendFuture<'a, Attempt> {
-        Box::pin(async move {
-            let (since_ms, label) = (unix_millis(), self.client.label());
-            let sql = statements::acquire(name, holder, ttl, order, since_ms, label);
-            self.client.attempt(holder, sql).await
-        })
+/// A file that stays locked for four fifths of the answer time-out is an error that says so.
+fn patient(options: &SqliteConnectOptions, answer_timeout: Duration) -> SqliteConnectOptions {
+    options.clone().busy_timeout(answer_timeout * 4 / 5)
+}
+
+impl SqlBackend for Sqlite {
+    type Database = sqlx::Sqlite;
+
+    fn client(&self) -> &Client<sqlx::Sqlite> {
+        &self.client
     }
 
-    fn renew<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        ttl: Ttl,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(
-            async move { self.client.token(statements::renew(name, holder, *grant, ttl)).await },
-        )
+    fn statements(&self, request: Request<'_>) -> Statements {
+        statements(request, &self.client.label)
     }
 
-    fn reissue<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        Ownership { holder, grant }: &'a Ownership,
-        above: Token,
-    ) -> BackendFuture<'a, Option<Token>> {
-        Box::pin(async move {
-            self.client.token(statements::reissue(name, holder, *grant, above)).await
-        })
+    fn released(&self, name: &ResourceName, row: &SqliteRow) -> Result<bool, InvalidAnswer> {
+        self.waiters.released::<sqlx::Sqlite>(name, row)
     }
 
-    fn release<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        _: Option<Token>,
-    ) -> BackendFuture<'a, bool> {
-        Box::pin(async move {
-            let release = statements::release(name, holder);
-            let row = self.client.release(holder, release).await?;
-            let first_waiter =
-                self.client.read_after_a_change(row.text("first_waiter").map_err(Into::into))?;
-            self.waiters.notify(name, first_waiter.as_deref());
-            Ok(self.client.read_after_a_change(row.number("released").map_err(Into::into))?
-                == Some(1))
-        })
+    async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
+        self.waiters.subscribe(name, holder, order, || true)
     }
+}
 
-    fn subscribe<'a>(
-        &'a self,
-        name: &'a ResourceName,
-        holder: &'a Holder,
-        order: Order,
-    ) -> BackendFuture<'a, Wakeups> {
-        Box::pin(async move { Ok(self.waiters.subscribe(name, holder, order)) })
-    }
-
-    fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(async move { self.client.status(statements::status(name)).await })
-    }
-
-    fn held_names(&self, prefix: &str) -> HeldNames {
-        let (client, prefix) = (self.client.clone(), prefix.to_owned());
-        names::pages(move |after| {
-            let (client, sql) = (client.clone(), statements::held_names(&prefix, &after));
-            async move { client.names(sql).await }
-        })
-    }
-
-    fn answer_timeout(&self) -> Duration {
-        self.client.answer_timeout()
-    }
-
-    fn address(&self) -> String {
-        self.client.address().to_owned()
+/// Explains an error of SQLite.
+fn explain(error: &sqlx::Error) -> Explained {
+    let (code, message) = match error.as_database_error() {
+        Some(error) => (error.code().unwrap_or_default(), error.message()),
+        None => Default::default(),
+    };
+    // The lower byte is the kind, and the others make it more precise.
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(1) if message.starts_with("no such table") => Explained::Rejected(format!(
+            "the tables of the locks are missing: apply migrations/sqlite/lock ({error})"
+        )),
+        Ok(14) => Explained::Rejected(format!(
+            "the file can't be opened; to make one, apply migrations/sqlite/lock ({error})"
+        )),
+        // It is read-only, or is no database; or a token would be above the highest.
+        Ok(8 | 19 | 26) => Explained::Rejected(error.to_string()),
+        Ok(5 | 6) => {
+            Explained::Unavailable(format!("another process keeps the file locked ({error})"))
+        }
+        _ => Explained::Unavailable(error.to_string()),
     }
 }

@@ -4,39 +4,60 @@
 //! The values are arguments, so that each connection parses and plans the statements once. That takes
 //! several times as long as to carry them out.
 
-use fence::{Holder, ResourceName, Token};
-
-use crate::{sql::statements::Statements, terms::Order, ttl::Ttl};
+use crate::{
+    backend::Ownership,
+    clock::unix_millis,
+    sql::{backend::Request, line::Statements},
+    terms::{Order, QUEUE_PATIENCE},
+};
 
 /// The time in milliseconds of Unix time. It is taken anew for each statement.
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000 as integer)";
-/// How many milliseconds a waiter in the queue may sleep.
-const NAP_MS: u64 = 1_000;
-/// How many milliseconds a waiter has to show that it is alive.
-const PATIENCE_MS: u64 = 3_000;
+
+/// Makes the statements of a request.
+pub(super) fn statements(request: Request<'_>, label: &str) -> Statements {
+    match request {
+        Request::Acquire(name, holder, ttl, order) => {
+            let numbers = [ttl.as_millis(), unix_millis()].map(|number| number.to_string());
+            with(acquire(order), [name.as_str(), holder.as_str(), &numbers[0], &numbers[1], label])
+        }
+        Request::Renew(name, Ownership { holder, grant }, ttl) => {
+            let numbers = [grant.as_u64(), ttl.as_millis()].map(|number| number.to_string());
+            with(renew(), [name.as_str(), holder.as_str(), &numbers[0], &numbers[1]])
+        }
+        Request::Reissue(name, Ownership { holder, grant }, above) => {
+            let numbers = [grant, &above].map(|number| number.to_string());
+            with(reissue(), [name.as_str(), holder.as_str(), &numbers[0], &numbers[1]])
+        }
+        Request::Release(name, holder) => with(release(), [name.as_str(), holder.as_str()]),
+        Request::Status(name) => with(status(), [name.as_str()]),
+        Request::HeldNames(prefix, after) => with(held_names(after), [prefix]),
+    }
+}
+
+/// Adds the values of `?1`, `?2` and so on.
+fn with<const COUNT: usize>(sql: String, arguments: [&str; COUNT]) -> Statements {
+    Statements { sql, arguments: arguments.map(str::to_owned).into() }
+}
 
 /// Grants the lock with the next token, if it is free and no other holder is before this one in the
 /// queue. A holder that has the lock already gets the same token again, and the full ttl.
-pub(super) fn acquire(
-    name: &ResourceName,
-    holder: &Holder,
-    ttl: Ttl,
-    order: Order,
-    since_ms: u64,
-    label: &str,
-) -> Statements {
+fn acquire(order: Order) -> String {
+    let patience_ms = QUEUE_PATIENCE.as_millis();
+    // A waiter shows in time that it is alive.
+    let nap_ms = patience_ms / 3;
     let alive = format!("name = ?1 and alive_until_ms > {NOW}");
     let own = format!("name = ?1 and holder = ?2 and expires_at_ms > {NOW}");
     let enqueue = match order {
         Order::Unordered => String::new(),
         Order::Fair => format!(
             "insert into fenced_lock_queue (name, holder, alive_until_ms)
-            select ?1, ?2, {NOW} + {PATIENCE_MS}
+            select ?1, ?2, {NOW} + {patience_ms}
             where not exists (select 1 from fenced_lock where {own})
             on conflict (name, holder) do update set alive_until_ms = excluded.alive_until_ms;"
         ),
     };
-    let sql = format!(
+    format!(
         "begin immediate;
         -- A retry after a lost reply.
         update fenced_lock set expires_at_ms = {NOW} + cast(?3 as integer) where {own};
@@ -56,7 +77,7 @@ pub(super) fn acquire(
             alive_until_ms <= {NOW}
             or holder = ?2 and exists (select 1 from fenced_lock where {own}));
         {enqueue}
-        select token, granted, remaining_ms, ahead, min({NAP_MS}, remaining_ms + 1) as nap_ms
+        select token, granted, remaining_ms, ahead, min({nap_ms}, remaining_ms + 1) as nap_ms
         from (
             select
                 (select token from fenced_lock where {own}) as token,
@@ -72,47 +93,36 @@ pub(super) fn acquire(
                     from fenced_lock_queue own
                     where own.name = ?1 and own.holder = ?2) as ahead);
         commit"
-    );
-    let (ttl_ms, since_ms) = (ttl.as_millis().to_string(), since_ms.to_string());
-    statements(sql, [name.as_str(), holder.as_str(), &ttl_ms, &since_ms, label])
+    )
 }
 
 /// Sets the full ttl if the lock is still this ownership's, and returns its token.
-pub(super) fn renew(name: &ResourceName, holder: &Holder, grant: Token, ttl: Ttl) -> Statements {
+fn renew() -> String {
     let own = ownership();
-    let sql = format!(
+    format!(
         "begin immediate;
         update fenced_lock set expires_at_ms = {NOW} + cast(?4 as integer) where {own};
         select (select token from fenced_lock where {own}) as token;
         commit"
-    );
-    let (grant, ttl_ms) = (grant.to_string(), ttl.as_millis().to_string());
-    statements(sql, [name.as_str(), holder.as_str(), &grant, &ttl_ms])
+    )
 }
 
-/// Swaps the token for one above `above` and above itself, if the lock is still this ownership's, and
+/// Swaps the token for one above `?4` and above itself, if the lock is still this ownership's, and
 /// returns it.
-pub(super) fn reissue(
-    name: &ResourceName,
-    holder: &Holder,
-    grant: Token,
-    above: Token,
-) -> Statements {
+fn reissue() -> String {
     let own = ownership();
-    let sql = format!(
+    format!(
         "begin immediate;
         update fenced_lock set token = max(token, cast(?4 as integer)) + 1 where {own};
         select (select token from fenced_lock where {own}) as token;
         commit"
-    );
-    let (grant, above) = (grant.to_string(), above.to_string());
-    statements(sql, [name.as_str(), holder.as_str(), &grant, &above])
+    )
 }
 
 /// Empties the row if the holder holds the lock, and removes the holder from the queue. Returns
 /// whether the holder held the lock, and with what the first waiter's holder begins.
-pub(super) fn release(name: &ResourceName, holder: &Holder) -> Statements {
-    let sql = format!(
+fn release() -> String {
+    format!(
         "begin immediate;
         select
             exists (select 1 from fenced_lock
@@ -125,13 +135,12 @@ pub(super) fn release(name: &ResourceName, holder: &Holder) -> Statements {
         where name = ?1 and holder = ?2;
         delete from fenced_lock_queue where name = ?1 and holder = ?2;
         commit"
-    );
-    statements(sql, [name.as_str(), holder.as_str()])
+    )
 }
 
 /// Returns the state of the lock and the number of its fair waiters.
-pub(super) fn status(name: &ResourceName) -> Statements {
-    let sql = format!(
+fn status() -> String {
+    format!(
         "select l.token, held.holder, held.granted, held.since_ms, held.label,
             held.expires_at_ms - {NOW} as remaining_ms,
             (select count(*) from fenced_lock_queue
@@ -140,15 +149,14 @@ pub(super) fn status(name: &ResourceName) -> Statements {
         left join fenced_lock l on l.name = wanted.name
         left join fenced_lock held
             on held.name = wanted.name and held.holder is not null and held.expires_at_ms > {NOW}"
-    );
-    statements(sql, [name.as_str()])
+    )
 }
 
 /// Returns the names of up to 100 locks that are held, whose names have this prefix and follow `after`,
 /// in their order; null if there are none. Each is on a line of its own, and `after` is like them, in
 /// hexadecimal digits.
-pub(super) fn held_names(prefix: &str, after: &str) -> Statements {
-    let sql = format!(
+fn held_names(after: &str) -> String {
+    format!(
         "select group_concat(hex(name), char(10)) as names
         from (
             select name from fenced_lock
@@ -156,16 +164,10 @@ pub(super) fn held_names(prefix: &str, after: &str) -> Statements {
                 and substr(name, 1, length(?1)) = ?1
                 and holder is not null and expires_at_ms > {NOW}
             order by name limit 100)"
-    );
-    statements(sql, [prefix])
+    )
 }
 
 /// The condition that the lock is still that of the first three arguments.
 fn ownership() -> String {
     format!("name = ?1 and holder = ?2 and granted = cast(?3 as integer) and expires_at_ms > {NOW}")
-}
-
-/// Makes a request with the values of `?1`, `?2` and so on.
-fn statements<const COUNT: usize>(sql: String, arguments: [&str; COUNT]) -> Statements {
-    Statements { sql, arguments: arguments.map(str::to_owned).into() }
 }

@@ -21,9 +21,7 @@ use super::{
     wire::Request,
 };
 #[cfg(feature = "storage-tls")]
-use crate::tls::{
-    Identity, UnusableFile, authorities, certificates, identity, system_authorities, trusting,
-};
+use crate::tls::{Identity, PemFile, UnusableFile, system_authorities, trusting};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -95,7 +93,7 @@ impl Storage {
     #[cfg(feature = "storage-tls")]
     pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
         self.check_encryption()?;
-        let authorities = Arc::new(authorities(ca_file)?);
+        let authorities = Arc::new(PemFile::read(ca_file)?.authorities()?);
         Ok(Self {
             http: encrypting_client(&authorities, self.identity.clone()),
             authorities,
@@ -116,7 +114,8 @@ impl Storage {
         key_file: impl AsRef<Path>,
     ) -> Result<Self, InvalidStorageSetting> {
         self.check_encryption()?;
-        let identity = Some(identity(certificates(certificate_file)?, key_file)?);
+        let chain = PemFile::read(certificate_file)?.certificates()?;
+        let identity = Some(PemFile::read(key_file)?.identity(chain)?);
         Ok(Self { http: encrypting_client(&self.authorities, identity.clone()), identity, ..self })
     }
 

@@ -1,32 +1,30 @@
 //! One attempt to acquire a lock, in six steps.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use fence::{Holder, ResourceName};
+use fence::{Holder, ResourceName, Token};
 use tokio::join;
+use zookeeper_client::CreateMode;
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    messages::{Kind, Request, Watch},
     nodes::Nodes,
     own_nodes::OwnNode,
-    ownership::close_in_background,
-    view::{Part, Place, Predecessor, View, token},
+    session::{Purpose, Usage},
+    view::{Before, View, record, token},
 };
 use crate::{
     backend::{Attempt, BackendError, Contention, Ownership},
     clock::Moment,
-    terms::Order,
+    terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,
 };
 
-/// The longest time for which a waiter in the queue is silent.
-const LONGEST_NAP: Duration = Duration::from_secs(5);
-/// How long a waiter keeps its place without a try: some naps. So a waiter that crashed delays the
-/// others no longer, whatever its ttl.
-const WAITER_TTL: Duration = Duration::from_secs(15);
+/// How old the proof of a session may be, in parts of the ttl. The deadline of the lease counts from the
+/// proof.
+const PROOF_AGE: u32 = 10;
 
 /// One attempt to acquire a lock.
 struct Try<'a> {
@@ -39,23 +37,11 @@ struct Try<'a> {
     asked: Moment,
 }
 
-/// What an attempt finds.
-struct Found {
-    /// What the holder has, or may have.
-    own_node: Option<OwnNode>,
-    /// Whether its node exists.
-    has_place: bool,
-    /// Whether nobody else is in the queue.
-    is_empty: bool,
-    /// The time-out of the oldest place that was read.
-    remaining: Option<Duration>,
-}
-
 /// What a holder that is in the queue sees.
 enum Look {
     Whole(View),
     /// The place before the holder's still exists.
-    Behind(Predecessor),
+    Behind(Before),
 }
 
 impl ZooKeeper {
@@ -66,23 +52,19 @@ impl ZooKeeper {
         holder: &Holder,
         ttl: Ttl,
         order: Order,
+        usage: Usage,
     ) -> Result<Attempt, BackendError> {
-        loop {
-            let (nodes, asked) = (self.nodes(name), Moment::now());
-            let attempt = Try { zookeeper: self, name, nodes, holder, ttl, order, asked };
-            if let Some(attempt) = attempt.run().await? {
-                return Ok(attempt);
-            }
-        }
+        let (nodes, asked) = (self.nodes(name), Moment::now());
+        Try { zookeeper: self, name, nodes, holder, ttl, order, asked }.run(usage).await
     }
 
     /// Makes the container of a lock, and the nodes above it if they don't exist.
     async fn make_container(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
         let container = nodes.queue();
-        match self.make(connection, &container, Kind::Container).await {
+        match self.make(connection, &container, CreateMode::Container).await {
             Err(Failure::NoNode) => {
                 self.make_parents(connection).await?;
-                self.make(connection, &container, Kind::Container).await
+                self.make(connection, &container, CreateMode::Container).await
             }
             made => made,
         }
@@ -92,7 +74,7 @@ impl ZooKeeper {
     pub(super) async fn make_parents(&self, connection: &Connection) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
         for path in Nodes::above_all(root) {
-            match self.make(connection, &path, Kind::Persistent).await {
+            match self.make(connection, &path, CreateMode::Persistent).await {
                 Err(Failure::NoNode) if !root.is_empty() => return Err(self.missing_root()),
                 made => made?,
             }
@@ -101,8 +83,14 @@ impl ZooKeeper {
     }
 
     /// Makes a node, unless it exists.
-    async fn make(&self, connection: &Connection, path: &str, kind: Kind) -> Result<(), Failure> {
-        match connection.send(Request::create(path, "", kind, self.access())).await {
+    async fn make(
+        &self,
+        connection: &Connection,
+        path: &str,
+        mode: CreateMode,
+    ) -> Result<(), Failure> {
+        let created = connection.client.create(path, b"", &mode.with_acls(self.access()));
+        match connection.answer(created).await {
             Ok(_) | Err(Failure::NodeExists) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -110,186 +98,191 @@ impl ZooKeeper {
 }
 
 impl Try<'_> {
-    /// Returns `None` if the holder has left the queue, and must queue again with a shorter session.
-    async fn run(&self) -> Result<Option<Attempt>, BackendError> {
-        let Self { zookeeper, name, nodes, holder, ttl, order, .. } = self;
-        let found = self.find().await?;
-        if let (Order::Unordered, None, Some(remaining)) = (order, &found.own_node, found.remaining)
+    async fn run(&self, usage: Usage) -> Result<Attempt, BackendError> {
+        let Self { zookeeper, name, nodes, holder, ttl, order, asked } = self;
+        let own_nodes = &zookeeper.shared.own_nodes;
+        // 1. See what an earlier attempt has left. A holder that was granted the lock renews it.
+        let mut own = own_nodes.get(name, holder);
+        if let Some(ended) = own.take_if(|own| own.until.has_passed()) {
+            zookeeper.delete_ended(name, holder, &ended).await?;
+        }
+        if let Some(grant) = own.as_ref().and_then(|own| own.grant) {
+            return self.renew(grant).await;
+        }
+        // 2. Look first if there is a connection that reads: somebody waits here. In no order, an attempt
+        // that can't succeed then writes nothing.
+        if *order == Order::Unordered
+            && own.is_none()
+            && zookeeper.ensemble.is_reading()
+            && let Some(owner) = zookeeper.view(nodes).await?.owner()
         {
-            return Ok(Some(busy(remaining, None, *ttl)));
+            return Ok(busy(owner.lasts, None, *ttl));
         }
-        let turn = zookeeper.attempt_turn().await;
-        let (has_place, resumes) = (found.has_place, found.own_node.is_some());
-        let opens_short = *order == Order::Fair && found.own_node.is_none() && !found.is_empty;
-        let connection = self.connect(&found, opens_short).await?;
-        // A release ends the session, because it is remembered before there is a node.
-        let session = connection.session.clone();
-        let new = || OwnNode::new(session, nodes.place(holder));
-        let mut own_node = found.own_node.unwrap_or_else(new);
-        // An earlier attempt had no answer.
-        own_node.may_get_another |= resumes && !has_place;
-        zookeeper.own_nodes.remember(name, holder, own_node.clone());
-        let view = if has_place {
-            match self.look_again(&connection, &own_node).await? {
-                Look::Whole(view) => view,
-                Look::Behind(before) => {
-                    return Ok(Some(busy(before.remaining, Some(before.ahead), *ttl)));
-                }
-            }
-        } else {
-            // To go on with the session has set its full time.
-            let queued = self.queue(&connection).await;
-            queued.map_err(|error| if resumes { error.after_a_change() } else { error })?
+        // 3. Take a session. A release deletes the node, because it is remembered before there is one.
+        let is_new = own.is_none();
+        let own = match own {
+            Some(own) => own,
+            None => self.remember_node(usage).await?,
         };
-        let outcome = self.outcome(&connection, &view).await?;
-        let Attempt::Busy(contention) = &outcome else {
-            if let Some(own) = view.place(holder)
-                && own.session.timeout_ms < ttl.as_millis()
-            {
-                let moved = self.move_to_longer_session(own).await;
-                moved.map_err(BackendError::after_a_change)?;
-                close_in_background(connection, turn);
+        own_nodes.change(name, holder, |own| own.until = Moment::now() + ttl.as_duration());
+        let session = own.session();
+        let since = asked.checked_sub(ttl.as_duration() / PROOF_AGE).unwrap_or(*asked);
+        let link = session.proven_since(&zookeeper.ensemble, since, Purpose::Try).await;
+        if let Err(Failure::Expired) = link {
+            // If a member is wrong, the node still exists, and is deleted.
+            zookeeper.shared.sessions.forget(session);
+            own_nodes.end(name, holder);
+        }
+        let link = link?;
+        let sent = Moment::now();
+        // 4. Queue, and look behind that.
+        let look = match self.queue(&link.connection, &own, is_new).await {
+            Ok(look) => look,
+            Err(Failure::Other(error @ BackendError::Rejected(_))) if is_new => {
+                drop(link);
+                self.leave(&own).await?;
+                return Err(error);
             }
-            return Ok(Some(outcome));
+            Err(failure) => return Err(unknown(failure)),
         };
-        // 6. Another was faster. A waiter that has just queued with a session for an owner leaves again:
-        // the session would outlast a crash.
-        let lasts = Duration::from_millis(connection.session.timeout_ms);
-        if contention.ahead.is_some() && (has_place || opens_short || lasts <= WAITER_TTL) {
-            return Ok(Some(outcome));
+        // A server without followers sets the full time with each write.
+        if link.is_standalone {
+            session.has_written(sent);
         }
-        connection.close_session().await.map_err(Failure::after_a_change)?;
-        zookeeper.own_nodes.forget(name, holder);
-        Ok((*order == Order::Unordered).then_some(outcome))
-    }
-
-    /// 1. Look first, unless the holder knows whom it waits for. In no order, an attempt that can't
-    ///    succeed makes no session. In the queue, a waiter has a session that is short.
-    async fn find(&self) -> Result<Found, BackendError> {
-        let Self { zookeeper, name, nodes, holder, order, .. } = self;
-        let remembered = zookeeper.own_nodes.get(name, holder);
-        let waits = remembered.as_ref().is_some_and(|own_node| own_node.predecessor.is_some());
-        if *order == Order::Fair && waits {
-            let (has_place, is_empty, remaining) = (true, false, None);
-            return Ok(Found { own_node: remembered, has_place, is_empty, remaining });
-        }
-        let part = match order {
-            Order::Unordered => Part::All,
-            Order::Fair => Part::Holder(holder),
+        drop(link);
+        // 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner
+        // before this one may have raised it until its own place was deleted.
+        let (before, view) = match look {
+            Look::Behind(before) => (Some(before), None),
+            Look::Whole(view) => (view.before(&own.path), Some(view)),
         };
-        let own_path = remembered.as_ref().map(|own_node| own_node.path.as_str());
-        let seen = zookeeper.view(nodes, part, own_path).await?;
-        let placed = seen.place(holder).map(OwnNode::from);
-        let time_out = |owner: &Place| Duration::from_millis(owner.session.timeout_ms);
-        Ok(Found {
-            has_place: placed.is_some(),
-            own_node: placed.or(remembered),
-            is_empty: seen.count == 0,
-            remaining: seen.owner().map(time_out),
-        })
-    }
-
-    /// 2. Go on with the session of an earlier attempt, or make one. Either sets its full time.
-    async fn connect(&self, found: &Found, opens_short: bool) -> Result<Connection, BackendError> {
-        let Self { zookeeper, ttl, .. } = self;
-        match &found.own_node {
-            Some(own_node) => {
-                let resumed = zookeeper.ensemble.resume(&own_node.session).await;
-                resumed.map_err(|failure| self.lost(failure))
+        if let Some(before) = before {
+            let answer = (before.remaining, (*order == Order::Fair).then_some(before.ahead));
+            match order {
+                Order::Fair => self.wait_behind(before),
+                // Another was faster.
+                Order::Unordered => self.leave(&own).await?,
             }
-            None if opens_short => zookeeper.ensemble.open_short_session(*ttl, WAITER_TTL).await,
-            None => zookeeper.ensemble.open_session(*ttl).await,
+            return Ok(busy(answer.0, answer.1, *ttl));
         }
+        let owner = view.as_ref().and_then(|view| Some((view, view.owner()?)));
+        let Some((view, owner)) = owner.filter(|(_, owner)| owner.path == own.path) else {
+            return Err(self.gone());
+        };
+        let grant = token(owner.grant).map_err(BackendError::after_a_change)?;
+        let token = view.token(owner).map_err(BackendError::after_a_change)?;
+        // 6. The lock is the holder's, unless its time has passed: then the node is being deleted.
+        let until = Moment::now() + ttl.as_duration();
+        let is_granted = own_nodes.change(name, holder, |own| {
+            (own.grant, own.before, own.until) = (Some(grant), None, until);
+        });
+        if !is_granted {
+            return Err(self.gone());
+        }
+        if session.ttl < *ttl {
+            return self.renew(grant).await;
+        }
+        let ownership = Ownership { holder: (*holder).clone(), grant };
+        Ok(Attempt::Granted { token, ownership, asked: session.proven().min(*asked) })
     }
 
-    /// 3. Queue: make the node, and those above it if they don't exist. The look is sent behind it.
-    async fn queue(&self, connection: &Connection) -> Result<View, BackendError> {
-        let Self { zookeeper, nodes, holder, .. } = self;
-        let (path, record) = (nodes.place(holder), connection.session.record());
-        let create = Request::create(&path, &record, Kind::Ephemeral, zookeeper.access());
-        loop {
-            let created = connection.send(create.clone());
-            let look = View::read(connection, nodes, Part::All, Some(&path));
-            match join!(created, look) {
-                // An earlier attempt may have made it.
-                (Ok(_) | Err(Failure::NodeExists), view) => return view.map_err(unknown),
-                // An empty container may be deleted at any moment.
-                (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
-                (Err(failure), _) => return Err(failure.into()),
-            }
-        }
+    /// Remembers a new node of the holder, in a session that lasts for the ttl.
+    async fn remember_node(&self, usage: Usage) -> Result<OwnNode, BackendError> {
+        let Self { zookeeper, name, nodes, holder, ttl, .. } = self;
+        let session = zookeeper.session(*ttl, usage).await?;
+        let path = nodes.new_place(holder);
+        let own = OwnNode {
+            room: session.room(&path),
+            path,
+            moves_to: None,
+            grant: None,
+            before: None,
+            deletion: Arc::default(),
+            until: Moment::now() + ttl.as_duration(),
+        };
+        zookeeper.remember(name, holder, own.clone());
+        Ok(own)
     }
 
-    /// 4. Check the node that the holder has. As long as the place before a waiter's exists, nothing
-    ///    else matters. If the owner has moved to another node, the whole queue shows it.
-    async fn look_again(
+    /// Makes the node unless it exists, and those above it. The look is sent behind it.
+    async fn queue(
         &self,
         connection: &Connection,
-        own_node: &OwnNode,
-    ) -> Result<Look, BackendError> {
-        let checked = connection.check(&own_node.path);
-        let looked = async {
-            match &own_node.predecessor {
-                Some(before) if before.exists(connection, Watch::No).await? => {
-                    Ok(Look::Behind(before.clone()))
+        own: &OwnNode,
+        is_new: bool,
+    ) -> Result<Look, Failure> {
+        let Self { zookeeper, name, nodes, holder, .. } = self;
+        let own_nodes = &zookeeper.shared.own_nodes;
+        let options = CreateMode::Ephemeral.with_acls(zookeeper.access());
+        let data = record(own.session().ttl, None);
+        loop {
+            // Once its time has passed, a deletion may be under way, and must stay the last request.
+            if !own_nodes.change(name, holder, |_| ()) {
+                return Err(Failure::Other(self.gone()));
+            }
+            let created = connection.client.create(&own.path, data.as_bytes(), &options);
+            match join!(connection.answer(created), self.look(connection, own)) {
+                (Err(Failure::NodeExists), look) => return look,
+                // A waiter that has lost its place is the last again.
+                (Ok(_), Ok(Look::Behind(_))) => {
+                    let view = View::read(connection, nodes, Some(&own.path)).await;
+                    return view.map(Look::Whole);
                 }
-                _ => {
-                    let path = Some(own_node.path.as_str());
-                    View::read(connection, &self.nodes, Part::All, path).await.map(Look::Whole)
+                (Ok(_), look) => return look,
+                // An empty container may be deleted at any moment.
+                (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
+                (Err(failure), _) => {
+                    if is_new && matches!(failure, Failure::Other(BackendError::Rejected(_))) {
+                        own_nodes.forget(name, holder, &own.path);
+                    }
+                    return Err(failure);
                 }
             }
-        };
-        // The look is sent behind the check.
-        let (checked, looked) = join!(checked, looked);
-        checked.map_err(|failure| self.lost(failure.after_a_change()))?;
-        looked.map_err(unknown)
-    }
-
-    /// Reports why the session or the node of an earlier attempt can't be used.
-    fn lost(&self, failure: Failure) -> BackendError {
-        let Self { zookeeper, name, holder, .. } = self;
-        match failure {
-            Failure::Expired => {
-                zookeeper.own_nodes.forget(name, holder);
-                zookeeper.unavailable("the session of an earlier attempt has expired")
-            }
-            Failure::NoNode => {
-                // The next attempt looks where the holder's place is.
-                zookeeper.own_nodes.change(name, holder, |own_node| own_node.predecessor = None);
-                Failure::NoNode.into()
-            }
-            failure => failure.into(),
         }
     }
 
-    async fn move_to_longer_session(&self, own: &Place) -> Result<(), BackendError> {
-        let longer = self.zookeeper.ensemble.open_session(self.ttl).await?;
-        Ok(self.zookeeper.move_to_session(self.name, &longer, own).await?)
+    /// Reads the place before a waiter's, or the whole queue if that is gone. As long as it exists,
+    /// nothing else matters. If it is the owner's, and has moved, the whole queue shows it.
+    async fn look(&self, connection: &Connection, own: &OwnNode) -> Result<Look, Failure> {
+        if let Some(before) = &own.before {
+            let stat = connection.client.check_stat(&before.path);
+            if connection.answer(stat).await?.is_some() {
+                return Ok(Look::Behind(before.clone()));
+            }
+        }
+        View::read(connection, &self.nodes, Some(&own.path)).await.map(Look::Whole)
     }
 
-    /// 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner before
-    ///    this one may have raised it until its own place was deleted.
-    async fn outcome(&self, connection: &Connection, view: &View) -> Result<Attempt, BackendError> {
-        let Self { zookeeper, name, holder, ttl, order, asked, .. } = self;
-        let own = view.place(holder).filter(|own| own.session.id == connection.session.id);
-        let Some(own) = own else {
-            let reason = "the holder's node was deleted, or moved meanwhile";
-            return Err(zookeeper.unavailable(reason));
-        };
-        let before = view.predecessor(holder);
-        zookeeper.own_nodes.change(name, holder, |own_node| {
-            let predecessor = before.clone();
-            let may_get_another = own_node.may_get_another;
-            *own_node = OwnNode { predecessor, may_get_another, ..OwnNode::from(own) };
+    /// Keeps the place of a fair waiter.
+    fn wait_behind(&self, before: Before) {
+        let Self { zookeeper, name, holder, ttl, .. } = self;
+        let until = Moment::now() + ttl.as_duration().min(PLACE_PATIENCE);
+        zookeeper.shared.own_nodes.change(name, holder, |own| {
+            (own.before, own.until) = (Some(before), until);
         });
-        if let Some(before) = before {
-            let ahead = (*order == Order::Fair).then_some(before.ahead);
-            return Ok(busy(before.remaining, ahead, *ttl));
+    }
+
+    /// Leaves the queue. Until that is answered, the client repeats it.
+    async fn leave(&self, own: &OwnNode) -> Result<(), BackendError> {
+        let Self { zookeeper, name, holder, .. } = self;
+        if zookeeper.shared.own_nodes.end(name, holder).is_some() {
+            let left = zookeeper.delete_ended(name, holder, own).await;
+            left.map_err(BackendError::after_a_change)?;
         }
-        let grant = token(own.grant).map_err(BackendError::after_a_change)?;
+        Ok(())
+    }
+
+    async fn renew(&self, grant: Token) -> Result<Attempt, BackendError> {
+        let Self { zookeeper, name, holder, ttl, asked, .. } = self;
         let ownership = Ownership { holder: (*holder).clone(), grant };
-        let token = view.token(own).map_err(BackendError::after_a_change)?;
-        Ok(Attempt::Granted { token, ownership, asked: *asked })
+        match zookeeper.renew_ownership(name, &ownership, *ttl).await? {
+            Some(token) => Ok(Attempt::Granted { token, ownership, asked: *asked }),
+            None => Err(self.gone()),
+        }
+    }
+
+    fn gone(&self) -> BackendError {
+        self.zookeeper.unavailable("the holder's node was deleted meanwhile")
     }
 }
 
@@ -302,6 +295,6 @@ fn unknown(failure: Failure) -> BackendError {
 fn busy(remaining: Duration, ahead: Option<u64>, ttl: Ttl) -> Attempt {
     // ZooKeeper does not show how long a session has been silent.
     let remaining = Some(remaining);
-    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_NAP));
+    let nap = ahead.map(|_| (ttl.as_duration() / 3).min(LONGEST_SLEEP));
     Attempt::Busy(Contention { remaining, ahead, nap })
 }

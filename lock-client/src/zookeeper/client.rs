@@ -1,23 +1,21 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
-    time::timeout,
-    try_join,
-};
+use tokio::{sync::RwLockReadGuard, time::timeout};
+use zookeeper_client::Acls;
 
 use super::{
-    ensemble::Ensemble,
+    connection::Connection,
+    ensemble::{Ensemble, SessionRequest},
     failure::Failure,
-    messages::{Access, Request},
     names,
     nodes::Nodes,
-    own_nodes::OwnNodes,
+    own_nodes::{OwnNode, OwnNodes},
     server::{InvalidZooKeeperUrl, Server},
-    view::{Part, View, token},
+    session::{Link, Session, Sessions, Usage},
+    view::{View, token},
     wakeups,
 };
 use crate::{
@@ -32,21 +30,19 @@ use crate::{
 /// How many answers one method may wait for: an attempt that makes all nodes needs as many. A method
 /// that needs more is repeated.
 const LONGEST_METHOD: u32 = 13;
-/// How many attempts, renewals and releases connect sessions at once. A release has one connection,
-/// and the others have two at most. A member allows 60 to each address by default.
-const CONNECTING_ATTEMPTS: usize = 16;
-const CONNECTING_RENEWALS: usize = 8;
-const CONNECTING_RELEASES: usize = 8;
 
 /// Locks in ZooKeeper.
 #[derive(Clone)]
 pub struct ZooKeeper {
     pub(super) ensemble: Ensemble,
-    pub(super) own_nodes: Arc<OwnNodes>,
-    /// Attempts and releases that hang delay no renewals.
-    attempts: Arc<Semaphore>,
-    renewals: Arc<Semaphore>,
-    releases: Arc<Semaphore>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the clones of a client share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) sessions: Sessions,
+    pub(super) own_nodes: OwnNodes,
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -80,16 +76,14 @@ impl ZooKeeper {
     /// | `tls-ca=FILE` | certificates to trust, not the system's |
     /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
     ///
-    /// The files are PEM. They are read once, here.
+    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
+    /// last ones are, and a warning is logged.
     ///
     /// # Errors
     /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
         let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let [attempts, renewals, releases] =
-            [CONNECTING_ATTEMPTS, CONNECTING_RENEWALS, CONNECTING_RELEASES]
-                .map(|limit| Arc::new(Semaphore::new(limit)));
-        Ok(Self { ensemble, own_nodes: Arc::default(), attempts, renewals, releases })
+        Ok(Self { ensemble, shared: Arc::default() })
     }
 
     /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
@@ -111,19 +105,22 @@ impl ZooKeeper {
         timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
     }
 
-    /// Waits until an attempt may connect its session.
-    pub(super) async fn attempt_turn(&self) -> OwnedSemaphorePermit {
-        self.attempts.clone().acquire_owned().await.expect("nothing closes it")
+    /// Returns a session for another node.
+    pub(super) async fn session(
+        &self,
+        ttl: Ttl,
+        usage: Usage,
+    ) -> Result<Arc<Session>, BackendError> {
+        match usage {
+            Usage::OneLock => Session::open(&self.ensemble, ttl, usage).await,
+            Usage::Shared => self.shared.sessions.get(&self.ensemble, ttl).await,
+        }
     }
 
-    /// Waits until a renewal may connect its session.
-    pub(super) async fn renewal_turn(&self) -> OwnedSemaphorePermit {
-        self.renewals.clone().acquire_owned().await.expect("nothing closes it")
-    }
-
-    /// Waits until a release may connect its session.
-    pub(super) async fn release_turn(&self) -> SemaphorePermit<'_> {
-        self.releases.acquire().await.expect("nothing closes it")
+    /// Remembers a node, and keeps its session connected.
+    pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own: OwnNode) {
+        self.shared.own_nodes.insert(name, holder, own);
+        self.shared.own_nodes.keep(&self.shared, &self.ensemble);
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -135,54 +132,35 @@ impl ZooKeeper {
     }
 
     /// Who may use the nodes that this client makes.
-    pub(super) fn access(&self) -> Access {
+    pub(super) fn access(&self) -> Acls<'static> {
         match self.ensemble.server().user {
-            Some(_) => Access::Creator,
-            None => Access::Everybody,
+            Some(_) => Acls::creator_all(),
+            None => Acls::anyone_all(),
         }
     }
 
     /// Reads a lock, after everything that was changed until now.
-    pub(super) async fn view(
-        &self,
-        nodes: &Nodes,
-        part: Part<'_>,
-        own_path: Option<&str>,
-    ) -> Result<View, Failure> {
-        let connection = self.ensemble.reading().await?;
-        // The member may be behind the leader.
-        let synced = connection.send(Request::sync(&nodes.queue()));
-        // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, View::read(&connection, nodes, part, own_path))?;
-        Ok(view)
+    pub(super) async fn view(&self, nodes: &Nodes) -> Result<View, Failure> {
+        View::read_synced(&*self.ensemble.reading().await?, nodes).await
     }
 
-    /// Reads a lock behind a write, before the client reports that a holder lacks it. A leader that was
-    /// just replaced answers a `sync`, but no write.
-    pub(super) async fn view_behind_write(
+    /// Returns a connection for requests of a holder: that of its node's session, which waiters can't use
+    /// up. Without one, it is the connection that reads.
+    pub(super) async fn connected<'a>(
         &self,
-        nodes: &Nodes,
-        part: Part<'_>,
-    ) -> Result<View, Failure> {
-        let connection = self.ensemble.reading().await?;
-        // It changes nothing. A check that fails goes through a quorum, too.
-        match connection.transact(&[Request::check(&nodes.queue())]).await {
-            Ok(()) | Err(Failure::NoNode) => View::read(&connection, nodes, part, None).await,
+        own: Option<&'a OwnNode>,
+    ) -> Result<HoldersConnection<'a>, Failure> {
+        let Some(own) = own else {
+            return Ok(HoldersConnection::Reading(self.ensemble.reading().await?));
+        };
+        match own.session().connected(&self.ensemble).await {
+            Ok(link) => Ok(HoldersConnection::Session(link)),
+            // No member gives the session its time any more.
+            Err(Failure::Expired | Failure::Shortened { .. })
+            | Err(Failure::Other(BackendError::Invalid(_))) => {
+                Ok(HoldersConnection::Reading(self.ensemble.reading().await?))
+            }
             Err(failure) => Err(failure),
-        }
-    }
-
-    /// Reads a lock. If it does not show this ownership, it is read again behind a write.
-    pub(super) async fn view_for(
-        &self,
-        nodes: &Nodes,
-        ownership: &Ownership,
-    ) -> Result<View, Failure> {
-        let own_path = nodes.place(&ownership.holder);
-        let seen = self.view(nodes, Part::All, Some(&own_path)).await?;
-        match seen.owner_if(&ownership.holder, ownership.grant.as_i64()) {
-            Some(_) => Ok(seen),
-            None => self.view_behind_write(nodes, Part::All).await,
         }
     }
 
@@ -192,9 +170,10 @@ impl ZooKeeper {
         if root.is_empty() {
             return Ok(());
         }
-        match self.ensemble.reading().await?.send(Request::exists(root)).await {
-            Err(Failure::NoNode) => Err(self.missing_root()),
-            answer => answer.map(drop),
+        let connection = self.ensemble.reading().await?;
+        match connection.answer(connection.client.check_stat(root)).await? {
+            Some(_) => Ok(()),
+            None => Err(self.missing_root()),
         }
     }
 
@@ -202,6 +181,23 @@ impl ZooKeeper {
         let reason =
             format!("{}: the node {} does not exist", self.address(), self.ensemble.server().root);
         Failure::Other(BackendError::Rejected(reason.into()))
+    }
+}
+
+/// A connection for requests of a holder.
+pub(super) enum HoldersConnection<'a> {
+    Session(RwLockReadGuard<'a, Link>),
+    Reading(Arc<Connection>),
+}
+
+impl Deref for HoldersConnection<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        match self {
+            Self::Session(link) => &link.connection,
+            Self::Reading(connection) => connection,
+        }
     }
 }
 
@@ -213,7 +209,17 @@ impl Backend for ZooKeeper {
         ttl: Ttl,
         order: Order,
     ) -> BackendFuture<'a, Attempt> {
-        Box::pin(self.within(self.acquire(name, holder, ttl, order)))
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Usage::Shared)))
+    }
+
+    fn try_acquire_detachable<'a>(
+        &'a self,
+        name: &'a ResourceName,
+        holder: &'a Holder,
+        ttl: Ttl,
+        order: Order,
+    ) -> BackendFuture<'a, Attempt> {
+        Box::pin(self.within(self.acquire(name, holder, ttl, order, Usage::OneLock)))
     }
 
     fn renew<'a>(
@@ -238,9 +244,9 @@ impl Backend for ZooKeeper {
         &'a self,
         name: &'a ResourceName,
         holder: &'a Holder,
-        token: Option<Token>,
+        _token: Option<Token>,
     ) -> BackendFuture<'a, bool> {
-        Box::pin(self.within(self.release_holder(name, holder, token.is_some())))
+        Box::pin(self.within(self.release_holder(name, holder)))
     }
 
     fn subscribe<'a>(
@@ -254,7 +260,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.view(&self.nodes(name), Part::All, None).await?;
+            let view = self.view(&self.nodes(name)).await?;
             let Some(owner) = view.owner() else {
                 self.check_root().await?;
                 return Ok(Status { held: None, last_token: None, queued: 0 });
@@ -264,7 +270,7 @@ impl Backend for ZooKeeper {
             let held = HeldLock {
                 token,
                 ownership: Ownership { holder: owner.holder.clone(), grant },
-                remaining: Some(Duration::from_millis(owner.session.timeout_ms)),
+                remaining: Some(owner.lasts),
                 since_ms: None,
                 label: String::new(),
                 nodes: None,
@@ -279,17 +285,14 @@ impl Backend for ZooKeeper {
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        // The process that adopts the lock finds the session in the owner's node.
-        self.own_nodes.forget_holder(&ownership.holder);
+        // Its session ends after its time, unless another process moves the lock to its own session.
+        self.shared.own_nodes.forget_holder(&ownership.holder);
         token
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
         Box::pin(self.within(async move {
-            let _turn = self.attempt_turn().await;
-            let connection = self.ensemble.open_session(ttl).await?;
-            connection.close_session().await?;
-            Ok(())
+            self.ensemble.open_session(ttl, SessionRequest::Temporary).await.map(drop)
         }))
     }
 

@@ -1,29 +1,22 @@
 //! The members of a ZooKeeper. A client connects to one of them, until it fails.
 
 use std::{
-    ops::RangeInclusive,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{sync::Mutex, time::timeout};
+use zookeeper_client::{Client, Error, SessionInfo, TlsCa, TlsCerts, TlsIdentity, TlsOptions};
 
-use super::{
-    connection::{
-        Connection,
-        Keeping::{self, ByConnecting, ByPings},
-    },
-    failure::Failure,
-    server::Server,
-    session::Session,
-};
-use crate::{backend::BackendError, ttl::Ttl};
+use super::{connection::Connection, failure::Failure, report, server::Server};
+use crate::{backend::BackendError, tls, ttl::Ttl};
 
 /// The time-out of the session that reads and watches. It holds no lock.
-const READING_TIMEOUT_MS: i32 = 10_000;
+const READING_TIMEOUT_MS: u64 = 10_000;
 
 /// The members, and the connection that reads and watches.
 #[derive(Clone)]
@@ -36,16 +29,25 @@ struct Shared {
     server: Server,
     /// The number of the member that is asked first.
     current: AtomicUsize,
-    /// The longest time-out that each member has granted since it last failed, in milliseconds.
-    granted: Vec<AtomicU64>,
     reading: Mutex<Option<Arc<Connection>>>,
+}
+
+/// The session that a connection asks for.
+#[derive(Clone)]
+pub(super) enum SessionRequest {
+    /// A new one, which is closed when the connection is dropped.
+    Temporary,
+    /// A new one, which goes on without the connection.
+    Lasting,
+    /// This one, which goes on without the connection.
+    Existing(SessionInfo),
+    /// This one, which is closed when the connection is dropped.
+    Last(SessionInfo),
 }
 
 impl Ensemble {
     pub(super) fn new(server: Server, answer_timeout: Duration) -> Self {
-        let granted = server.members.iter().map(|_| AtomicU64::new(0)).collect();
-        let (current, reading) = (AtomicUsize::new(0), Mutex::new(None));
-        let shared = Shared { server, current, granted, reading };
+        let shared = Shared { server, current: AtomicUsize::new(0), reading: Mutex::new(None) };
         Self { shared: Arc::new(shared), answer_timeout }
     }
 
@@ -61,92 +63,64 @@ impl Ensemble {
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if this ZooKeeper has no such sessions.
-    pub(super) async fn open_session(&self, ttl: Ttl) -> Result<Connection, BackendError> {
-        self.open_session_of(ttl.as_millis()..=ttl.as_millis()).await
-    }
-
-    /// Makes a session that expires after this time, or after the ttl if the ttl is shorter.
-    ///
-    /// # Errors
-    /// [`BackendError::Invalid`] if this ZooKeeper has no session that lasts as long as the ttl, which
-    /// the holder will need.
-    pub(super) async fn open_short_session(
+    pub(super) async fn open_session(
         &self,
         ttl: Ttl,
-        time: Duration,
+        request: SessionRequest,
     ) -> Result<Connection, BackendError> {
-        self.open_session_of(ttl.at_most(time).as_millis()..=ttl.as_millis()).await
+        let ttl_ms = ttl.as_millis();
+        let connection = self.connect(request, ttl_ms, ttl_ms, None).await?;
+        match granted_ms(&connection) {
+            granted_ms if granted_ms == ttl_ms => Ok(connection),
+            granted_ms => Err(self.not_granted("short", ttl_ms, "shortest", granted_ms)),
+        }
     }
 
-    /// Makes the shortest session of these times, in milliseconds, that this ZooKeeper has.
-    async fn open_session_of(
-        &self,
-        times: RangeInclusive<u64>,
-    ) -> Result<Connection, BackendError> {
-        let (shortest, longest) = (*times.start(), *times.end());
-        let timeout_ms = i32::try_from(shortest).expect("7 days fit");
-        let needed_ms = if shortest < longest { longest } else { 0 };
-        let connection = self.connect_for(None, timeout_ms, needed_ms, ByConnecting).await?;
-        let granted = connection.session.timeout_ms;
-        if times.contains(&granted) {
-            return Ok(connection);
-        }
-        // It has no node yet.
-        connection.close_session().await?;
-        if granted < shortest {
-            return Err(self.too_long(longest, granted).into());
-        }
+    fn not_granted(&self, is: &str, ttl_ms: u64, limit: &str, granted_ms: u64) -> BackendError {
         let reason = format!(
-            "{}: a ttl of {longest} ms is too short; the shortest session of this ZooKeeper lasts \
-             {granted} ms",
-            self.server()
-        );
-        Err(BackendError::Invalid(reason.into()))
-    }
-
-    fn too_long(&self, ttl_ms: u64, granted_ms: u64) -> Failure {
-        let reason = format!(
-            "{}: a ttl of {ttl_ms} ms is too long; the longest session of this ZooKeeper lasts \
+            "{}: a ttl of {ttl_ms} ms is too {is}; the {limit} session of this ZooKeeper lasts \
              {granted_ms} ms",
             self.server()
         );
-        Failure::Other(BackendError::Invalid(reason.into()))
+        BackendError::Invalid(reason.into())
     }
 
     /// Goes on with a session, and sets its full time. Only a new connection does this: its request
-    /// goes to the leader, while a follower answers pings by itself.
+    /// goes to the leader, while a follower answers pings by itself. `granting` is a member that is
+    /// known to have sessions of this time.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if no member gives the session its full time.
     /// [`Failure::Shortened`] if one has shortened it.
-    pub(super) async fn resume(&self, session: &Session) -> Result<Connection, Failure> {
-        self.resume_for(session, session.timeout_ms).await
-    }
-
-    /// Goes on with a session, to end it. It does not matter how long it would last.
-    pub(super) async fn resume_to_end(&self, session: &Session) -> Result<Connection, Failure> {
-        self.resume_for(session, 0).await
-    }
-
-    async fn resume_for(&self, session: &Session, needed_ms: u64) -> Result<Connection, Failure> {
-        let timeout_ms = session.timeout_ms.try_into().map_err(|_| Failure::foreign())?;
-        self.connect_for(Some(session), timeout_ms, needed_ms, ByConnecting).await
+    pub(super) async fn resume(
+        &self,
+        session: SessionInfo,
+        ttl: Ttl,
+        granting: Option<usize>,
+    ) -> Result<Connection, Failure> {
+        let ttl_ms = ttl.as_millis();
+        self.connect(SessionRequest::Existing(session), ttl_ms, ttl_ms, granting).await
     }
 
     /// The connection that reads and watches.
     pub(super) async fn reading(&self) -> Result<Arc<Connection>, Failure> {
         let mut reading = self.shared.reading.lock().await;
         if let Some(connection) = &*reading {
-            if !connection.has_ended() {
+            if connection.is_usable() {
                 return Ok(connection.clone());
             }
             // Its member has failed, or is silent.
-            self.forget_granted(connection.member);
             self.fail_over_from(connection.member);
             *reading = None;
         }
-        let connection = self.connect_for(None, READING_TIMEOUT_MS, 0, ByPings).await?;
+        let temporary = SessionRequest::Temporary;
+        let connection = self.connect(temporary, READING_TIMEOUT_MS, 0, None).await?;
         Ok(reading.insert(Arc::new(connection)).clone())
+    }
+
+    /// Whether there is a connection that reads and watches.
+    pub(super) fn is_reading(&self) -> bool {
+        self.shared.reading.try_lock().is_ok_and(|reading| reading.is_some())
     }
 
     /// Connects to one member after the other, until one answers, and has sessions that last as long as
@@ -154,90 +128,125 @@ impl Ensemble {
     ///
     /// A member reports the end of a session wrongly if it is a leader that was replaced, or belongs to
     /// another ensemble. So the others are asked, too.
-    async fn connect_for(
+    async fn connect(
         &self,
-        session: Option<&Session>,
-        timeout_ms: i32,
+        request: SessionRequest,
+        timeout_ms: u64,
         needed_ms: u64,
-        keeping: Keeping,
+        granting: Option<usize>,
     ) -> Result<Connection, Failure> {
-        let (mut shortened, mut expired, mut rejected, mut failed) = (None, None, None, None);
+        let resumes = matches!(request, SessionRequest::Existing(_));
+        let mut failures = Vec::new();
         for _ in &self.server().members {
             let number = self.shared.current.load(Ordering::Relaxed);
-            let opened = async {
-                self.check_limit(number, needed_ms).await?;
-                self.connect_to(number, session, timeout_ms, keeping).await
+            let opened = match &request {
+                SessionRequest::Existing(session) => {
+                    let is_granting = granting == Some(number);
+                    self.resume_at(number, session.clone(), timeout_ms, is_granting).await
+                }
+                new => self.open_at(number, new.clone(), timeout_ms, needed_ms).await,
             };
-            match opened.await {
-                Ok(connection)
-                    if session.is_some() && connection.session.timeout_ms < needed_ms =>
-                {
-                    // The member was started anew with another limit. Another may give the session its
-                    // full time again.
-                    self.forget_granted(number);
-                    let granted_ms = connection.session.timeout_ms;
-                    shortened = Some(Failure::Shortened { session_ms: needed_ms, granted_ms });
-                }
+            match opened {
                 Ok(connection) => return Ok(connection),
-                Err(Failure::Expired) => expired = Some(Failure::Expired),
-                Err(failure @ Failure::Other(BackendError::Invalid(_))) => rejected = Some(failure),
-                Err(failure @ Failure::Other(_)) => {
-                    self.forget_granted(number);
-                    failed = Some(failure);
-                }
-                Err(failure) => return Err(failure),
+                Err(failure) => failures.push(failure),
             }
             self.fail_over_from(number);
         }
-        // A member that failed may have set the full time of the session. So nothing is rejected.
-        let unusable = if session.is_some() { failed.or(rejected) } else { rejected.or(failed) };
-        Err(shortened.or(expired).or(unusable).expect("a URL has a member"))
+        let weight = |failure: &Failure| match failure {
+            // The session was shortened by one member, and given its full time by none.
+            Failure::Shortened { .. } => 4,
+            Failure::Expired => 3,
+            // A member that failed may have set the full time of the session. So nothing is rejected.
+            Failure::Other(BackendError::Unavailable(_)) if resumes => 2,
+            Failure::Other(BackendError::Unavailable(_)) => 0,
+            _ => 1,
+        };
+        Err(failures.into_iter().max_by_key(weight).expect("a URL has a member"))
+    }
+
+    async fn open_at(
+        &self,
+        number: usize,
+        request: SessionRequest,
+        timeout_ms: u64,
+        needed_ms: u64,
+    ) -> Result<Connection, Failure> {
+        let connection = self.connect_to(number, request, timeout_ms).await?;
+        let granted_ms = granted_ms(&connection);
+        if granted_ms >= needed_ms {
+            return Ok(connection);
+        }
+        let session = connection.client.session().clone();
+        drop(connection);
+        // Nobody needs it, and it may last for long.
+        let _ = self.connect_to(number, SessionRequest::Last(session), granted_ms).await;
+        Err(Failure::Other(self.not_granted("long", needed_ms, "longest", granted_ms)))
+    }
+
+    /// Goes on with a session at a member. One with a lower limit would shorten the session, and its
+    /// reply may be lost: then the lock would be free before its lease ends. So another session, which
+    /// is closed at once, is opened first.
+    async fn resume_at(
+        &self,
+        number: usize,
+        session: SessionInfo,
+        timeout_ms: u64,
+        is_granting: bool,
+    ) -> Result<Connection, Failure> {
+        if !is_granting {
+            self.open_at(number, SessionRequest::Temporary, timeout_ms, timeout_ms).await?;
+        }
+        let resuming = self.connect_to(number, SessionRequest::Existing(session), timeout_ms);
+        let connection = resuming.await?;
+        match granted_ms(&connection) {
+            // The member was started anew with another limit. Another may give the session its full
+            // time again.
+            granted_ms if granted_ms < timeout_ms => {
+                Err(Failure::Shortened { session_ms: timeout_ms, granted_ms })
+            }
+            _ => Ok(connection),
+        }
     }
 
     /// Connects to a member, and limits the time of its answer.
-    async fn connect_to(
+    pub(super) async fn connect_to(
         &self,
         number: usize,
-        session: Option<&Session>,
-        timeout_ms: i32,
-        keeping: Keeping,
+        request: SessionRequest,
+        timeout_ms: u64,
     ) -> Result<Connection, Failure> {
         let (server, limit) = (self.server(), self.answer_timeout);
-        let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
-        let connection = timeout(limit, opening).await.unwrap_or_else(|_| {
-            let reason = format!("no answer within {} ms", limit.as_millis());
-            Err(Failure::unavailable(&server.members[number].to_string(), &reason))
-        })?;
-        let granted_ms = connection.session.timeout_ms;
-        self.shared.granted[number].fetch_max(granted_ms, Ordering::Relaxed);
-        Ok(connection)
-    }
-
-    /// Checks that a member has sessions of this time, with a session that is closed at once. To go on
-    /// with a session at a member with a lower limit would shorten it, and the reply may be lost: then
-    /// the lock would be free before its lease ends.
-    async fn check_limit(&self, number: usize, needed_ms: u64) -> Result<(), Failure> {
-        if let Ok(reading) = self.shared.reading.try_lock()
-            && let Some(connection) = &*reading
-            && connection.has_ended()
-        {
-            // The member may have been started anew.
-            self.forget_granted(connection.member);
+        let member = &server.members[number];
+        let (address, mut url) = (member.to_string(), member.to_string());
+        let mut connector = Client::connector()
+            .with_fail_eagerly()
+            .with_session_timeout(Duration::from_millis(timeout_ms));
+        if let Some(credentials) = server.credentials() {
+            connector = connector.with_auth("digest", credentials.as_bytes());
         }
-        if self.shared.granted[number].load(Ordering::Relaxed) >= needed_ms {
-            return Ok(());
+        if let Some(certificates) = &server.tls {
+            url = format!("tcp+tls://{member}");
+            let options = tls_options(&certificates.current());
+            connector = connector.with_tls(options.map_err(|error| Failure::new(&address, error))?);
         }
-        let timeout_ms = i32::try_from(needed_ms).map_err(|_| Failure::foreign())?;
-        let connection = self.connect_to(number, None, timeout_ms, ByConnecting).await?;
-        connection.close_session().await?;
-        match connection.session.timeout_ms {
-            granted_ms if granted_ms < needed_ms => Err(self.too_long(needed_ms, granted_ms)),
-            _ => Ok(()),
+        let keeps_session =
+            matches!(request, SessionRequest::Lasting | SessionRequest::Existing(_));
+        if keeps_session {
+            connector = connector.with_detached();
         }
-    }
-
-    fn forget_granted(&self, number: usize) {
-        self.shared.granted[number].store(0, Ordering::Relaxed);
+        if let SessionRequest::Existing(session) | SessionRequest::Last(session) = request {
+            connector = connector.with_session(session);
+        }
+        let opening =
+            Connection::open(connector, &url, number, address.clone(), limit, keeps_session);
+        match timeout(limit, opening).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error @ (Error::SessionExpired | Error::AuthFailed))) => {
+                Err(Failure::new(&address, error))
+            }
+            Ok(Err(_)) => Err(report::why_no_session(server, member, limit).await),
+            Err(_) => Err(Failure::silent(&address, limit)),
+        }
     }
 
     /// Lets clients connect to the member after this one, unless they already connect to another.
@@ -251,4 +260,32 @@ impl Ensemble {
             Ordering::Relaxed,
         );
     }
+}
+
+/// The time-out of a connection's session, in milliseconds.
+pub(super) fn granted_ms(connection: &Connection) -> u64 {
+    connection.client.session_timeout().as_millis().try_into().expect("a time-out has 32 bits")
+}
+
+/// The certificates as the client underneath takes them. It takes the system's only as PEM, too.
+fn tls_options(files: &tls::Files) -> Result<TlsOptions, Error> {
+    let text = |file: &tls::PemFile| String::from_utf8_lossy(file.bytes()).into_owned();
+    let [authority, certificate, key] = files.pem.each_ref().map(|file| file.as_ref().map(text));
+    let authority = authority.unwrap_or_else(|| {
+        let certificates = rustls_native_certs::load_native_certs().certs;
+        let pem = certificates.iter().map(|certificate| {
+            let text = BASE64_STANDARD.encode(certificate);
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        });
+        pem.collect()
+    });
+    if authority.is_empty() {
+        // Each connection fails with an unknown issuer.
+        return Ok(TlsOptions::new());
+    }
+    let mut certificates = TlsCerts::builder().with_ca(TlsCa::from_pem(&authority)?);
+    if let (Some(certificate), Some(key)) = (certificate, key) {
+        certificates = certificates.with_identity(TlsIdentity::from_pem(&certificate, &key)?);
+    }
+    Ok(TlsOptions::new().with_certs(certificates.build()?))
 }

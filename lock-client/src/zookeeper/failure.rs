@@ -1,5 +1,9 @@
 //! Why a request to ZooKeeper failed, and what that means for a caller.
 
+use std::time::Duration;
+
+use zookeeper_client::Error;
+
 use crate::backend::BackendError;
 
 /// A request that failed.
@@ -38,25 +42,6 @@ impl From<Failure> for BackendError {
     }
 }
 
-/// The codes of
-/// [`KeeperException`](https://zookeeper.apache.org/doc/r3.8.4/apidocs/zookeeper-server/org/apache/zookeeper/KeeperException.Code.html)
-/// that need a decision.
-const OK: i32 = 0;
-const NO_NODE: i32 = -101;
-const NO_AUTH: i32 = -102;
-const BAD_VERSION: i32 = -103;
-const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
-const NODE_EXISTS: i32 = -110;
-const SESSION_EXPIRED: i32 = -112;
-const INVALID_ACL: i32 = -114;
-const AUTH_FAILED: i32 = -115;
-const SESSION_CLOSED_REQUIRE_AUTH: i32 = -124;
-const QUOTA_EXCEEDED: i32 = -125;
-const UNIMPLEMENTED: i32 = -6;
-const BAD_ARGUMENTS: i32 = -8;
-/// In a transaction, an operation behind the failed one.
-const RUNTIME_INCONSISTENCY: i32 = -2;
-
 impl Failure {
     /// Reports the failure of a request that follows a change: a rejection would say that nothing was
     /// changed.
@@ -72,9 +57,13 @@ impl Failure {
         Self::Other(BackendError::Unavailable(format!("{server}: {reason}").into()))
     }
 
-    /// Reports a message that is not one of ZooKeeper's.
-    pub(super) fn malformed() -> Self {
-        Self::Other(BackendError::Unavailable("the answer is not one of ZooKeeper's".into()))
+    /// Reports that there was no answer in time.
+    pub(super) fn silent(server: &str, limit: Duration) -> Self {
+        Self::unavailable(server, &format!("no answer within {} ms", limit.as_millis()))
+    }
+
+    pub(super) fn rejected(server: &str, reason: &str) -> Self {
+        Self::Other(BackendError::Rejected(format!("{server}: {reason}").into()))
     }
 
     /// Reports a node that holds what this crate never writes.
@@ -82,31 +71,24 @@ impl Failure {
         Self::Other(BackendError::Rejected("a node of the lock holds nothing of ours".into()))
     }
 
-    /// Converts the code of an answer.
-    pub(super) fn check(server: &str, code: i32) -> Result<(), Self> {
-        let rejected = |reason: &str| {
-            Self::Other(BackendError::Rejected(format!("{server}: {reason}").into()))
-        };
-        Err(match code {
-            OK => return Ok(()),
-            NO_NODE => Self::NoNode,
-            NODE_EXISTS => Self::NodeExists,
-            BAD_VERSION => Self::BadVersion,
-            SESSION_EXPIRED => Self::Expired,
-            NO_AUTH => rejected("no permission: the nodes belong to another user"),
-            AUTH_FAILED => rejected("the login failed"),
-            SESSION_CLOSED_REQUIRE_AUTH => rejected("a login is required that is not by password"),
-            INVALID_ACL => rejected("the server does not take the access list of our nodes"),
-            QUOTA_EXCEEDED => rejected("the quota of the nodes is exceeded"),
-            NO_CHILDREN_FOR_EPHEMERALS => rejected("a node above ours is ephemeral"),
-            UNIMPLEMENTED => rejected("the server is older than ZooKeeper 3.6"),
-            BAD_ARGUMENTS => rejected("the server does not take our request"),
-            _ => Self::unavailable(server, &format!("error {code} of ZooKeeper")),
-        })
-    }
-
-    /// Whether the code is of an operation that did not fail itself.
-    pub(super) fn is_of_another_operation(code: i32) -> bool {
-        code == OK || code == RUNTIME_INCONSISTENCY
+    /// Converts the error of an answer.
+    pub(super) fn new(server: &str, error: Error) -> Self {
+        let rejected = |reason| Self::rejected(server, reason);
+        match error {
+            Error::NoNode => Self::NoNode,
+            Error::NodeExists => Self::NodeExists,
+            Error::BadVersion => Self::BadVersion,
+            Error::SessionExpired => Self::Expired,
+            Error::NoAuth => rejected("no permission: the nodes belong to another user"),
+            Error::AuthFailed => rejected("the login failed, or must not be by password"),
+            Error::InvalidAcl => rejected("the server does not take the access list of our nodes"),
+            Error::QuotaExceeded => rejected("the quota of the nodes is exceeded"),
+            Error::NoChildrenForEphemerals => rejected("a node above ours is ephemeral"),
+            Error::Unimplemented => rejected("the server is older than ZooKeeper 3.6"),
+            Error::BadArguments(_) | Error::MarshallingError => {
+                rejected(&format!("the request is not valid: {error}"))
+            }
+            error => Self::unavailable(server, &error.to_string()),
+        }
     }
 }

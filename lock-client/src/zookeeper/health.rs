@@ -2,27 +2,22 @@
 
 use std::time::Duration;
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::timeout,
-};
-
 use super::{
     client::ZooKeeper,
-    connection::{Connection, Keeping},
+    ensemble::{SessionRequest, granted_ms},
     failure::Failure,
-    messages::{Node, Request, Watch},
-    session::Session,
-    stream,
+    report::report,
 };
 use crate::backend::BackendError;
 
-/// The node that lists the members, since ZooKeeper 3.5.
-const CONFIG: &str = "/zookeeper/config";
 /// The time-out of the session that goes from member to member.
-const SHARED_TIMEOUT_MS: i32 = 10_000;
-/// Reports of members are shorter.
-const LONGEST_REPORT: u64 = 1 << 16;
+const SHARED_TIMEOUT_MS: u64 = 10_000;
+/// The shortest and the longest session that a member is asked for. Its connection must be made within
+/// two fifths of its time.
+const SHORTEST_MS: u64 = 1_000;
+const LONGEST_MS: u64 = i32::MAX as u64;
+/// How often it is asked: a connection for a short session may be too slow on a busy machine.
+const GRANTED_TRIES: usize = 4;
 
 /// A member that the URL names.
 #[derive(Debug)]
@@ -42,7 +37,7 @@ pub struct MemberReport {
     pub mode: Option<String>,
     /// Whether it knows a session of the first member that answers. Members of one ensemble do.
     pub shares_sessions: bool,
-    /// The shortest ttl that it grants.
+    /// The shortest ttl that it grants, of those of a second at least.
     pub shortest_ttl: Duration,
     /// The longest ttl that it grants.
     pub longest_ttl: Duration,
@@ -53,15 +48,11 @@ impl ZooKeeper {
     ///
     /// Sessions are opened for this, and closed. They have no nodes.
     pub async fn members(&self) -> Vec<MemberHealth> {
-        let mut shared = None;
+        let mut first = None;
         let mut all = Vec::new();
         for (number, member) in self.ensemble.server().members.iter().enumerate() {
-            let report = self.member(number, &mut shared).await.map_err(Into::into);
+            let report = self.member(number, &mut first).await.map_err(Into::into);
             all.push(MemberHealth { address: member.to_string(), report });
-        }
-        if let Some(connection) = shared {
-            // If this fails, the session expires soon.
-            let _ = connection.close_session().await;
         }
         all
     }
@@ -72,21 +63,28 @@ impl ZooKeeper {
     /// [`BackendError`] if no member answers, or the user may not read it.
     pub async fn ensemble_size(&self) -> Result<usize, BackendError> {
         let connection = self.ensemble.reading().await?;
-        let node = Node::parse(&connection.send(Request::get_data(CONFIG, Watch::No)).await?)?;
+        let (config, _) = connection.answer(connection.client.get_config()).await?;
+        let config = String::from_utf8_lossy(&config);
         // A member that is alone lists nothing.
-        Ok(node.data.lines().filter(|line| line.starts_with("server.")).count().max(1))
+        Ok(config.lines().filter(|line| line.starts_with("server.")).count().max(1))
     }
 
     async fn member(
         &self,
         number: usize,
-        shared: &mut Option<Connection>,
+        first: &mut Option<usize>,
     ) -> Result<MemberReport, Failure> {
-        let shares_sessions = self.shares_sessions(number, shared).await?;
-        let shortest_ttl = self.granted(number, 1).await?;
-        let longest_ttl = self.granted(number, i32::MAX).await?;
-        // The report may be disabled.
-        let report = self.report(number).await.unwrap_or_default();
+        let shares_sessions = match *first {
+            None => true,
+            Some(first) => self.share_sessions(first, number).await?,
+        };
+        let shortest_ttl = self.granted(number, SHORTEST_MS).await?;
+        let longest_ttl = self.granted(number, LONGEST_MS).await?;
+        // One that does not answer has no session to share.
+        first.get_or_insert(number);
+        let server = self.ensemble.server();
+        let report = report(server, &server.members[number], self.ensemble.answer_timeout).await;
+        let report = report.unwrap_or_default();
         let line = |name| report.lines().find_map(|line| line.strip_prefix(name));
         let version = line("Zookeeper version: ")
             .map(|version| version.split([',', '-']).next().unwrap_or_default().trim().to_owned());
@@ -94,81 +92,32 @@ impl ZooKeeper {
         Ok(MemberReport { version, mode, shares_sessions, shortest_ttl, longest_ttl })
     }
 
-    /// Whether a member goes on with the session of the members before it.
-    async fn shares_sessions(
-        &self,
-        number: usize,
-        shared: &mut Option<Connection>,
-    ) -> Result<bool, Failure> {
-        let Some(before) = shared else {
-            *shared = Some(self.open_at(number, None, SHARED_TIMEOUT_MS).await?);
-            return Ok(true);
+    /// Whether a session of the first member goes on at another one.
+    async fn share_sessions(&self, first: usize, other: usize) -> Result<bool, Failure> {
+        let connect = async |number, request| {
+            self.ensemble.connect_to(number, request, SHARED_TIMEOUT_MS).await
         };
-        match self.open_at(number, Some(&before.session), SHARED_TIMEOUT_MS).await {
-            Ok(connection) => {
-                *shared = Some(connection);
-                Ok(true)
-            }
-            Err(Failure::Expired) => {
-                // Only a session that lives elsewhere proves that this is another ensemble.
-                let session = Some(&before.session);
-                *shared = Some(self.open_at(before.member, session, SHARED_TIMEOUT_MS).await?);
-                Ok(false)
-            }
+        // While its connection lives, it would take the session back.
+        let session = connect(first, SessionRequest::Lasting).await?.client.session().clone();
+        let existing = || SessionRequest::Existing(session.clone());
+        match connect(other, existing()).await {
+            Ok(_) => Ok(true),
+            // Only a session that lives elsewhere proves that this is another ensemble.
+            Err(Failure::Expired) => connect(first, existing()).await.map(|_| false),
             Err(failure) => Err(failure),
         }
     }
 
     /// Returns the time-out of the session that a member grants instead of this one.
-    async fn granted(&self, number: usize, timeout_ms: i32) -> Result<Duration, Failure> {
-        let connection = self.open_at(number, None, timeout_ms).await?;
-        connection.close_session().await?;
-        Ok(Duration::from_millis(connection.session.timeout_ms))
-    }
-
-    async fn open_at(
-        &self,
-        number: usize,
-        session: Option<&Session>,
-        timeout_ms: i32,
-    ) -> Result<Connection, Failure> {
-        let (server, limit) = (self.ensemble.server(), self.ensemble.answer_timeout);
-        let keeping = Keeping::ByConnecting;
-        let opening = Connection::open(server, number, session, timeout_ms, keeping, limit);
-        self.answer_of(number, opening).await
-    }
-
-    /// Asks a member for the report `srvr`. It is a question without a session.
-    async fn report(&self, number: usize) -> Result<String, Failure> {
-        let server = self.ensemble.server();
-        let member = &server.members[number];
-        let asking = async {
-            let (reader, mut writer) = stream::open(server, member).await?;
-            let mut report = String::new();
-            let answer = async {
-                writer.write_all(b"srvr").await?;
-                writer.flush().await?;
-                reader.take(LONGEST_REPORT).read_to_string(&mut report).await
-            };
-            match answer.await {
-                Ok(_) => Ok(report),
-                Err(error) => Err(Failure::unavailable(&member.to_string(), &error.to_string())),
+    async fn granted(&self, number: usize, timeout_ms: u64) -> Result<Duration, Failure> {
+        let mut tries = 1;
+        loop {
+            let temporary = SessionRequest::Temporary;
+            match self.ensemble.connect_to(number, temporary, timeout_ms).await {
+                Ok(connection) => return Ok(Duration::from_millis(granted_ms(&connection))),
+                Err(failure) if tries == GRANTED_TRIES => return Err(failure),
+                Err(_) => tries += 1,
             }
-        };
-        self.answer_of(number, asking).await
-    }
-
-    /// Limits the time of an answer of a member.
-    async fn answer_of<T>(
-        &self,
-        number: usize,
-        answer: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let limit = self.ensemble.answer_timeout;
-        timeout(limit, answer).await.unwrap_or_else(|_| {
-            let member = self.ensemble.server().members[number].to_string();
-            let reason = format!("no answer within {} ms", limit.as_millis());
-            Err(Failure::unavailable(&member, &reason))
-        })
+        }
     }
 }

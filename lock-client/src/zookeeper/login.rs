@@ -1,14 +1,9 @@
 //! What the nodes of the locks show about a client's user and password.
 
 use futures_util::future::try_join_all;
+use zookeeper_client::{Acl, Error, Permission};
 
-use super::{
-    client::ZooKeeper,
-    connection::Connection,
-    failure::Failure,
-    messages::{Request, Watch, child_count, children, lets_everybody_create},
-    nodes::Nodes,
-};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
 use crate::backend::BackendError;
 
 /// How many nodes of locks are looked at.
@@ -54,25 +49,23 @@ impl ZooKeeper {
 
     /// An error names its node.
     async fn login_at(&self, connection: &Connection) -> Result<Login, (String, Failure)> {
-        let server = self.ensemble.server();
+        let (server, client) = (self.ensemble.server(), &connection.client);
         let [root, queues, offsets] = Nodes::above_all(&server.root);
         let (mut is_empty, mut is_open) = (true, false);
         for node in [&root, &queues, &offsets] {
-            if let Some(access) = answer(connection, node, Request::get_access(node)).await? {
+            if let Some((access, _)) = read(connection, node, client.get_acl(node)).await? {
                 is_empty = false;
-                is_open |= lets_everybody_create(&access).map_err(|error| (node.clone(), error))?;
+                is_open |= access.iter().any(lets_everybody_create);
             }
         }
         for above in [&queues, &offsets] {
-            let list = Request::get_children(above, Watch::No);
-            let Some(list) = answer(connection, above, list).await? else { continue };
-            let names = children(&list).map_err(|error| (above.clone(), error))?;
-            let looks = names.iter().take(NODES).map(async |name| {
+            let names = read(connection, above, client.list_children(above)).await?;
+            let looks = names.iter().flatten().take(NODES).map(async |name| {
                 let node = format!("{above}/{name}");
                 // ZooKeeper is about to delete an empty queue. It does not matter whose it was.
-                let is_left = above == &queues && is_without_children(connection, &node).await?;
-                if !is_left {
-                    answer(connection, &node, Request::get_data(&node, Watch::No)).await?;
+                let stat = read(connection, &node, client.check_stat(&node)).await?.flatten();
+                if above == &offsets || stat.is_some_and(|stat| stat.num_children > 0) {
+                    read(connection, &node, client.get_data(&node)).await?;
                 }
                 Ok(())
             });
@@ -87,27 +80,19 @@ impl ZooKeeper {
     }
 }
 
-/// Whether a node has no children. It needs no permission.
-async fn is_without_children(
+/// Waits for the answer to a question about a node; `None` if the node does not exist.
+async fn read<T>(
     connection: &Connection,
     node: &str,
-) -> Result<bool, (String, Failure)> {
-    let Some(numbers) = answer(connection, node, Request::exists(node)).await? else {
-        return Ok(true);
-    };
-    let count = child_count(&numbers).map_err(|error| (node.to_owned(), error))?;
-    Ok(count == 0)
-}
-
-/// Returns the answer to a request about a node; `None` if the node does not exist.
-async fn answer(
-    connection: &Connection,
-    node: &str,
-    request: Request,
-) -> Result<Option<Vec<u8>>, (String, Failure)> {
-    match connection.send(request).await {
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<Option<T>, (String, Failure)> {
+    match connection.answer(answer).await {
         Ok(answer) => Ok(Some(answer)),
         Err(Failure::NoNode) => Ok(None),
         Err(failure) => Err((node.to_owned(), failure)),
     }
+}
+
+fn lets_everybody_create(access: &Acl) -> bool {
+    access.scheme() == "world" && access.permission().has(Permission::CREATE)
 }

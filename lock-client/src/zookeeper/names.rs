@@ -6,13 +6,7 @@ use fence::ResourceName;
 use futures_util::{future::try_join_all, stream::try_unfold};
 use tokio::try_join;
 
-use super::{
-    client::ZooKeeper,
-    connection::Connection,
-    failure::Failure,
-    messages::{Request, Watch, children},
-    nodes::Nodes,
-};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
 use crate::backend::{BackendError, HeldNames};
 
 /// How many queues are read at once.
@@ -45,7 +39,7 @@ async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, 
     let queues = Nodes::queues(&zookeeper.ensemble.server().root);
     let connection = zookeeper.ensemble.reading().await?;
     // The member may be behind the leader.
-    let synced = connection.send(Request::sync(&queues));
+    let synced = connection.answer(connection.client.sync(&queues));
     // The read is behind it on the same connection.
     let (_, queues) = try_join!(synced, children_of(&connection, &queues))?;
     if queues.is_empty() {
@@ -76,8 +70,8 @@ async fn held_of(
 
 /// Returns the names of a node's children; none if the node does not exist.
 async fn children_of(connection: &Connection, path: &str) -> Result<Vec<String>, Failure> {
-    match connection.send(Request::get_children(path, Watch::No)).await {
-        Ok(answer) => children(&answer),
+    match connection.answer(connection.client.list_children(path)).await {
+        Ok(children) => Ok(children),
         Err(Failure::NoNode) => Ok(Vec::new()),
         Err(failure) => Err(failure),
     }

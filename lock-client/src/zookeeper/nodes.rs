@@ -1,7 +1,5 @@
 //! The paths of a lock's nodes.
 
-use std::fmt::Write;
-
 use fence::{Holder, ResourceName};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -56,35 +54,22 @@ impl Nodes {
         format!("{}/offsets/{}", self.root, self.name)
     }
 
-    /// The node of a holder in the queue. A repeated attempt has the same.
-    pub(super) fn place(&self, holder: &Holder) -> String {
+    /// A path for a new node of a holder in the queue. No other node ever has it. So a request that
+    /// arrives late never meets a later node.
+    pub(super) fn new_place(&self, holder: &Holder) -> String {
         let holder = utf8_percent_encode(holder.as_str(), ENCODED);
-        format!("{}/{PLACE}{holder}", self.queue())
+        format!("{}/{PLACE}{holder}+{:016x}", self.queue(), fastrand::u64(..))
     }
 
-    /// The node of an owner that has moved to a longer session. It keeps its grant.
-    pub(super) fn longer_place(&self, holder: &Holder, grant: i64, session: i64) -> String {
-        let mut place = self.place(holder);
-        write!(place, "+{grant}+{session:x}").expect("a text takes all");
-        place
-    }
-
-    /// Returns the holder of a child of the queue, and the grant that it has kept. `None` if the child
-    /// is not one of ours.
+    /// Returns the holder of a child of the queue. `None` if the child is not one of ours.
     ///
     /// # Errors
     /// If it looks like one of ours, and can't be read: it may be the owner's.
-    pub(super) fn parse(child: &str) -> Result<Option<(Holder, Option<i64>)>, Failure> {
+    pub(super) fn parse(child: &str) -> Result<Option<Holder>, Failure> {
         let Some(place) = child.strip_prefix(PLACE) else { return Ok(None) };
-        let parts: Vec<_> = place.split('+').collect();
-        let (holder, grant) = match parts[..] {
-            [holder] => (holder, None),
-            [holder, grant, _session] => (holder, Some(grant)),
-            _ => return Err(Failure::foreign()),
-        };
-        let grant = grant.map(str::parse).transpose().map_err(|_| Failure::foreign())?;
+        let (holder, _unique) = place.split_once('+').ok_or_else(Failure::foreign)?;
         let holder = percent_decode_str(holder).decode_utf8().map_err(|_| Failure::foreign())?;
-        Ok(Some((holder.parse().map_err(|_| Failure::foreign())?, grant)))
+        holder.parse().map(Some).map_err(|_| Failure::foreign())
     }
 }
 
@@ -118,18 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn holder_and_grant_are_found_in_a_place() {
+    fn holder_is_found_in_its_places() {
         let nodes = nodes("a/b");
         for holder in [Holder::random(), "a+b/c.d%".parse().unwrap(), Holder::EMPTY] {
-            let place = nodes.place(&holder);
-            let child = place.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
-            assert_eq!(Nodes::parse(child).unwrap(), Some((holder.clone(), None)));
-            let longer = nodes.longer_place(&holder, 33, -1);
-            let child = longer.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
-            assert_eq!(Nodes::parse(child).unwrap(), Some((holder, Some(33))));
+            let places = [(); 2].map(|()| nodes.new_place(&holder));
+            assert_ne!(places[0], places[1]);
+            for place in places {
+                let child = place.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
+                assert_eq!(Nodes::parse(child).unwrap(), Some(holder.clone()));
+            }
         }
         assert_eq!(Nodes::parse("lock-0000000001").unwrap(), None);
-        for undecodable in ["holder-me+x", "holder-%ff", "holder-me+1+2+3"] {
+        for undecodable in ["holder-me", "holder-%ff+1"] {
             assert!(Nodes::parse(undecodable).is_err(), "{undecodable}");
         }
     }

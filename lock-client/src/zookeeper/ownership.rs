@@ -1,132 +1,148 @@
 //! What an owner does: it renews, reissues and releases.
 
-use std::mem::replace;
+use std::sync::Arc;
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{join, sync::OwnedSemaphorePermit};
+use zookeeper_client::CreateMode;
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    messages::{Kind, Request},
     nodes::Nodes,
     own_nodes::OwnNode,
-    session::{End, Session},
-    view::{Part, Place, View, token},
+    session::{Purpose, Usage},
+    view::{Place, View, record, token},
 };
 use crate::{
     backend::{BackendError, Ownership},
+    clock::Moment,
     ttl::Ttl,
 };
 
+/// How often a renewal follows a lock to another session.
+const MOVES: usize = 3;
+
 impl ZooKeeper {
-    /// Renews an ownership: goes on with its session, and only then checks whose the lock is.
+    /// Renews an ownership: proves that its session has the full time, and only then checks whose the
+    /// lock is.
     pub(super) async fn renew_ownership(
         &self,
         name: &ResourceName,
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (nodes, holder) = (self.nodes(name), &ownership.holder);
-        let grant = ownership.grant.as_i64();
-        let mut remembered = self.own_nodes.get(name, holder);
-        let mut longer = None;
-        let (connection, view, turn, is_own) = loop {
-            // 1. Find the session. If another client has acquired the lock, or has moved it to a longer
-            // session, the owner's node shows it.
-            let is_remembered = remembered.is_some();
-            let own_node = match remembered.take() {
-                Some(own_node) => own_node,
-                None => match self.view_for(&nodes, ownership).await?.owner_if(holder, grant) {
-                    Some(owner) => OwnNode::from(owner),
+        let (nodes, holder, asked) = (self.nodes(name), &ownership.holder, Moment::now());
+        let own_nodes = &self.shared.own_nodes;
+        let is_lease = |own: &OwnNode| own.grant == Some(ownership.grant);
+        let mut remembered = own_nodes.get(name, holder).filter(is_lease);
+        for _ in 0..MOVES {
+            // 1. Find the session. If another client has moved the lock to its own session, or if the
+            // session is too short, the lock moves to one of this client.
+            let own = match remembered.take().filter(|own| own.session().ttl >= ttl) {
+                Some(own) => own,
+                None => match self.move_here(name, ownership, ttl).await? {
+                    Some(own) => own,
                     None => return Ok(None),
                 },
             };
-            // 2. Set its full time. If it is too short, there must be a longer one, before anything is
-            // changed.
-            let turn = self.renewal_turn().await;
-            if own_node.session.timeout_ms < ttl.as_millis() && longer.is_none() {
-                longer = Some(self.ensemble.open_session(ttl).await?);
-            }
-            match self.keep_alive(&nodes, &own_node).await {
-                Ok((connection, view)) => {
-                    self.own_nodes.remember(name, holder, own_node);
-                    break (connection, view, turn, is_remembered);
+            let session = own.session();
+            let is_here = |owner: &Place| owner.session == session.id();
+            // 2. Prove that the session has had its full time since this renewal began, and look.
+            let seen = match session.proven_since(&self.ensemble, asked, Purpose::Held).await {
+                Ok(link) => {
+                    let seen = View::read(&link.connection, &nodes, Some(&own.path)).await;
+                    seen.map_err(|failure| BackendError::from(failure).after_a_change())?
                 }
-                Err(Failure::Expired | Failure::NoNode) if is_remembered => {}
                 // A leader that was replaced reports so too, and a member of another ensemble. Only the
                 // end of its node proves the end of a session.
                 Err(Failure::Expired) => {
-                    let seen = self.view_behind_write(&nodes, Part::All).await?;
-                    return match seen.owner_if(holder, grant) {
-                        None => Ok(None),
-                        Some(_) => Err(Failure::Expired.into()),
-                    };
+                    let reading = self.ensemble.reading().await?;
+                    let seen = View::read_behind_write(&reading, &nodes).await?;
+                    if seen.owner_if(ownership).is_some_and(is_here) {
+                        return Err(Failure::Expired.into());
+                    }
+                    self.shared.sessions.forget(session);
+                    seen
                 }
                 // The node is about to go, earlier than the lease knows of.
                 Err(Failure::Shortened { .. }) => return Ok(None),
                 Err(failure) => return Err(failure.into()),
-            }
-        };
-        // 3. Only the oldest place is the owner's, also after ZooKeeper was restored. The session has its
-        // full time again, whatever follows.
-        let view = view.map_err(|failure| BackendError::from(failure).after_a_change())?;
-        let Some(owner) = view.owner_if(holder, grant) else { return Ok(None) };
-        if owner.session.id != connection.session.id {
-            // An earlier renewal has just moved the lock to a longer session, whose time was not set.
-            self.own_nodes.remember(name, holder, OwnNode::from(owner));
-            return Err(self.unavailable("the lock was moved to another session meanwhile"));
-        }
-        if let Some(longer) = longer {
-            if owner.session.timeout_ms < ttl.as_millis() {
-                let moved = self.move_to_session(name, &longer, owner).await;
-                moved.map_err(|failure| BackendError::from(failure).after_a_change())?;
-                // That of another client expires. ZooKeeper would give it no answer if it went on with
-                // the session while that is closed.
-                if is_own {
-                    close_in_background(connection, turn);
+            };
+            // 3. Only the oldest place is the owner's, also after ZooKeeper was restored.
+            match seen.owner_if(ownership) {
+                Some(owner) if is_here(owner) => {
+                    let until = Moment::now() + ttl.as_duration();
+                    let path = owner.path.clone();
+                    let goes_on = own_nodes.change(name, holder, |own| {
+                        own.moves_to.take_if(|moves_to| *moves_to == path);
+                        (own.path, own.until) = (path, until);
+                    });
+                    return match goes_on {
+                        true => seen.token(owner).map(Some).map_err(BackendError::after_a_change),
+                        false => Err(self.unavailable("the lease has ended meanwhile")),
+                    };
                 }
-            } else {
-                // An earlier renewal, without an answer, has moved the lock already.
-                close_in_background(longer, turn);
+                Some(_) => {}
+                // It may still have a node, which is deleted.
+                None => {
+                    own_nodes.lose(name, ownership);
+                    return Ok(None);
+                }
             }
         }
-        view.token(owner).map(Some).map_err(BackendError::after_a_change)
+        Err(self.unavailable("the lock was moved to another session meanwhile"))
     }
 
-    /// Goes on with a session, and checks that its node exists. The look is behind the check.
-    async fn keep_alive(
-        &self,
-        nodes: &Nodes,
-        own_node: &OwnNode,
-    ) -> Result<(Connection, Result<View, Failure>), Failure> {
-        let connection = self.ensemble.resume(&own_node.session).await?;
-        let (checked, view) = look_behind_check(&connection, nodes, &own_node.path).await;
-        checked.map(|()| (connection, view)).map_err(Failure::after_a_change)
-    }
-
-    /// Moves an owner to a session that lasts longer, with another node that keeps the grant. A
-    /// session's own time-out never changes: an elected leader would not know of it.
-    pub(super) async fn move_to_session(
+    /// Moves a lock to a session of this client, with another node that keeps the grant, and so the
+    /// order. A session's own time-out never changes: an elected leader would not know of it. Returns
+    /// `None` if the lock is not this ownership's.
+    async fn move_here(
         &self,
         name: &ResourceName,
-        longer: &Connection,
-        owner: &Place,
-    ) -> Result<(), Failure> {
-        let session = longer.session.clone();
-        let path = self.nodes(name).longer_place(&owner.holder, owner.grant, session.id);
-        let record = session.record();
-        let create = Request::create(&path, &record, Kind::Ephemeral, self.access());
-        // Until there is an answer, the move may arrive late.
-        let mut may_get_another = true;
-        self.own_nodes.change(name, &owner.holder, |own_node| {
-            may_get_another = replace(&mut own_node.may_get_another, true);
-        });
-        longer.transact(&[Request::delete(&owner.path), create]).await?;
-        let own_node = OwnNode { may_get_another, ..OwnNode::new(session, path) };
-        self.own_nodes.remember(name, &owner.holder, own_node);
-        Ok(())
+        ownership: &Ownership,
+        ttl: Ttl,
+    ) -> Result<Option<OwnNode>, BackendError> {
+        let (nodes, holder) = (self.nodes(name), &ownership.holder);
+        let own_nodes = &self.shared.own_nodes;
+        let before = own_nodes.get(name, holder);
+        let seen = {
+            let connection = self.connected(before.as_ref()).await?;
+            View::read_for(&connection, &nodes, ownership).await?
+        };
+        let Some(owner) = seen.owner_if(ownership) else {
+            own_nodes.lose(name, ownership);
+            return Ok(None);
+        };
+        // Another process may take back what it has given.
+        let usage = before.as_ref().map_or(Usage::OneLock, |before| before.session().usage);
+        let session = self.session(ttl, usage).await?;
+        let is_here = owner.session == session.id();
+        // An earlier request that arrives late moves the lock to the same node.
+        let earlier = before.as_ref().and_then(|before| before.moves_to.clone());
+        let is_pending = earlier.is_some() || !is_here;
+        let moves_to = earlier.unwrap_or_else(|| nodes.new_place(holder));
+        let own = OwnNode {
+            room: session.clone().room(&moves_to),
+            path: owner.path.clone(),
+            moves_to: is_pending.then(|| moves_to.clone()),
+            grant: Some(ownership.grant),
+            before: None,
+            deletion: Arc::default(),
+            until: Moment::now() + ttl.as_duration(),
+        };
+        self.remember(name, holder, own.clone());
+        if !is_here {
+            let link = session.connected(&self.ensemble).await?;
+            let data = record(ttl, Some(owner.grant));
+            let options = CreateMode::Ephemeral.with_acls(self.access());
+            let moving = link.connection.transact(|writer| {
+                writer.add_delete(&owner.path, None)?;
+                writer.add_create(&moves_to, data.as_bytes(), &options)
+            });
+            moving.await?;
+        }
+        Ok(Some(own))
     }
 
     /// Swaps the token for a higher one.
@@ -136,19 +152,15 @@ impl ZooKeeper {
         ownership: &Ownership,
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
-        let (nodes, grant) = (self.nodes(name), ownership.grant.as_i64());
+        let nodes = self.nodes(name);
+        let own = self.shared.own_nodes.get(name, &ownership.holder);
+        let connection = self.connected(own.as_ref()).await?;
         loop {
-            let seen = self.view_for(&nodes, ownership).await?;
-            let Some(owner) = seen.owner_if(&ownership.holder, grant) else { return Ok(None) };
+            let seen = View::read_for(&connection, &nodes, ownership).await?;
+            let Some(owner) = seen.owner_if(ownership) else { return Ok(None) };
             let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
-            let (path, offset) = (nodes.offset(), (raised.as_i64() - grant).to_string());
-            let write = match seen.offset_version {
-                Some(version) => Request::set_data_at(&path, &offset, version),
-                None => Request::create(&path, &offset, Kind::Persistent, self.access()),
-            };
-            // The oldest place stays the oldest as long as its node exists.
-            let connection = self.ensemble.reading().await?;
-            match connection.transact(&[Request::check(&owner.path), write]).await {
+            let offset = raised.as_i64() - ownership.grant.as_i64();
+            match self.raise(&connection, &nodes, &seen, owner, offset).await {
                 Ok(()) => return Ok(Some(raised)),
                 // Somebody may have deleted the node above.
                 Err(Failure::NoNode) if seen.offset_version.is_none() => {
@@ -160,123 +172,86 @@ impl ZooKeeper {
         }
     }
 
-    /// Releases the lock, or leaves the queue.
+    /// Sets the offset. The oldest place stays the oldest as long as its node exists.
+    async fn raise(
+        &self,
+        connection: &Connection,
+        nodes: &Nodes,
+        seen: &View,
+        owner: &Place,
+        offset: i64,
+    ) -> Result<(), Failure> {
+        let (path, offset) = (nodes.offset(), offset.to_string());
+        let options = CreateMode::Persistent.with_acls(self.access());
+        let raising = connection.transact(|writer| {
+            writer.add_check_version(&owner.path, -1)?;
+            match seen.offset_version {
+                Some(version) => writer.add_set_data(&path, offset.as_bytes(), Some(version)),
+                None => writer.add_create(&path, offset.as_bytes(), &options),
+            }
+        });
+        raising.await
+    }
+
+    /// Releases the lock, or leaves the queue. Until that is answered, the client repeats it.
     pub(super) async fn release_holder(
         &self,
         name: &ResourceName,
         holder: &Holder,
-        was_granted: bool,
     ) -> Result<bool, BackendError> {
-        let nodes = self.nodes(name);
-        let remembered = self.own_nodes.get(name, holder);
-        // 1. See whether the holder owns the lock, as long as its node exists. Connect meanwhile.
-        let own_path = remembered.as_ref().map(|own_node| own_node.path.as_str());
-        let looking = self.view(&nodes, Part::All, own_path);
-        let resuming = async {
-            let Some(own_node) = &remembered else { return None };
-            let turn = self.release_turn().await;
-            Some((self.ensemble.resume_to_end(&own_node.session).await, own_node, turn))
-        };
-        let (mut looked, resumed) = join!(looking, resuming);
-        // 2. End the remembered session, also if the look failed: it would block the lock until its ttl
-        // ends. Its end deletes its node. An attempt that arrives later fails.
-        let mut closed_session = None;
-        let mut may_have_another = true;
-        if let Some((resumed, own_node, _turn)) = resumed {
-            match resumed {
-                Ok(connection) => {
-                    // A leader that was just replaced may show what was before the grant.
-                    let is_hidden = |seen: &View| seen.position(holder) != Some(0);
-                    if was_granted && looked.as_ref().is_ok_and(is_hidden) {
-                        let path = &own_node.path;
-                        looked = match look_behind_check(&connection, &nodes, path).await {
-                            // A check that fails goes through a quorum, too.
-                            (Ok(()) | Err(Failure::NoNode), look) => look,
-                            (Err(failure), _) => Err(failure),
-                        };
-                    }
-                    // To go on with the session has set its full time.
-                    let end = connection.close_session().await.map_err(Failure::after_a_change)?;
-                    closed_session = (end == End::Closed).then_some(own_node.session.id);
-                    // A renewal that went on until now has changed what is remembered.
-                    let present = self.own_nodes.get(name, holder);
-                    may_have_another = present.is_none_or(|present| {
-                        present.may_get_another || present.session.id != own_node.session.id
-                    });
+        let own_nodes = &self.shared.own_nodes;
+        // 1. Delete the node that the client remembers. If it exists, there is no other.
+        let deletion = own_nodes.get(name, holder).map(|own| own.deletion).unwrap_or_default();
+        let _deleting = deletion.lock().await;
+        if let Some(own) = own_nodes.end(name, holder) {
+            let was_owner = match own.grant {
+                Some(_) => true,
+                // A waiter may own the lock by now, and not know it.
+                None => {
+                    let seen = self.view(&self.nodes(name)).await?;
+                    seen.owner().is_some_and(|owner| owner.path == own.path)
                 }
-                Err(Failure::Expired) => {}
-                Err(failure) => return Err(failure.into()),
-            }
-            self.own_nodes.forget(name, holder);
-        }
-        // 3. End all others. After each end, look again: before it, a late renewal may have moved the
-        // holder to a longer session. After it, none can: the move needs the node that is gone.
-        let mut seen = match looked.map_err(BackendError::from) {
-            Err(error) if closed_session.is_some() => return Err(error.after_a_change()),
-            looked => looked?,
-        };
-        let ending = async {
-            // A leader that was just replaced may show what was before the grant, or a lock that has
-            // ended since. It can't end a session.
-            let is_proven = seen.place(holder).is_some_and(|place| match remembered {
-                Some(_) => closed_session == Some(place.session.id),
-                None => seen.position(holder) == Some(0),
-            });
-            if !is_proven {
-                seen = self.view_behind_write(&nodes, Part::All).await?;
-            }
-            let was_owner = seen.position(holder) == Some(0);
-            let mut has_closed_any = closed_session.is_some();
-            // No request of another node was sent.
-            if is_proven && has_closed_any && !may_have_another && seen.places(holder) == 1 {
+            };
+            let deleted = self.delete_own(&own).await.map_err(Failure::after_a_change)?;
+            if deleted {
+                own_nodes.forget(name, holder, &own.path);
                 return Ok(was_owner);
             }
-            while let Some(place) = seen.place(holder) {
-                let session = place.session.id;
-                let is_new = closed_session.take() != Some(session);
-                let end = match is_new {
-                    true => self.end_session(&place.session).await?,
-                    false => End::Closed,
-                };
-                has_closed_any |= end == End::Closed;
-                seen = match end {
-                    End::Closed => self.view(&nodes, Part::Holder(holder), None).await?,
-                    // Only the end of its node proves the end of a session.
-                    End::Expired => self.view_behind_write(&nodes, Part::Holder(holder)).await?,
-                };
-                if is_new && seen.place(holder).is_some_and(|left| left.session.id == session) {
-                    return Err(self.unavailable("a session has ended, and its node has not"));
-                }
-            }
-            Ok(was_owner && has_closed_any)
-        };
-        ending.await.map_err(BackendError::after_a_change)
+            let deleted = self.delete_places(name, holder).await;
+            let was_owner = deleted.map_err(BackendError::after_a_change)?;
+            own_nodes.forget(name, holder, &own.path);
+            return Ok(was_owner);
+        }
+        self.delete_places(name, holder).await
     }
 
-    async fn end_session(&self, session: &Session) -> Result<End, Failure> {
-        let _turn = self.release_turn().await;
-        match self.ensemble.resume_to_end(session).await {
-            Ok(connection) => connection.close_session().await,
-            Err(Failure::Expired) => Ok(End::Expired),
-            Err(failure) => Err(failure),
+    /// 2. Delete all places of a holder that are seen. After each, look again: before it, a late renewal
+    ///    may have moved the holder to another session. After it, none can, because the move needs the
+    ///    node that is gone. Returns whether the holder owned the lock.
+    async fn delete_places(
+        &self,
+        name: &ResourceName,
+        holder: &Holder,
+    ) -> Result<bool, BackendError> {
+        let nodes = self.nodes(name);
+        let connection = self.ensemble.reading().await?;
+        let (mut was_owner, mut has_deleted) = (false, false);
+        loop {
+            // A leader that was just replaced may show what was before the grant.
+            let mut seen = View::read_synced(&connection, &nodes).await?;
+            if seen.owner().is_none_or(|owner| owner.holder != *holder) {
+                seen = View::read_behind_write(&connection, &nodes).await?;
+            }
+            let Some(at) = seen.queue.iter().position(|place| place.holder == *holder) else {
+                return Ok(was_owner && has_deleted);
+            };
+            was_owner |= at == 0;
+            let deleted = connection.answer(connection.client.delete(&seen.queue[at].path, None));
+            match deleted.await {
+                Ok(()) => has_deleted = true,
+                Err(Failure::NoNode) => {}
+                Err(failure) => return Err(failure.into()),
+            }
         }
     }
-}
-
-/// Checks that a node exists, and looks behind the check.
-async fn look_behind_check(
-    connection: &Connection,
-    nodes: &Nodes,
-    path: &str,
-) -> (Result<(), Failure>, Result<View, Failure>) {
-    let checked = connection.check(path);
-    join!(checked, View::read(connection, nodes, Part::All, Some(path)))
-}
-
-/// Ends a session that has no node any more. If this fails, it expires.
-pub(super) fn close_in_background(connection: Connection, turn: OwnedSemaphorePermit) {
-    tokio::spawn(async move {
-        let _ = connection.close_session().await;
-        drop(turn);
-    });
 }

@@ -1,11 +1,13 @@
 //! The ZooKeeper that a URL names: its members, the user, and the node that is the root.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use percent_encoding::percent_decode_str;
-use tokio_rustls::TlsConnector;
+use rustls::pki_types::ServerName;
 
-use crate::tls;
+use crate::{
+    service_url::{InvalidUrl, Member, ServiceUrl, User, addresses, decoded},
+    tls,
+};
 
 /// The port of a member that a URL names without one.
 const DEFAULT_PORT: u16 = 2181;
@@ -17,139 +19,47 @@ pub(super) struct Server {
     /// The path of the node that is the root for this client; empty for the root itself.
     pub(super) root: String,
     /// What encrypts the connections, if they are encrypted.
-    pub(super) tls: Option<TlsConnector>,
-}
-
-/// One member. It displays as host and port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    /// Without the brackets of an IPv6 address.
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-/// A user, who is known by a digest of both parts.
-pub(super) struct User {
-    name: String,
-    password: String,
+    pub(super) tls: Option<tls::Certificates>,
 }
 
 impl Server {
     /// Parses a URL. Its form is that of [`ZooKeeper::open`](super::ZooKeeper::open).
     pub(super) fn parse(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = InvalidZooKeeperUrl::new;
-        let (is_encrypted, rest) = match url.split_once("://") {
-            Some(("zookeeper", rest)) => (false, rest),
-            Some(("zookeepers", rest)) => (true, rest),
+        let invalid = |reason: &str| InvalidZooKeeperUrl::new(reason);
+        let is_encrypted = match url.split_once("://") {
+            Some(("zookeeper", _)) => false,
+            Some(("zookeepers", _)) => true,
             _ => return Err(invalid("it does not begin with zookeeper:// or zookeepers://")),
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // A file may have an @ in its name. Before the first setting, it is the end of a password,
-        // which no error may show.
-        if query.split('=').next().is_some_and(|name| name.contains('@')) {
-            return Err(invalid("write %3F for the ? in the user or the password"));
+        let ServiceUrl { user, members, path, settings } = ServiceUrl::parse(url, DEFAULT_PORT)?;
+        if user.as_ref().is_some_and(|user| user.name.is_empty() || user.name.contains(':')) {
+            return Err(invalid("a user's name is empty or has a colon"));
         }
-        let (authority, path) = match rest.split_once('/') {
-            Some((_, path)) if path.contains('@') => {
-                return Err(invalid("write %2F for a / in the user or the password"));
+        settings.check_known(&tls::Settings::NAMES)?;
+        let files = tls::Settings::from_url(&settings)?;
+        let tls = match is_encrypted {
+            true => {
+                let can_be_certified = |host: &str| ServerName::try_from(host).is_ok();
+                if let Some(member) = members.iter().find(|it| !can_be_certified(&it.host)) {
+                    return Err(invalid(&format!("no certificate can be for `{member}`")));
+                }
+                Some(tls::Certificates::read(files)?)
             }
-            Some((authority, path)) => (authority, path),
-            None => (rest, ""),
+            false if files.is_empty() => None,
+            false => return Err(invalid("certificates are for zookeepers URLs")),
         };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(User::parse(user)?), hosts),
-            None => (None, authority),
-        };
-        let members = hosts.split(',').map(Member::parse).collect::<Result<_, _>>()?;
-        let settings = tls::Settings::parse(query)?;
-        let tls = if is_encrypted {
-            Some(TlsConnector::from(Arc::new(settings.read()?)))
-        } else if settings == tls::Settings::default() {
-            None
-        } else {
-            return Err(invalid("certificates are for zookeepers URLs"));
-        };
-        Ok(Self { members, user, root: root(path)?, tls })
+        Ok(Self { members, user, root: root(&path)?, tls })
+    }
+
+    /// The user and the password, as a login sends them.
+    pub(super) fn credentials(&self) -> Option<String> {
+        self.user.as_ref().map(|user| format!("{}:{}", user.name, user.password))
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ZooKeeper ")?;
-        for (number, member) in self.members.iter().enumerate() {
-            let comma = if number == 0 { "" } else { "," };
-            write!(f, "{comma}{member}")?;
-        }
-        f.write_str(&self.root)
-    }
-}
-
-impl Member {
-    fn parse(member: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = || {
-            let shown = shown(member);
-            InvalidZooKeeperUrl::new(format!("`{shown}` is no HOST or HOST:PORT"))
-        };
-        // The colons of an IPv6 address are inside brackets.
-        let (host, port) = match member.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or_else(invalid)?,
-            None => member.split_at(member.find(':').unwrap_or(member.len())),
-        };
-        if member.is_empty() {
-            return Err(InvalidZooKeeperUrl::new("a host is missing"));
-        }
-        let port = match port.strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|&port| port > 0).ok_or_else(invalid)?,
-            None if port.is_empty() => DEFAULT_PORT,
-            None => return Err(invalid()),
-        };
-        let is_name = |host: &str| {
-            !host.is_empty()
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:".contains(c))
-        };
-        match is_name(host) {
-            true => Ok(Self { host: host.to_owned(), port }),
-            false => Err(invalid()),
-        }
-    }
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
-impl User {
-    fn parse(user: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let Some((name, password)) = user.split_once(':') else {
-            return Err(InvalidZooKeeperUrl::new("a user is given without a password"));
-        };
-        let user = Self { name: decoded(name)?, password: decoded(password)? };
-        match user.name.is_empty() || user.name.contains(':') {
-            true => Err(InvalidZooKeeperUrl::new("a user's name is empty or has a colon")),
-            false => Ok(user),
-        }
-    }
-
-    /// The user as a login sends it.
-    pub(super) fn credentials(&self) -> String {
-        format!("{}:{}", self.name, self.password)
-    }
-}
-
-/// Returns what an error shows of a member. Without an `@`, a user's password looks like a port.
-fn shown(member: &str) -> String {
-    match member.split_once(':') {
-        Some((host, port))
-            if !host.starts_with('[') && !port.chars().all(|c| c.is_ascii_digit()) =>
-        {
-            format!("{host}:…")
-        }
-        _ => member.to_owned(),
+        write!(f, "ZooKeeper {}{}", addresses(&self.members), self.root)
     }
 }
 
@@ -170,12 +80,6 @@ fn root(path: &str) -> Result<String, InvalidZooKeeperUrl> {
     }
 }
 
-/// Replaces what is percent-encoded.
-fn decoded(text: &str) -> Result<String, InvalidZooKeeperUrl> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    Ok(decoded.map_err(|_| InvalidZooKeeperUrl::new("a part of it is not UTF-8"))?.into_owned())
-}
-
 /// The URL can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("not a usable ZooKeeper URL: {reason}")]
@@ -189,8 +93,8 @@ impl InvalidZooKeeperUrl {
     }
 }
 
-impl From<tls::InvalidSettings> for InvalidZooKeeperUrl {
-    fn from(invalid: tls::InvalidSettings) -> Self {
+impl From<InvalidUrl> for InvalidZooKeeperUrl {
+    fn from(invalid: InvalidUrl) -> Self {
         Self::new(invalid.to_string())
     }
 }
@@ -214,27 +118,16 @@ mod tests {
         }
         let server = Server::parse("zookeeper://u%40x:p%3A%2F@n1/a/").ok().unwrap();
         assert_eq!(server.root, "/a");
-        assert_eq!(server.user.unwrap().credentials(), "u@x:p:/");
+        assert_eq!(server.credentials().as_deref(), Some("u@x:p:/"));
     }
 
     #[test]
     fn wrong_urls_are_rejected_with_the_reason() {
         for (url, reason) in [
             ("http://n1", "it does not begin with zookeeper:// or zookeepers://"),
-            ("zookeeper://", "a host is missing"),
-            ("zookeeper://n1,,n2", "a host is missing"),
-            ("zookeeper://n1:port", "`n1:…` is no HOST"),
             ("zookeeper://user:secret", "`user:…` is no HOST"),
-            ("zookeeper://n1,user:1:secret/a", "`user:…` is no HOST"),
-            ("zookeeper://n1:0", "`n1:0` is no HOST"),
-            ("zookeeper://n1:70000", "`n1:70000` is no HOST"),
-            ("zookeeper://[::1", "`[::1` is no HOST"),
-            ("zookeeper://[::1]x", "`[::1]x` is no HOST"),
-            ("zookeeper://n 1", "`n 1` is no HOST"),
-            ("zookeeper://user@n1", "without a password"),
             ("zookeeper://:secret@n1", "a user's name is empty"),
             ("zookeeper://u%3Ax:secret@n1", "has a colon"),
-            ("zookeeper://u:%ff@n1", "not UTF-8"),
             ("zookeeper://n1/a//b", "`/a//b` is no path"),
             ("zookeeper://n1/a/..", "`/a/..` is no path"),
             ("zookeeper://n1/%07", "is no path"),
@@ -243,9 +136,13 @@ mod tests {
             ("zookeepers://n1?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
             ("zookeepers://n1?tls-ca=/dev/null", "tls-ca: /dev/null has no certificate"),
             ("zookeepers://n1?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            ("zookeepers://n1/a?tls=x", "`tls` is no setting here"),
-            ("zookeeper://u:secret?x@n1", "write %3F for the ?"),
-            ("zookeeper://u:secret/x@n1", "write %2F for a /"),
+            (
+                "zookeepers://n1/a?tls=x",
+                "`tls` is no setting here; the settings are tls-ca, tls-cert and tls-key",
+            ),
+            ("zookeepers://n1?tls-ca=/a&tls-ca=/b", "`tls-ca` is given twice"),
+            ("zookeeper://n1?sessionTimeout=9", "`sessionTimeout` is no setting here"),
+            ("zookeepers://a..b", "no certificate can be for `a..b:2181`"),
         ] {
             let error = Server::parse(url).err().expect(url).to_string();
             assert!(error.contains(reason), "{url}: {error}");

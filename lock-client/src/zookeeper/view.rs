@@ -1,37 +1,31 @@
 //! What ZooKeeper shows of a lock.
 
-use std::time::Duration;
+use std::{time::Duration, vec};
 
 use fence::{Holder, Token};
+use futures_util::future::try_join_all;
+use tokio::try_join;
+use zookeeper_client::{Error, MultiReadResult};
 
-use super::{
-    connection::Connection,
-    failure::Failure,
-    messages::{Node, Request, Watch},
-    nodes::Nodes,
-    session::Session,
+use super::{connection::Connection, failure::Failure, nodes::Nodes};
+use crate::{
+    backend::{BackendError, Ownership},
+    ttl::Ttl,
 };
-use crate::backend::BackendError;
+
+/// How many nodes one message reads. With the longest paths, it has half of the 1 MiB that a server
+/// takes.
+const MOST_READS: usize = 256;
 
 /// What ZooKeeper shows of a lock. The queue was listed first, and the offset was read last. If a node
 /// was listed and is gone when it is read, the look starts again.
 #[derive(Debug)]
 pub(super) struct View {
-    /// The owner's place, and those of the waiters, the oldest first, or only those of one holder.
+    /// The owner's place, and those of the waiters, the oldest first.
     pub(super) queue: Vec<Place>,
-    /// The number of all places.
-    pub(super) count: usize,
     offset: i64,
     /// The version of the offset's node; `None` if there is none.
     pub(super) offset_version: Option<i32>,
-}
-
-/// How much of a queue is read.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Part<'a> {
-    All,
-    /// The places of this holder. They don't show who owns the lock.
-    Holder(&'a Holder),
 }
 
 /// The place of a holder in the queue.
@@ -39,51 +33,22 @@ pub(super) enum Part<'a> {
 pub(super) struct Place {
     pub(super) path: String,
     pub(super) holder: Holder,
-    /// The number of the change that created this node.
-    created: i64,
     /// The number of the change that created the holder's first node.
     pub(super) grant: i64,
-    pub(super) session: Session,
+    /// The id of the session that the node belongs to.
+    pub(super) session: i64,
+    /// The time-out of the session.
+    pub(super) lasts: Duration,
 }
 
 /// The place before that of a waiter. While it exists, the waiter does not own the lock.
 #[derive(Clone, Debug)]
-pub(super) struct Predecessor {
+pub(super) struct Before {
     pub(super) path: String,
-    created: i64,
     /// The number of waiters before the waiter when the whole queue was read.
     pub(super) ahead: u64,
     /// The owner's time-out at that time.
     pub(super) remaining: Duration,
-    /// Whether a watch has shown that the place is gone.
-    pub(super) is_gone: bool,
-}
-
-impl Predecessor {
-    /// Whether the place still exists.
-    pub(super) async fn exists(
-        &self,
-        connection: &Connection,
-        watch: Watch,
-    ) -> Result<bool, Failure> {
-        if self.is_gone {
-            return Ok(false);
-        }
-        match connection.send(Request::get_data(&self.path, watch)).await {
-            // A node that was deleted and made again is behind the waiter.
-            Ok(answer) => Ok(Node::parse(&answer)?.created == self.created),
-            Err(Failure::NoNode) => Ok(false),
-            Err(failure) => Err(failure),
-        }
-    }
-}
-
-/// A child of a queue that was listed, and not read yet.
-struct Listed {
-    path: String,
-    holder: Holder,
-    /// The grant that an owner has kept.
-    kept: Option<i64>,
 }
 
 impl View {
@@ -92,13 +57,49 @@ impl View {
     pub(super) async fn read(
         connection: &Connection,
         nodes: &Nodes,
-        part: Part<'_>,
         own_path: Option<&str>,
     ) -> Result<Self, Failure> {
         loop {
-            if let Some(view) = Self::try_read(connection, nodes, part, own_path).await? {
+            if let Some(view) = Self::try_read(connection, nodes, own_path).await? {
                 return Ok(view);
             }
+        }
+    }
+
+    /// Reads a lock, after everything that was changed until now: the member may be behind the leader.
+    pub(super) async fn read_synced(
+        connection: &Connection,
+        nodes: &Nodes,
+    ) -> Result<Self, Failure> {
+        let synced = connection.answer(connection.client.sync(&nodes.queue()));
+        // The reads are behind it on the same connection.
+        let (_, view) = try_join!(synced, Self::read(connection, nodes, None))?;
+        Ok(view)
+    }
+
+    /// Reads a lock behind a write, before the client reports that a holder lacks it. A leader that was
+    /// just replaced answers a `sync`, but no write.
+    pub(super) async fn read_behind_write(
+        connection: &Connection,
+        nodes: &Nodes,
+    ) -> Result<Self, Failure> {
+        // It changes nothing. A check that fails goes through a quorum, too.
+        match connection.check(&nodes.queue()).await {
+            Ok(()) | Err(Failure::NoNode) => Self::read(connection, nodes, None).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Reads a lock. If it does not show this ownership, it is read again behind a write.
+    pub(super) async fn read_for(
+        connection: &Connection,
+        nodes: &Nodes,
+        ownership: &Ownership,
+    ) -> Result<Self, Failure> {
+        let seen = Self::read_synced(connection, nodes).await?;
+        match seen.owner_if(ownership) {
+            Some(_) => Ok(seen),
+            None => Self::read_behind_write(connection, nodes).await,
         }
     }
 
@@ -107,50 +108,50 @@ impl View {
     async fn try_read(
         connection: &Connection,
         nodes: &Nodes,
-        part: Part<'_>,
         own_path: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
-        let get_data = |path: &str| Request::get_data(path, Watch::No);
         // 1. List the queue. The offset is always the last.
-        let list = Request::get_children(&nodes.queue(), Watch::No);
-        let offset = get_data(&nodes.offset());
-        let reads = [Some(list), own_path.map(get_data), Some(offset.clone())];
-        let mut results = connection.read(&reads.into_iter().flatten().collect::<Vec<_>>()).await?;
-        let children = match results.children() {
+        let (queue, offset) = (nodes.queue(), nodes.offset());
+        let first = own_path.into_iter().chain([offset.as_str()]).collect::<Vec<_>>();
+        let mut results = read(connection, Some(&queue), &first).await?;
+        let children = match results.next() {
+            Some(MultiReadResult::Children { children }) => children,
             // An empty queue may have been deleted.
-            Err(Failure::NoNode) => Vec::new(),
-            children => children?,
+            Some(MultiReadResult::Error { err: Error::NoNode }) => Vec::new(),
+            other => return Err(connection.unexpected(other)),
         };
-        let mut listed = Listed::parse(nodes, &children)?;
-        let count = listed.len();
-        if let Part::Holder(own) = part {
-            listed.retain(|place| place.holder == *own);
+        let mut listed = Vec::with_capacity(children.len());
+        for child in &children {
+            if let Some(holder) = Nodes::parse(child)? {
+                listed.push((format!("{queue}/{child}"), holder));
+            }
         }
         // 2. Read what was listed, unless that was the one node that was guessed.
-        let mut read = own_path.iter().count();
-        if listed.iter().any(|place| Some(place.path.as_str()) != own_path) {
-            let reads = listed.iter().map(|place| get_data(&place.path));
-            results = connection.read(&reads.chain([offset]).collect::<Vec<_>>()).await?;
-            read = listed.len();
+        if listed.iter().any(|(path, _)| Some(path.as_str()) != own_path) {
+            let paths = listed.iter().map(|(path, _)| path.as_str());
+            let paths = paths.chain([offset.as_str()]).collect::<Vec<_>>();
+            results = read(connection, None, &paths).await?;
+        } else if own_path.is_some() && listed.is_empty() {
+            results.next();
         }
-        let read: Vec<_> = (0..read).map(|_| results.node()).collect();
+        let mut node = || match results.next() {
+            Some(MultiReadResult::Data { data, stat }) => Ok(Some((data, stat))),
+            Some(MultiReadResult::Error { err: Error::NoNode }) => Ok(None),
+            other => Err(connection.unexpected(other)),
+        };
         let mut queue = Vec::with_capacity(listed.len());
-        for (Listed { path, holder, kept }, node) in listed.into_iter().zip(read) {
-            let node = match node {
-                Err(Failure::NoNode) => return Ok(None),
-                node => node?,
-            };
-            let session = Session::parse(node.session, &node.data)?;
-            let (created, grant) = (node.created, kept.unwrap_or(node.created));
-            queue.push(Place { path, holder, created, grant, session });
+        for (path, holder) in listed {
+            let Some((data, stat)) = node()? else { return Ok(None) };
+            let (lasts, kept) = parse_record(&data)?;
+            let (grant, session) = (kept.unwrap_or(stat.czxid), stat.ephemeral_owner);
+            queue.push(Place { path, holder, grant, session, lasts });
         }
         queue.sort_by_key(|place| place.grant);
-        let (offset, offset_version) = match results.node() {
-            Ok(node) => (node.data.parse().map_err(|_| Failure::foreign())?, Some(node.version)),
-            Err(Failure::NoNode) => (0, None),
-            Err(failure) => return Err(failure),
+        let (offset, offset_version) = match node()? {
+            Some((data, stat)) => (number(text(&data)?)?, Some(stat.version)),
+            None => (0, None),
         };
-        Ok(Some(Self { queue, count, offset, offset_version }))
+        Ok(Some(Self { queue, offset, offset_version }))
     }
 
     /// The place of the owner. It is the oldest of the queue.
@@ -158,40 +159,24 @@ impl View {
         self.queue.first()
     }
 
-    /// The owner, if it is this holder with this grant.
+    /// The owner, if the lock is this ownership's.
     ///
     /// A place that exists, but is not the oldest, is no owner's. A ZooKeeper that was restored may
     /// have an older place again.
-    pub(super) fn owner_if(&self, holder: &Holder, grant: i64) -> Option<&Place> {
-        self.owner().filter(|owner| owner.holder == *holder && owner.grant == grant)
+    pub(super) fn owner_if(&self, ownership: &Ownership) -> Option<&Place> {
+        let Ownership { holder, grant } = ownership;
+        self.owner().filter(|owner| owner.holder == *holder && owner.grant == grant.as_i64())
     }
 
-    /// Returns how many places are older than this holder's; `None` if it has none.
-    pub(super) fn position(&self, holder: &Holder) -> Option<usize> {
-        self.queue.iter().position(|place| place.holder == *holder)
-    }
-
-    /// Returns the place before this holder's; `None` if it has none, or is the owner.
-    pub(super) fn predecessor(&self, holder: &Holder) -> Option<Predecessor> {
-        let ahead = self.position(holder)?.checked_sub(1)?;
-        let Place { path, created, .. } = &self.queue[ahead];
-        Some(Predecessor {
-            path: path.clone(),
-            created: *created,
+    /// Returns the place before that of a path; `None` if that is the owner's, or does not exist.
+    pub(super) fn before(&self, path: &str) -> Option<Before> {
+        let ahead = self.queue.iter().position(|place| place.path == path)?.checked_sub(1)?;
+        Some(Before {
+            path: self.queue[ahead].path.clone(),
             // The oldest place is no waiter's.
             ahead: ahead.try_into().expect("a queue is short"),
-            remaining: Duration::from_millis(self.queue[0].session.timeout_ms),
-            is_gone: false,
+            remaining: self.queue[0].lasts,
         })
-    }
-
-    /// The number of a holder's places. A late request may have made a second one.
-    pub(super) fn places(&self, holder: &Holder) -> usize {
-        self.queue.iter().filter(|place| place.holder == *holder).count()
-    }
-
-    pub(super) fn place(&self, holder: &Holder) -> Option<&Place> {
-        self.queue.iter().find(|place| place.holder == *holder)
     }
 
     /// The token of an owner.
@@ -200,16 +185,51 @@ impl View {
     }
 }
 
-impl Listed {
-    /// Returns those of the children that are places.
-    fn parse(nodes: &Nodes, children: &[String]) -> Result<Vec<Self>, Failure> {
-        let queue = nodes.queue();
-        let parsed = children.iter().map(|child| {
-            let place = Nodes::parse(child)?;
-            Ok(place.map(|(holder, kept)| Self { path: format!("{queue}/{child}"), holder, kept }))
-        });
-        parsed.filter_map(Result::transpose).collect()
+/// Lists a queue, and reads nodes behind it, one after the other. All is sent at once.
+async fn read(
+    connection: &Connection,
+    queue: Option<&str>,
+    paths: &[&str],
+) -> Result<vec::IntoIter<MultiReadResult>, Failure> {
+    let parts = paths.chunks(MOST_READS).enumerate().map(|(number, part)| {
+        let mut reader = connection.client.new_multi_reader();
+        let filled =
+            queue.filter(|_| number == 0).map_or(Ok(()), |queue| reader.add_get_children(queue));
+        let filled = part.iter().fold(filled, |filled, path| filled.and(reader.add_get_data(path)));
+        let answer = connection.answer(reader.commit());
+        async {
+            filled.map_err(|error| connection.failed(error))?;
+            answer.await
+        }
+    });
+    // All parts are sent here.
+    let parts: Vec<_> = parts.collect();
+    Ok(try_join_all(parts).await?.into_iter().flatten().collect::<Vec<_>>().into_iter())
+}
+
+/// What the node of a holder holds: the time-out of its session, and the grant if it has replaced another.
+pub(super) fn record(ttl: Ttl, kept: Option<i64>) -> String {
+    match kept {
+        Some(grant) => format!("{} {grant}", ttl.as_millis()),
+        None => ttl.as_millis().to_string(),
     }
+}
+
+fn parse_record(data: &[u8]) -> Result<(Duration, Option<i64>), Failure> {
+    let text = text(data)?;
+    let (millis, kept) = match text.split_once(' ') {
+        Some((millis, grant)) => (millis, Some(number(grant)?)),
+        None => (text, None),
+    };
+    Ok((Duration::from_millis(number(millis)?), kept))
+}
+
+fn text(data: &[u8]) -> Result<&str, Failure> {
+    str::from_utf8(data).map_err(|_| Failure::foreign())
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|_| Failure::foreign())
 }
 
 /// Makes a token of a number.

@@ -104,7 +104,7 @@ async fn etcd_that_is_down_is_unavailable() {
     etcd.process(0).kill().unwrap();
     let address = etcd.address(0);
     let text = with_causes(&error(&etcd.url()).await);
-    let expected = "no answer from the lock service";
+    let expected = "the lock service is unavailable";
     assert!(text.starts_with(&format!("{expected}: {address}: ")), "{text}");
     assert!(text.contains("refused") && !text.contains("TLS"), "{text}");
     assert!(etcd::Etcd::open("http://n1").is_err());
@@ -159,7 +159,7 @@ async fn learner_is_left_at_once() {
 }
 
 /// Fills an etcd with a quota, so that it stores nothing more.
-async fn fill(etcd: &Etcd) {
+pub(super) async fn fill(etcd: &Etcd) {
     let value = "x".repeat(50_000);
     let rejected = loop {
         if let Err(rejected) = etcd.etcdctl(&["put", "other", &value]).await {
@@ -196,15 +196,15 @@ async fn etcd_without_space_lets_locks_be_released() {
         }
         assert!(release(&locks, &lock).await);
         assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
-        // The control: an attempt whose request was lost may still arrive, and its lease can't be
-        // closed.
+        // The control: an attempt whose request was lost may still arrive, and no session can be
+        // sealed.
         let undone = locks.release(&other_name, &other_holder, None).await;
         assert_eq!(matches!(undone, Err(BackendError::Unavailable(_))), is_lost, "{undone:?}");
         assert_eq!(undone.is_ok(), !is_lost, "{undone:?}");
     }
 }
 
-/// It can't store that the attempt's lease is closed, but shows what the attempt has stored.
+/// It can't seal a session, but shows what the attempt has stored.
 #[tokio::test]
 async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired() {
     for order in [Order::Unordered, Order::Fair] {
@@ -217,13 +217,14 @@ async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired
             let lost = attempt(&locks, &holder, order).await;
             assert!(matches!(lost, Err(BackendError::Unavailable(_))), "{lost:?}");
             fill(&etcd).await;
-            let stored = direct.status(&name("r")).await.unwrap().held.unwrap();
+            let status = async || direct.status(&name("r")).await.unwrap().held.unwrap();
+            let stored = status().await;
             let mut token = None;
             if repeats {
                 let lock = held(attempt(&locks, &holder, order).await);
                 assert_eq!((lock.token, &lock.ownership), (stored.token, &stored.ownership));
                 let ends = lock.asked + secs(60).as_duration();
-                assert!(ends.remaining() <= stored.remaining.unwrap());
+                assert!(ends.remaining() <= status().await.remaining.unwrap());
                 token = Some(lock.token);
             }
             assert!(locks.release(&name("r"), &holder, token).await.unwrap());
@@ -232,18 +233,32 @@ async fn etcd_without_space_shows_what_an_attempt_without_an_answer_has_acquired
     }
 }
 
+/// The key is deleted, and can't be made again.
 #[tokio::test]
-async fn etcd_without_space_renews_locks_that_have_a_lease_of_their_own() {
+async fn etcd_without_space_lets_a_waiter_without_an_answer_leave() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, direct) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (owner, waiter) = (acquired(&direct, &name("r"), secs(60)).await, Holder::random());
+    proxy.lose_reply_to("request_put");
+    let lost = attempt(&locks, &waiter, Order::Fair).await;
+    assert!(matches!(lost, Err(BackendError::Unavailable(_))), "{lost:?}");
+    fill(&etcd).await;
+    assert_eq!(direct.status(&name("r")).await.unwrap().queued, 1, "the control");
+    assert!(!locks.release(&name("r"), &waiter, None).await.unwrap());
+    assert_eq!(direct.status(&name("r")).await.unwrap().queued, 0);
+    assert!(release(&direct, &owner).await);
+}
+
+#[tokio::test]
+async fn etcd_without_space_renews_locks() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
     let locks = client(&etcd.url());
-    let (new, renewed) = (name("new"), name("renewed"));
-    let first = acquired(&locks, &new, secs(60)).await;
-    let second = acquired(&locks, &renewed, secs(60)).await;
-    let renew = async || locks.renew(&renewed, &second.ownership, secs(60)).await.unwrap();
-    assert_eq!(renew().await, Some(second.token));
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
     fill(&etcd).await;
-    assert_eq!(renew().await, Some(second.token));
-    // The control: its first renewal has to store its new lease.
-    let rejected = locks.renew(&new, &first.ownership, secs(60)).await;
+    let renew = async |ttl| locks.renew(&name("r"), &lock.ownership, ttl).await;
+    assert_eq!(renew(secs(60)).await.unwrap(), Some(lock.token));
+    // The control: a longer ttl needs another session.
+    let rejected = renew(secs(90)).await;
     assert!(matches!(rejected, Err(BackendError::Unavailable(_))), "{rejected:?}");
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fence::Holder;
 use lock_client::{
-    Locks, Order, Released, RenewError, Ttl,
+    Locks, Order, Released, RenewError, Terms, Ttl,
     backend::{Backend, BackendError},
 };
 use testbed::{Etcd, Proxy, wait::until_async};
@@ -41,9 +41,9 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
     let locks = client(&etcd.url());
     let lock = acquired(&locks, &name("r"), secs(5)).await;
     let mut longest = Duration::ZERO;
-    for millis in [60_000, 300, 5_000, 90_000] {
+    for millis in [60_000, 5_000, 90_000] {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();
-        // A renewal for less, at the end of `max_hold`, sets the full time of the lease once more.
+        // A renewal for less sets the full time of the session once more.
         longest = longest.max(ttl.as_duration());
         let asked = Instant::now();
         let renewed = locks.renew(&name("r"), &lock.ownership, ttl).await.unwrap();
@@ -53,8 +53,12 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
         let lasts = held.remaining.unwrap() + asked.elapsed() + WHOLE_SECOND;
         assert!(lasts >= longest, "{millis}: {held:?}");
     }
-    assert!(release(&locks, &lock).await);
+    // The last renewal before the end of `max_hold`. The client deletes the lock then.
+    let rest = Ttl::new(Duration::from_millis(300)).unwrap();
+    let renewed = locks.renew(&name("r"), &lock.ownership, rest).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
     until_free(&locks).await;
+    assert!(!release(&locks, &lock).await);
 }
 
 /// Returns why an attempt for this ttl is invalid.
@@ -96,7 +100,7 @@ async fn renewal_takes_two_requests_whether_the_owner_has_waited_or_not() {
 async fn adoption_for_a_ttl_that_etcd_does_not_have_is_invalid() {
     let etcd = Etcd::start_with(&["--election-timeout=10000"]).await.unwrap();
     let (locks, address) = (Locks::new(client(&etcd.url())), etcd.address(0));
-    let lease = locks.acquire(&name("r"), secs(20)).await.unwrap();
+    let lease = locks.acquire(&name("r"), Terms::new(secs(20)).detachable()).await.unwrap();
     let token = lease.token().unwrap();
     let mut detached = lease.detach().unwrap();
     let not_whole =
@@ -160,7 +164,8 @@ async fn ttl_below_the_shortest_of_etcd_is_invalid() {
     rejected().await;
 }
 
-/// The client has learned a shorter time, and asks for a shared lease that lasts longer than the ttl.
+/// The client has learned a shorter time, and asks for a shared lease that lasts longer than the
+/// ttl.
 #[tokio::test]
 async fn ttl_that_has_become_too_short_is_named_in_the_error() {
     let (mut first, second) = (

@@ -67,7 +67,6 @@ async fn waiter_without_an_answer_keeps_one_place() {
         );
     }
     assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
-    assert_eq!(own_leases(&etcd).await, 1);
     assert!(release(&locks, &owner).await);
     let lock = held(attempt(&locks, &waiter, Order::Fair).await);
     assert!(release(&locks, &lock).await);
@@ -91,13 +90,23 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(unheard > lock.token);
     let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
     assert!(reissued > Some(unheard));
-    for lost in [TRANSACTION, REVOKE] {
-        proxy.lose_reply_to(lost);
-        unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
-    }
-    assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
+    proxy.lose_reply_to(TRANSACTION);
+    unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
     until_free(&direct).await;
+    // It has released a lock that was held.
+    assert!(locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
+    assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
     assert!(proxy.has_struck());
+    // A lock with a lease of its own.
+    let (own_name, holder) = (name("r"), Holder::random());
+    let tried = locks.try_acquire_detachable(&own_name, &holder, secs(60), Order::Unordered);
+    let token = held(tried.await).token;
+    assert_eq!(own_leases(&etcd).await, 1);
+    proxy.lose_reply_to(REVOKE);
+    assert!(locks.release(&name("r"), &holder, Some(token)).await.unwrap());
+    assert!(!locks.release(&name("r"), &holder, Some(token)).await.unwrap());
+    assert!(proxy.has_struck());
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 /// Who releases the lock of an attempt that is under way.
@@ -164,9 +173,9 @@ async fn waiter_that_arrives_after_its_release_is_not_queued() {
     }
 }
 
-/// Its lease ends by itself, unless it may be queued later.
+/// A waiter that may be queued later takes two.
 #[tokio::test]
-async fn release_of_a_waiter_revokes_its_lease_only_if_it_may_be_queued_later() {
+async fn release_of_a_waiter_takes_one_request() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
     for (loses, waits) in [(false, true), (false, false), (true, true)] {
         let owner = acquired(&locks, &name("r"), secs(60)).await;
@@ -174,8 +183,9 @@ async fn release_of_a_waiter_revokes_its_lease_only_if_it_may_be_queued_later() 
         if loses {
             proxy.lose_reply_to(PUT);
             unavailable(attempt(&locks, &waiter, Order::Fair).await);
+        } else {
+            busy(attempt(&locks, &waiter, Order::Fair).await);
         }
-        busy(attempt(&locks, &waiter, Order::Fair).await);
         if !waits {
             assert!(release(&locks, &owner).await);
             held(attempt(&locks, &waiter, Order::Fair).await);
@@ -200,8 +210,8 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
     assert_eq!(direct.status(&name("r")).await.unwrap().held, None);
 }
 
-/// The lease is closed only when it matters to its holder. A holder that waited for that would have no
-/// answer if etcd has no space.
+/// A session is sealed only when it matters to the attempt's holder. A holder that waited for that
+/// would have no answer if etcd has no space.
 #[tokio::test]
 async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
@@ -209,34 +219,34 @@ async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
     for order in [Order::Unordered, Order::Fair] {
         proxy.lose_request(PUT);
         unavailable(locks.try_acquire(&x, &holder, secs(60), Order::Unordered).await);
-        let closes = proxy.requests("/v3/kv/put");
+        let seals = proxy.requests("/v3/kv/put");
         let other = held(attempt(&locks, &Holder::random(), order).await);
         assert!(release(&locks, &other).await);
         // Another lock of the same holder.
         let own = held(attempt(&locks, &holder, order).await);
         assert!(release(&locks, &own).await);
-        assert_eq!(proxy.requests("/v3/kv/put"), closes);
+        assert_eq!(proxy.requests("/v3/kv/put"), seals);
         assert!(!locks.release(&x, &holder, None).await.unwrap());
-        assert_eq!(proxy.requests("/v3/kv/put"), closes + 1, "the control");
+        assert_eq!(proxy.requests("/v3/kv/put"), seals + 1, "the control");
     }
 }
 
-/// Its lease is closed, because another attempt of its client had no answer.
+/// Its session is sealed, because another attempt of its client had no answer.
 #[tokio::test]
-async fn attempt_on_a_closed_lease_is_repeated_on_another() {
+async fn attempt_on_a_session_that_was_just_sealed_is_repeated() {
     let (_etcd, proxy, locks) = behind_a_proxy().await;
     let holder = Holder::random();
     // Both attempts find this one.
     acquired(&locks, &name("first"), secs(60)).await;
     let hold = proxy.hold(PUT);
-    let closes = async {
+    let seals = async {
         let attempt = hold.caught().await.unwrap();
         proxy.lose_reply_to(PUT);
         unavailable(locks.try_acquire(&name("x"), &holder, secs(60), Order::Unordered).await);
         assert!(locks.release(&name("x"), &holder, None).await.unwrap());
         attempt.deliver();
     };
-    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), closes);
+    let (tried, ()) = tokio::join!(attempt(&locks, &holder, Order::Unordered), seals);
     held(tried);
 }
 

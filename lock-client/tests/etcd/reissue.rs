@@ -1,4 +1,5 @@
-//! Tokens that are reissued, also after the cluster was restored from a snapshot, or lost all its data.
+//! Tokens that are reissued, also after the cluster was restored from a snapshot, or lost all its
+//! data.
 
 use fence::Holder;
 use lock_client::{Order, backend::Backend};

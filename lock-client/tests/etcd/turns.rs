@@ -6,7 +6,7 @@ use lock_client::{
     backend::{Backend, BackendError, Wakeups},
     etcd,
 };
-use testbed::{Etcd, Proxy};
+use testbed::{Etcd, Proxy, wait::until_async};
 use tokio::time::timeout;
 
 use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
@@ -122,4 +122,50 @@ async fn waiter_whose_owner_is_back_does_not_own() {
     assert_eq!(busy(attempt(&locks, &holder, Order::Fair).await).ahead, Some(0));
     let held = locks.status(&name("r")).await.unwrap().held.unwrap();
     assert_eq!(held.ownership, owner.ownership);
+}
+
+#[tokio::test]
+async fn waiter_behind_another_acquires_by_one_transaction() {
+    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let Waiter { mut holder, owner, mut wakeups } = queued(&locks).await;
+    let mut owner = owner.ownership.holder;
+    for _ in 0..3 {
+        let last = Holder::random();
+        busy(attempt(&locks, &last, Order::Fair).await);
+        let last_wakeups = locks.subscribe(&name("r"), &last, Order::Fair).await.unwrap();
+        let [turns, puts] = [TURN, "request_put"].map(|text| proxy.requests(text));
+        assert!(locks.release(&name("r"), &owner, None).await.unwrap());
+        timeout(SOON, wakeups.next()).await.expect("it is notified");
+        held(attempt(&locks, &holder, Order::Fair).await);
+        assert_eq!(proxy.requests(TURN), turns + 1);
+        assert_eq!(proxy.requests("request_put"), puts + 1);
+        (owner, holder, wakeups) = (holder, last, last_wakeups);
+    }
+}
+
+/// Another waiter of its client keeps the session of both alive. A waiter that tries again keeps
+/// its place, and one that is rejected does not.
+#[tokio::test]
+async fn waiter_that_tries_no_more_leaves_in_time() {
+    for is_rejected in [false, true] {
+        let etcd = Etcd::start().await.unwrap();
+        let (locks, long) = (client(&etcd.url()), secs(600));
+        let owner = acquired(&locks, &name("r"), long).await;
+        let (silent, next, r) = (Holder::random(), Holder::random(), name("r"));
+        busy(locks.try_acquire(&r, &silent, long, Order::Fair).await);
+        if is_rejected {
+            etcd.etcdctl(&["put", "fenced/r/offset", "foreign"]).await.unwrap();
+            let rejected = locks.try_acquire(&r, &silent, long, Order::Fair).await;
+            assert!(matches!(rejected, Err(BackendError::Rejected(_))), "{rejected:?}");
+            etcd.etcdctl(&["del", "fenced/r/offset"]).await.unwrap();
+        }
+        assert_eq!(busy(locks.try_acquire(&r, &next, long, Order::Fair).await).ahead, Some(1));
+        let moves_up = async || {
+            let tried = locks.try_acquire(&r, &next, long, Order::Fair).await;
+            Ok(busy(tried).ahead == Some(0))
+        };
+        until_async(2 * SOON, moves_up).await.expect("the silent one is skipped");
+        assert!(release(&locks, &owner).await);
+        held(locks.try_acquire(&r, &next, long, Order::Fair).await);
+    }
 }

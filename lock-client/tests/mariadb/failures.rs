@@ -76,18 +76,17 @@ async fn release_does_not_overtake_a_lost_try() {
 async fn renewals_do_not_wait_behind_tries() {
     let (server, client) = locked().await;
     let mut connection = connect(&server).await;
-    connection
-        .execute("insert into fenced_lock (name, token) values ('blocked', 1)")
-        .await
-        .unwrap();
+    let insert = "insert into fenced_lock (name, token) values ('blocked', 1)";
+    connection.execute(insert).await.unwrap();
+    let waiter = sql::waiter_of_a_free_lock(&client, "left").await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
     transaction
-        .execute("select * from fenced_lock where name = 'blocked' for update")
+        .execute("select * from fenced_lock where name in ('blocked', 'left') for update")
         .await
         .unwrap();
     let client = client.answer_within(Duration::from_secs(20));
     let is_waiting = async || is_waiting_for_a_row(&server).await;
-    sql::renewals_do_not_wait_behind_tries(&client, is_waiting).await.unwrap();
+    sql::renewals_do_not_wait_behind_tries(&client, &waiter, is_waiting).await.unwrap();
 }
 
 /// Whether a request waits for a row that another one has locked.

@@ -102,27 +102,27 @@ async fn wrong_arguments_are_named() {
     let (server, _) = locked().await;
     let mut connection = connect(&server).await;
     for (arguments, part) in [
-        ("null, 'me', 1000, false, 1700000000000, ''", "name must"),
-        ("'', 'me', 1000, false, 1700000000000, ''", "name must"),
-        ("'r', null, 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', '', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', 'me\n', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', 'me too', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', x'6dff', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', 'me', null, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 0, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', -5, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 9223372036854775807, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 1000, null, 1700000000000, ''", "fair must"),
-        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 0, ''", "since_ms must"),
+        ("null, 'me', 1000, null, 1700000000000, ''", "name must"),
+        ("'', 'me', 1000, null, 1700000000000, ''", "name must"),
+        ("'r', null, 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', '', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', 'me\n', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', 'me too', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', x'6dff', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', 'me', null, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 0, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', -5, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 9223372036854775807, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 1000, 999, 1700000000000, ''", "patience_ms must"),
+        ("'r', 'me', 1000, null, null, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, -1, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 0, ''", "since_ms must"),
         // Seconds, and microseconds.
-        ("'r', 'me', 1000, false, 1700000000, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 1700000000000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000000000, ''", "since_ms must"),
         // The year 2096.
-        ("'r', 'me', 1000, false, 4000000000000, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 1700000000000, null", "label must"),
+        ("'r', 'me', 1000, null, 4000000000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000000, null", "label must"),
     ] {
         let acquire = AssertSqlSafe(format!("call fenced_lock_acquire({arguments})"));
         let answer = sqlx::raw_sql(acquire).execute(&mut connection).await;
@@ -133,6 +133,6 @@ async fn wrong_arguments_are_named() {
     let rows = "select count(*) from fenced_lock";
     assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut connection).await.unwrap(), 0);
     let longest =
-        "call fenced_lock_acquire('r', repeat('~', 128), 604800000, true, 1700000000000, '')";
+        "call fenced_lock_acquire('r', repeat('~', 128), 604800000, 3000, 1700000000000, '')";
     sqlx::raw_sql(longest).execute(&mut connection).await.unwrap();
 }

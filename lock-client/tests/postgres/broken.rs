@@ -96,7 +96,7 @@ async fn queue_that_is_ignored_is_found() {
 #[tokio::test]
 async fn queue_that_keeps_the_dead_is_found() {
     let (_server, client) =
-        broken("patience constant interval = '3 s'", "patience constant interval = '1 h'").await;
+        broken("acquire.patience_ms * interval '1 ms')", "interval '1 h')").await;
     sql::dead_head_is_skipped(&client).await.unwrap_err();
 }
 
@@ -125,7 +125,7 @@ async fn ttl_counts_from_the_call(server: &testbed::Postgres) -> anyhow::Result<
     sleep(Duration::from_millis(100)).await;
     let now = "select clock_timestamp()::text";
     let before: String = sqlx::query_scalar(now).fetch_one(&mut *transaction).await?;
-    let acquire = "select fenced_lock.acquire('r', 'me', 1000, false, 1700000000000, '')";
+    let acquire = "select fenced_lock.acquire('r', 'me', 1000, null, 1700000000000, '')";
     transaction.execute(acquire).await?;
     transaction.commit().await?;
     let lasts = "select expires_at >= $1::timestamptz + interval '1 s' from fenced_lock.lock";
@@ -177,7 +177,7 @@ async fn try_overtakes_the_queue(change: impl Fn(&str) -> String) -> bool {
     transaction.execute("select from fenced_lock.lock for update").await.unwrap();
     let trying = tokio::spawn(async move {
         let acquire =
-            "select token from fenced_lock.acquire('r', 'me', 1000, false, 1700000000000, '')";
+            "select token from fenced_lock.acquire('r', 'me', 1000, null, 1700000000000, '')";
         sqlx::query_scalar::<_, Option<i64>>(acquire).fetch_one(&mut trying).await.unwrap()
     });
     let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
@@ -201,25 +201,25 @@ async fn wrong_arguments_are_named() {
     let (server, _) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     for (arguments, part) in [
-        ("null, 'me', 1000, false, 1700000000000, ''", "name must"),
-        ("'', 'me', 1000, false, 1700000000000, ''", "name must"),
-        ("repeat('ä', 257), 'me', 1000, false, 1700000000000, ''", "name must"),
-        ("'r', null, 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', '', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', E'me\n', 1000, false, 1700000000000, ''", "holder must"),
-        ("'r', 'me', null, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 0, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 9223372036854775807, false, 1700000000000, ''", "ttl_ms must"),
-        ("'r', 'me', 1000, null, 1700000000000, ''", "fair must"),
-        ("'r', 'me', 1000, false, null, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, -1, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 0, ''", "since_ms must"),
+        ("null, 'me', 1000, null, 1700000000000, ''", "name must"),
+        ("'', 'me', 1000, null, 1700000000000, ''", "name must"),
+        ("repeat('ä', 257), 'me', 1000, null, 1700000000000, ''", "name must"),
+        ("'r', null, 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', '', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', E'me\n', 1000, null, 1700000000000, ''", "holder must"),
+        ("'r', 'me', null, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 0, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 9223372036854775807, null, 1700000000000, ''", "ttl_ms must"),
+        ("'r', 'me', 1000, 999, 1700000000000, ''", "patience_ms must"),
+        ("'r', 'me', 1000, null, null, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, -1, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 0, ''", "since_ms must"),
         // Seconds, and microseconds.
-        ("'r', 'me', 1000, false, 1700000000, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 1700000000000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000000000, ''", "since_ms must"),
         // The year 2096.
-        ("'r', 'me', 1000, false, 4000000000000, ''", "since_ms must"),
-        ("'r', 'me', 1000, false, 1700000000000, null", "label must"),
+        ("'r', 'me', 1000, null, 4000000000000, ''", "since_ms must"),
+        ("'r', 'me', 1000, null, 1700000000000, null", "label must"),
     ] {
         let acquire = AssertSqlSafe(format!("select fenced_lock.acquire({arguments})"));
         let error = connection.execute(acquire).await.unwrap_err();
@@ -237,7 +237,7 @@ async fn waiters_do_not_lock_the_row() {
     let (token, ownership) = granted(&client, "r", &holder, 600_000).await.unwrap();
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
-    let acquire = "select fenced_lock.acquire('r', 'other', 1000, true, 1700000000000, '')";
+    let acquire = "select fenced_lock.acquire('r', 'other', 1000, 3000, 1700000000000, '')";
     transaction.execute(acquire).await.unwrap();
     assert_eq!(client.renew(&name("r"), &ownership, ttl(600_000)).await.unwrap(), Some(token));
     assert!(client.release(&name("r"), &holder, Some(token)).await.unwrap());
@@ -263,8 +263,8 @@ async fn call_among_traps(change: impl Fn(&str) -> String) -> Result<(), sqlx::E
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute(TRAPS).await.unwrap();
     for call in [
-        "acquire('r', 'first', 60000, true, 1700000000000, '')",
-        "acquire('r', 'second', 60000, true, 1700000000000, '')",
+        "acquire('r', 'first', 60000, 3000, 1700000000000, '')",
+        "acquire('r', 'second', 60000, 3000, 1700000000000, '')",
         "make_durable()",
         "first_waiter('r')",
         "notify('r')",

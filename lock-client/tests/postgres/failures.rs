@@ -256,18 +256,14 @@ async fn row_that_another_session_locks_is_unavailable_in_time() {
 async fn renewals_do_not_wait_behind_tries() {
     let (server, client) = locked().await;
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
-    connection
-        .execute("insert into fenced_lock.lock (name, token) values ('blocked', 1)")
-        .await
-        .unwrap();
+    let insert = "insert into fenced_lock.lock (name, token) values ('blocked', 1)";
+    connection.execute(insert).await.unwrap();
+    let waiter = sql::waiter_of_a_free_lock(&client, "left").await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
-    transaction
-        .execute("select from fenced_lock.lock where name = 'blocked' for update")
-        .await
-        .unwrap();
+    transaction.execute("select from fenced_lock.lock for update").await.unwrap();
     let client = client.answer_within(Duration::from_secs(20));
     let is_waiting = async || is_waiting_for_a_row(&server).await;
-    sql::renewals_do_not_wait_behind_tries(&client, is_waiting).await.unwrap();
+    sql::renewals_do_not_wait_behind_tries(&client, &waiter, is_waiting).await.unwrap();
 }
 
 /// Whether a request waits for a row that another one has locked.
@@ -297,7 +293,7 @@ async fn waiter_survives_a_restart_of_the_server() {
 /// Whether a client listens for notifications.
 pub(super) async fn listens(server: &testbed::Postgres) -> anyhow::Result<bool> {
     let mut connection = PgConnection::connect(&server.url()).await?;
-    let query = "select count(*) from pg_stat_activity where query like 'LISTEN%'";
+    let query = r#"select count(*) from pg_stat_activity where query = 'LISTEN "fenced_lock"'"#;
     Ok(sqlx::query_scalar::<_, i64>(query).fetch_one(&mut connection).await? > 0)
 }
 

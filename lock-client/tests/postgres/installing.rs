@@ -61,10 +61,10 @@ async fn earlier_build_is_recognised_and_its_locks_can_be_carried_over() {
     let (token, held) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
     let later = "
         create or replace function fenced_lock.version() returns integer language sql
-        as 'select 7'";
+        as 'select 8'";
     owner.execute(later).await.unwrap();
     let rejected = install(&mut owner).await.unwrap_err().to_string();
-    assert!(rejected.contains("another build: its version is 7"), "{rejected}");
+    assert!(rejected.contains("another build: its version is 8"), "{rejected}");
     // As every earlier build was.
     owner.execute("drop function fenced_lock.version").await.unwrap();
     let rejected = install(&mut owner).await.unwrap_err().to_string();

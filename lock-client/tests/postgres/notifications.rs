@@ -119,20 +119,17 @@ async fn silence_is_not_taken_for_a_pooler() {
     let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let client = Postgres::open(&url).unwrap();
-    // The client compares the sessions of two connections. The second one is silent.
-    let first = proxy.hold("pg_backend_pid");
+    // The client checks that a notification of its own arrives. It is silent.
+    let probe = proxy.hold("pg_notify");
     let (lock, holder) = (name("r"), Holder::random());
     let subscribing = tokio::spawn(async move {
         let wakeups = client.subscribe(&lock, &holder, Order::Unordered).await;
         (client, wakeups)
     });
-    let first = first.caught().await.unwrap();
-    let second = proxy.hold("pg_backend_pid");
-    first.deliver();
-    let second = second.caught().await.unwrap();
+    let probe = probe.caught().await.unwrap();
     let (_client, _wakeups) = subscribing.await.unwrap();
     until_async(SOON, async || listens(&server).await).await.unwrap();
-    second.deliver();
+    probe.deliver();
 }
 
 /// A client connects to a server that fails, again and again, but not when nobody waits any more.

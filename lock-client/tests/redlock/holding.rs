@@ -163,7 +163,7 @@ async fn another_client_acquires_the_lock_when_it_has_expired() {
     assert_eq!(locks.status(&name("r")).await.unwrap().held, None);
     let first = locks_of(&cluster).acquire(&name("r"), unrenewed(5_000)).await.unwrap();
     let issued = first.token().unwrap();
-    first.detach();
+    first.detach().unwrap();
     let busy = locks.acquire(&name("r"), tried(1_000)).await;
     assert!(matches!(busy, Err(AcquireError::Contended { .. })), "{busy:?}");
     let second = locks.acquire(&name("r"), ttl(10_000)).await.unwrap();

@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     service::{SOON, acquired, attempt, busy, client, release, secs, until_free},
-    strike::{CLOSE_SESSION, CREATE, SYNC, Slow, count, delay},
+    strike::{CREATE, DELETE, SYNC, Slow, count, delay},
 };
 use crate::names::name;
 
@@ -54,34 +54,35 @@ async fn lease_goes_on_after_its_connections_were_cut() {
     lease.release().await.unwrap();
 }
 
-/// They end the sessions of their locks last, and are not answered.
+/// They use the same connection, and are not answered.
 #[tokio::test]
 async fn releases_that_hang_delay_no_renewal() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
-    let locks = client(&proxy.url("zookeeper")).answer_within(SOON);
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
     let kept = acquired(&locks, &name("kept"), secs(60)).await;
     let mut releases = JoinSet::new();
     let mut others = Vec::new();
-    // More than may ask at once.
     for number in 0..20 {
         let name = name(&format!("r{number}"));
         let lock = acquired(&locks, &name, secs(60)).await;
         others.push((name, lock));
     }
-    let ends = count(&proxy, CLOSE_SESSION);
-    delay(&proxy, CLOSE_SESSION, 2 * SOON);
+    let deletions = count(&proxy, DELETE);
+    delay(&proxy, DELETE, 2 * SOON);
     for (name, lock) in others {
         let locks = locks.clone();
         let holder = lock.ownership.holder;
         releases.spawn(async move { locks.release(&name, &holder, Some(lock.token)).await });
     }
-    until(SOON, || Ok(ends.load(Ordering::SeqCst) >= 8)).await.unwrap();
+    until(SOON, || Ok(deletions.load(Ordering::SeqCst) >= 20)).await.unwrap();
     let kept_name = name("kept");
     let renewed = locks.renew(&kept_name, &kept.ownership, secs(60));
     let renewed = timeout(SOON / 2, renewed).await.expect("no release delays it").unwrap();
     assert_eq!(renewed, Some(kept.token));
-    assert!(releases.try_join_next().is_none(), "the control: no release has ended");
+    while let Some(released) = releases.join_next().await {
+        released.unwrap().expect_err("the control: it hangs");
+    }
 }
 
 /// The deadline passes while the client is cut off. Only then the lock goes to the next.
@@ -167,20 +168,22 @@ async fn two_hundred_holders_acquire_at_once() {
 /// Attempts that hang, at the look or at the node, take no turn from renewals.
 #[tokio::test]
 async fn renewal_waits_for_no_attempts() {
-    for kind in [SYNC, CREATE] {
+    for (kind, order) in [(SYNC, Order::Unordered), (CREATE, Order::Fair)] {
         let zookeeper = ZooKeeper::start().await.unwrap();
         let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
         let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
         let kept = acquired(&locks, &name("kept"), secs(60)).await;
         let free = acquired(&locks, &name("r"), secs(60)).await;
         assert!(release(&locks, &free).await);
+        // From now on, a try in no order looks first.
+        locks.status(&name("r")).await.unwrap();
         proxy.add(Slow { kind, delay: SOON });
         let begun = Arc::new(AtomicUsize::new(0));
         let attempts = (0..300).map(|_| {
             let (locks, begun) = (locks.clone(), begun.clone());
             tokio::spawn(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
-                attempt(&locks, &Holder::random(), Order::Fair).await
+                attempt(&locks, &Holder::random(), order).await
             })
         });
         let attempts: Vec<_> = attempts.collect();

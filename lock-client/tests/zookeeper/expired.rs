@@ -15,7 +15,8 @@ use crate::names::name;
 /// ensemble, which knows none of the sessions.
 #[tokio::test]
 async fn end_of_a_session_is_not_believed_while_its_node_exists() {
-    let (zookeeper, other) = (ZooKeeper::start().await.unwrap(), ZooKeeper::start().await.unwrap());
+    let (zookeeper, other) =
+        (ZooKeeper::start_cluster().await.unwrap(), ZooKeeper::start().await.unwrap());
     let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
     let url = format!("zookeeper://{},{}", proxy.address(), other.address(0));
     let locks = client(&url).answer_within(Duration::from_secs(2));
@@ -26,13 +27,12 @@ async fn end_of_a_session_is_not_believed_while_its_node_exists() {
         strike(&proxy, CONNECT, 0, Verdict::Drop);
         let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
         assert_eq!(renewed.unwrap(), Some(lock.token));
+        assert!(proxy.has_struck());
     }
-    strike(&proxy, CONNECT, 0, Verdict::Drop);
     assert!(release(&locks, &lock).await);
-    assert!(proxy.has_struck());
     let left = direct.status(&name("r")).await.unwrap().held;
     assert!(left.is_none(), "{left:?}");
-    // The control: a session that has ended.
+    // The control: a lock that is gone.
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&direct, &lock).await);
     assert_eq!(locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap(), None);

@@ -28,10 +28,8 @@ async fn repeated_attempt_of_the_holder_returns_the_same_grant_and_sets_the_full
         let held = locks.status(&name("r")).await.unwrap().held.unwrap();
         assert!(held.remaining.unwrap() >= Duration::from_secs(ttl), "{held:?}");
     }
-    let sessions = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(sessions.len(), 2, "the owner's, and the client's: {sessions:?}");
     assert!(release(&locks, &first).await);
-    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
+    assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("/fenced"));
 }
 
 /// Renewals keep a lock past its first ttl, and no longer.
@@ -70,8 +68,6 @@ async fn renewal_for_another_ttl_keeps_the_lock_at_least_so_long() {
         // A lock that moves to another session is not free for a moment.
         assert_eq!(busy(attempt(&locks, &waiter, Order::Fair).await).ahead, Some(0));
     }
-    let sessions = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(sessions.len(), 3, "owner, waiter, and client: {sessions:?}");
     assert!(release(&locks, &lock).await);
     let next = held(attempt(&locks, &waiter, Order::Fair).await);
     assert!(next.token > lock.token);
@@ -119,8 +115,9 @@ async fn ttl_that_zookeeper_does_not_have_is_invalid() {
                 other => panic!("{other:?}"),
             }
         }
-        let sessions = zookeeper.sessions(0).await.unwrap();
-        assert_eq!(sessions.len(), 1, "the client's: {sessions:?}");
+        // One that lasts too long ends by itself, and others are closed.
+        let are_gone = async || Ok(zookeeper.sessions(0).await?.is_empty());
+        until_async(SOON, are_gone).await.unwrap();
     }
     for millis in [1_000, 1_001, 600_000] {
         let ttl = Ttl::new(Duration::from_millis(millis)).unwrap();

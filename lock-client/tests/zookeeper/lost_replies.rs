@@ -1,6 +1,6 @@
 //! Requests whose replies are lost, and requests that arrive late.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{pin::pin, sync::atomic::Ordering, time::Duration};
 
 use fence::Holder;
 use lock_client::{
@@ -15,13 +15,10 @@ use testbed::{
 use tokio::time::sleep;
 
 use super::{
-    service::{SOON, acquired, attempt, busy, client, held, release, secs, until_free},
-    strike::{CLOSE_SESSION, CONNECT, CREATE, MULTI, MULTI_READ, SYNC, strike},
+    service::{SOON, acquired, attempt, busy, client, held, own_node, release, secs, until_free},
+    strike::{CONNECT, CREATE, DELETE, MULTI, MULTI_READ, SYNC, count, strike},
 };
 use crate::names::name;
-
-/// How long the end of a session is delayed. Something else happens meanwhile, also on a busy machine.
-const LATE_END: Duration = Duration::from_secs(6);
 
 /// A ZooKeeper in which the container of the lock exists. A node that is nobody's keeps it from being
 /// deleted, so that an attempt makes one node only.
@@ -48,15 +45,6 @@ async fn behind_a_proxy() -> (ZooKeeper, Proxy, lock_client::zookeeper::ZooKeepe
     (zookeeper, proxy, locks)
 }
 
-/// The path of the only node of a holder, which contains its session if the lock was moved.
-async fn own_node(zookeeper: &ZooKeeper) -> String {
-    let nodes = zookeeper.ephemeral_nodes().await.unwrap();
-    let mut nodes = nodes.lines().filter(|line| line.contains("/holder-"));
-    let (node, next) = (nodes.next().unwrap().to_owned(), nodes.next());
-    assert_eq!(next, None);
-    node
-}
-
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");
 }
@@ -65,9 +53,12 @@ fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
     let zookeeper = with_a_container().await;
     let direct = client(&zookeeper.url());
-    for order in [Order::Unordered, Order::Fair] {
+    // The client has a connection that reads. So a try in no order looks first.
+    let unordered = &[(SYNC, 0), (CONNECT, 0), (CREATE, 0), (MULTI_READ, 1)][..];
+    let fair = &[(CONNECT, 0), (CREATE, 0), (MULTI_READ, 0)][..];
+    for (order, requests) in [(Order::Unordered, unordered), (Order::Fair, fair)] {
         for verdict in [Verdict::Drop, Verdict::DropReply] {
-            for (lost, passing) in [(SYNC, 0), (CONNECT, 0), (CREATE, 0), (MULTI_READ, 1)] {
+            for &(lost, passing) in requests {
                 let ((proxy, locks), holder) = (proxied(&zookeeper).await, Holder::random());
                 let has_struck = strike(&proxy, lost, passing, verdict);
                 unavailable(attempt(&locks, &holder, order).await);
@@ -100,10 +91,14 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     let (zookeeper, proxy, locks) = behind_a_proxy().await;
     let direct = client(&zookeeper.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    for (lost, seconds) in [(CONNECT, 60), (MULTI, 60), (MULTI_READ, 60), (MULTI, 90)] {
-        // The second transaction of a renewal for longer is the move.
-        let passing = usize::from(seconds == 90);
-        strike(&proxy, lost, passing, Verdict::DropReply);
+    // The proof is repeated at once.
+    strike(&proxy, MULTI, 0, Verdict::DropReply);
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), Some(lock.token));
+    assert!(proxy.has_struck());
+    // A renewal for longer begins with the move.
+    for (lost, seconds) in [(MULTI_READ, 60), (MULTI, 90)] {
+        strike(&proxy, lost, 0, Verdict::DropReply);
         unavailable(locks.renew(&name("r"), &lock.ownership, secs(seconds)).await);
         let node = own_node(&zookeeper).await;
         let renewed = locks.renew(&name("r"), &lock.ownership, secs(seconds)).await;
@@ -116,11 +111,8 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
     assert!(unheard > lock.token);
     let reissued = locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap();
     assert!(reissued > Some(unheard));
-    // The release ends the session that the client remembers, also if its look fails.
-    for lost in [CLOSE_SESSION, SYNC] {
-        strike(&proxy, lost, 0, Verdict::DropReply);
-        unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
-    }
+    strike(&proxy, DELETE, 0, Verdict::DropReply);
+    unavailable(locks.release(&name("r"), &lock.ownership.holder, reissued).await);
     assert!(!locks.release(&name("r"), &lock.ownership.holder, reissued).await.unwrap());
     until_free(&direct).await;
     assert!(proxy.has_struck());
@@ -129,21 +121,27 @@ async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
 /// The request to make the node is held back until its client has given up.
 #[tokio::test]
 async fn attempt_that_arrives_after_its_release_acquires_nothing() {
-    // The control: without a release, it acquires.
+    // The control: without a release, and without a client that connects its session anew, it acquires.
     for releases in [false, true] {
         let (zookeeper, proxy, locks) = behind_a_proxy().await;
         let locks = locks.answer_within(Duration::from_secs(1));
         let (direct, holder) = (client(&zookeeper.url()), Holder::random());
         let hold = proxy.hold("/holder-");
-        let (tried, late) = tokio::join!(attempt(&locks, &holder, Order::Unordered), async {
-            let late = hold.caught().await.unwrap();
-            // Longer than the client waits for an answer.
-            sleep(Duration::from_millis(1_500)).await;
+        let late = {
+            let mut trying = pin!(attempt(&locks, &holder, Order::Unordered));
+            let late = tokio::select! {
+                tried = &mut trying => panic!("{tried:?}"),
+                late = hold.caught() => late.unwrap(),
+            };
+            if releases {
+                unavailable(trying.await);
+            }
             late
-        });
-        unavailable(tried);
+        };
         if releases {
             assert!(!locks.release(&name("r"), &holder, None).await.unwrap());
+        } else {
+            drop(locks);
         }
         late.deliver();
         let is_held = async || Ok(direct.status(&name("r")).await?.held.is_some());
@@ -157,67 +155,45 @@ async fn attempt_that_arrives_after_its_release_acquires_nothing() {
     }
 }
 
-/// The move to a longer session arrives after the release has looked, and before it ends the session.
+/// A request that moves the lock to a longer session, of this client or of another one that has the
+/// handle, arrives before the release, and its reply is lost, or it arrives after the release.
 #[tokio::test]
-async fn release_ends_the_longer_session_of_a_late_renewal() {
-    let (zookeeper, proxy, locks) = behind_a_proxy().await;
-    let locks = locks.answer_within(Duration::from_secs(3));
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let hold = proxy.hold(&format!("+{}+", lock.ownership.grant));
-    let r = name("r");
-    let (renewed, late) = tokio::join!(
-        locks.renew(&r, &lock.ownership, secs(90)),
-        // Longer than the client waits for an answer.
-        async {
-            let late = hold.caught().await.unwrap();
-            sleep(Duration::from_secs(4)).await;
-            late
+async fn release_of_a_lock_that_an_unanswered_request_moves_leaves_nothing() {
+    for (is_others, arrives_first) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (zookeeper, proxy, locks) = behind_a_proxy().await;
+        let locks = locks.answer_within(Duration::from_secs(2));
+        let lock = acquired(&locks, &name("r"), secs(60)).await;
+        let node = own_node(&zookeeper).await;
+        let other = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(2));
+        let (r, moving) = (name("r"), if is_others { &other } else { &locks });
+        let moved = moving.renew(&r, &lock.ownership, secs(90));
+        if arrives_first {
+            strike(&proxy, MULTI, 0, Verdict::DropReply);
+            unavailable(moved.await);
+            assert_ne!(own_node(&zookeeper).await, node, "the control: it moves");
+            assert!(release(&locks, &lock).await);
+        } else {
+            let hold = proxy.hold(&format!("90000 {}", lock.ownership.grant));
+            let (moved, late) = tokio::join!(moved, async {
+                let late = hold.caught().await.unwrap();
+                // Longer than the client waits for an answer.
+                sleep(Duration::from_secs(3)).await;
+                late
+            });
+            unavailable(moved);
+            assert!(release(&locks, &lock).await);
+            late.deliver();
+            // It arrives at once, or never.
+            sleep(Duration::from_millis(500)).await;
         }
-    );
-    unavailable(renewed);
-    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(LATE_END));
-    let patient = locks.clone().answer_within(2 * LATE_END);
-    let (was_released, ()) = tokio::join!(release(&patient, &lock), async {
-        until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
-        late.deliver();
-        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
-        until_async(SOON, has_moved).await.expect("it moves before the session ends");
-    });
-    assert!(was_released);
-    let held = client(&zookeeper.url()).status(&name("r")).await.unwrap().held;
-    assert!(held.is_none(), "{held:?}");
+        let nodes = zookeeper.ephemeral_nodes().await.unwrap();
+        assert!(!nodes.contains("/fenced"), "{is_others} {arrives_first}: {nodes}");
+    }
 }
 
-/// So is that of another client, which has the handle of a lock that this one has adopted.
+/// Nothing is under way that could move the holder elsewhere.
 #[tokio::test]
-async fn release_of_an_adopted_lock_ends_the_longer_session_of_another_client() {
-    let (zookeeper, proxy, locks) = behind_a_proxy().await;
-    let (others_proxy, other) = proxied(&zookeeper).await;
-    let lock = acquired(&client(&zookeeper.url()), &name("r"), secs(60)).await;
-    let adopted = locks.renew(&name("r"), &lock.ownership, secs(60)).await;
-    assert_eq!(adopted.unwrap(), Some(lock.token));
-    let hold = others_proxy.hold(&format!("+{}+", lock.ownership.grant));
-    let ownership = lock.ownership.clone();
-    let moving = tokio::spawn(async move { other.renew(&name("r"), &ownership, secs(90)).await });
-    let late = hold.caught().await.unwrap();
-    let is_ending = strike(&proxy, CONNECT, 0, Verdict::Delay(LATE_END));
-    let patient = locks.clone().answer_within(2 * LATE_END);
-    let (was_released, ()) = tokio::join!(release(&patient, &lock), async {
-        until(SOON, || Ok(is_ending.load(Ordering::SeqCst))).await.unwrap();
-        late.deliver();
-        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
-        until_async(SOON, has_moved).await.expect("it moves before the session ends");
-    });
-    assert!(was_released);
-    let held = client(&zookeeper.url()).status(&name("r")).await.unwrap().held;
-    assert!(held.is_none(), "{held:?}");
-    moving.abort();
-}
-
-/// Nothing is under way that could move the holder elsewhere. Each look is one message, and reads the
-/// offset.
-#[tokio::test]
-async fn release_looks_once_if_no_request_may_arrive_late() {
+async fn release_is_one_request_if_none_may_arrive_late() {
     let (_zookeeper, proxy, locks) = behind_a_proxy().await;
     let looks = || proxy.requests("/fenced/offsets/r");
     for renews_for in [None, Some(60), Some(90)] {
@@ -226,49 +202,38 @@ async fn release_looks_once_if_no_request_may_arrive_late() {
             let renewed = locks.renew(&name("r"), &lock.ownership, secs(seconds)).await;
             assert_eq!(renewed.unwrap(), Some(lock.token));
         }
-        let before = looks();
+        let (before, deletions) = (looks(), count(&proxy, DELETE));
         assert!(release(&locks, &lock).await);
-        assert_eq!(looks(), before + 1, "{renews_for:?}");
+        assert_eq!(looks(), before, "{renews_for:?}");
+        assert_eq!(deletions.load(Ordering::SeqCst), 1, "{renews_for:?}");
         assert!(locks.status(&name("r")).await.unwrap().held.is_none());
     }
 }
 
-/// The renewal has set the time of the session that the lock was on until now. The longer one has had
-/// its time only since the late renewal.
+/// The renewal has proven the session that the lock was on until now. The other one has had its time only
+/// since the other renewal. So the lock moves back.
 #[tokio::test]
-async fn renewal_does_not_count_if_a_late_one_moves_the_lock_meanwhile() {
+async fn renewal_follows_a_lock_that_another_client_moves_meanwhile() {
     let (zookeeper, proxy, locks) = behind_a_proxy().await;
-    let locks = locks.answer_within(Duration::from_secs(3));
+    let (locks, direct) = (locks.answer_within(Duration::from_secs(3)), client(&zookeeper.url()));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     // With another place in the queue, a look is two messages.
-    busy(attempt(&client(&zookeeper.url()), &Holder::random(), Order::Fair).await);
-    let hold = proxy.hold(&format!("+{}+", lock.ownership.grant));
-    let r = name("r");
-    let renew = |seconds| locks.renew(&r, &lock.ownership, secs(seconds));
-    let (renewed, late) = tokio::join!(
-        renew(90),
-        // Longer than the client waits for an answer.
-        async {
-            let late = hold.caught().await.unwrap();
-            sleep(Duration::from_secs(4)).await;
-            late
-        }
-    );
-    unavailable(renewed);
+    busy(attempt(&direct, &Holder::random(), Order::Fair).await);
     let is_looking = strike(&proxy, MULTI_READ, 1, Verdict::Delay(Duration::from_secs(2)));
-    let (renewed, ()) = tokio::join!(renew(60), async {
+    let r = name("r");
+    let (renewed, moved) = tokio::join!(locks.renew(&r, &lock.ownership, secs(60)), async {
         until(SOON, || Ok(is_looking.load(Ordering::SeqCst))).await.unwrap();
-        late.deliver();
-        let has_moved = async || Ok(zookeeper.ephemeral_nodes().await?.contains('+'));
-        until_async(SOON, has_moved).await.expect("it moves before the look goes on");
+        direct.renew(&r, &lock.ownership, secs(90)).await
     });
-    unavailable(renewed);
-    assert_eq!(renew(60).await.unwrap(), Some(lock.token), "it renews the longer session");
+    assert_eq!(moved.unwrap(), Some(lock.token), "the control: it moves");
+    assert_eq!(renewed.unwrap(), Some(lock.token));
+    let renewed = locks.renew(&r, &lock.ownership, secs(60)).await;
+    assert_eq!(renewed.unwrap(), Some(lock.token));
     assert!(release(&locks, &lock).await);
 }
 
 #[tokio::test]
-async fn release_whose_look_fails_ends_the_session() {
+async fn release_of_a_remembered_holder_needs_no_look() {
     let (zookeeper, proxy, locks) = behind_a_proxy().await;
     let direct = client(&zookeeper.url());
     for is_remembered in [true, false] {
@@ -276,8 +241,11 @@ async fn release_whose_look_fails_ends_the_session() {
         let lock = acquired(owner, &name("r"), secs(60)).await;
         strike(&proxy, SYNC, 0, Verdict::Drop);
         let released = locks.release(&name("r"), &lock.ownership.holder, Some(lock.token)).await;
-        unavailable(released);
+        match is_remembered {
+            true => assert!(released.unwrap()),
+            false => unavailable(released),
+        }
         let is_free = direct.status(&name("r")).await.unwrap().held.is_none();
-        assert_eq!(is_free, is_remembered, "only what is remembered can be ended");
+        assert_eq!(is_free, is_remembered, "only what is remembered can be deleted");
     }
 }

@@ -4,7 +4,7 @@ use fence::Holder;
 use lock_client::{Order, backend::Backend};
 use testbed::{ZooKeeper, wait::until_async};
 
-use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
+use super::service::{SOON, acquired, attempt, busy, client, held, own_node, release, secs};
 use crate::names::name;
 
 /// Somebody may delete nodes that persist.
@@ -77,7 +77,7 @@ async fn end_of_a_session_without_a_node_releases_nothing() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let (locks, direct) = (client(&zookeeper.url()), client(&zookeeper.url()));
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let node = format!("/fenced/queues/r/holder-{}", lock.ownership.holder.as_str());
+    let node = own_node(&zookeeper).await;
     zookeeper.cli(&["delete", &node]).await.unwrap();
     let next = acquired(&direct, &name("r"), secs(60)).await;
     assert!(!release(&locks, &lock).await);
@@ -96,7 +96,8 @@ async fn owner_that_a_restore_made_a_waiter_again_does_not_own() {
     busy(attempt(&locks, &waiter, Order::Fair).await);
     zookeeper.back_up().unwrap();
     zookeeper.restart().await.unwrap();
-    let locks = client(&zookeeper.url());
+    let is_back = async || Ok(locks.status(&name("r")).await.is_ok());
+    until_async(SOON, is_back).await.unwrap();
     assert!(release(&locks, &first).await);
     let second = held(attempt(&locks, &waiter, Order::Fair).await);
     let renewed = locks.renew(&name("r"), &second.ownership, secs(60)).await;

@@ -15,11 +15,11 @@ use testbed::{
 
 /// The kinds of requests. The first message of a connection looks like a request of kind 0.
 pub(super) const CONNECT: i32 = 0;
-pub(super) const CREATE: i32 = 1;
+pub(super) const DELETE: i32 = 2;
 pub(super) const SYNC: i32 = 9;
 pub(super) const MULTI: i32 = 14;
+pub(super) const CREATE: i32 = 15;
 pub(super) const MULTI_READ: i32 = 22;
-pub(super) const CLOSE_SESSION: i32 = -11;
 
 /// Strikes the first request of a kind, behind some that pass.
 #[derive(Debug)]

@@ -54,16 +54,15 @@ create table if not exists fenced_lock_queue (
 -- tokens that a lost table ever issued, unless clocks went back, or the lock was granted more than
 -- 1000 times a second throughout.
 --
--- If it is not granted, `remaining_ms` is the time until the lock may be free. A fair waiter is in the
--- queue then. It tries again after `nap_ms` at the latest; `ahead` waiters are before it.
+-- If it is not granted, `remaining_ms` is the time until the lock may be free. With `in_patience_ms`, the
+-- holder is in the queue then, and keeps its place for so long without a try. It tries again after
+-- `nap_ms` at the latest; `ahead` waiters are before it.
 create or replace procedure fenced_lock_acquire(
-    in_name varbinary(512), in_holder varbinary(128), in_ttl_ms bigint, in_fair boolean,
+    in_name varbinary(512), in_holder varbinary(128), in_ttl_ms bigint, in_patience_ms bigint,
     in_since_ms bigint, in_label varchar(200) character set utf8mb4
 )
 modifies sql data
 begin
-    declare nap bigint default 1000;
-    declare patience bigint default 3000;
     declare now_ms bigint;
     declare present_token bigint;
     declare present_grant bigint;
@@ -88,7 +87,8 @@ begin
             then 'holder must have 1 to 128 characters of visible ASCII'
         when (in_ttl_ms between 1 and 604800000) is not true
             then 'ttl_ms must be between 1 and 604800000, which is 7 days'
-        when in_fair is null then 'fair must be true or false'
+        when (in_patience_ms between 1000 and 60000) is false
+            then 'patience_ms must be null, or between 1000 and 60000'
         -- From 2020 to a year from now. A counter that starts too high can never be lowered.
         when (in_since_ms between 1577836800000
                 and unix_timestamp(sysdate(6)) * 1000 + 31536000000) is not true
@@ -99,6 +99,10 @@ begin
     if rejection is not null then
         set rejection = concat('fenced_lock_acquire: ', rejection);
         signal sqlstate '22023' set message_text = rejection;
+    end if;
+    -- The procedures run with the rights of who installed them, who may write to a replica, too.
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
     end if;
 
     -- 1. A lock that is visibly held is not locked here, because that would delay its renewals. The
@@ -158,12 +162,12 @@ begin
         if present_holder <> '' then
             set free_at_ms = present_expiry;
         end if;
-        if in_fair then
+        if in_patience_ms is not null then
             -- 6. Wait in the queue. A waiter that was silent for too long has lost its place.
             delete from fenced_lock_queue
             where name = in_name and holder = in_holder and alive_until_ms <= now_ms;
             insert into fenced_lock_queue (name, holder, alive_until_ms)
-            values (in_name, in_holder, now_ms + patience)
+            values (in_name, in_holder, now_ms + in_patience_ms)
             on duplicate key update alive_until_ms = values(alive_until_ms);
             select place into own_place
             from fenced_lock_queue where name = in_name and holder = in_holder;
@@ -175,8 +179,7 @@ begin
     commit;
     select present_token as token, present_grant as granted,
         cast(greatest(0, free_at_ms - now_ms) as signed) as remaining_ms, ahead,
-        cast(if(in_fair, least(nap, greatest(0, free_at_ms - now_ms) + 1), null) as signed)
-            as nap_ms;
+        cast(least(in_patience_ms div 3, greatest(0, free_at_ms - now_ms) + 1) as signed) as nap_ms;
 end;
 
 -- Sets the full ttl if the lock is still this ownership's, and returns its token.
@@ -189,6 +192,9 @@ begin
     declare present_token bigint;
     declare present_expiry bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     select token, expires_at_ms into present_token, present_expiry
@@ -216,6 +222,9 @@ begin
     declare present_token bigint;
     declare present_expiry bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     select greatest(token, in_above) + 1, expires_at_ms into present_token, present_expiry
@@ -242,6 +251,10 @@ begin
     declare first_place bigint;
     declare first_holder varbinary(128);
     declare exit handler for sqlexception begin rollback; resignal; end;
+    -- A replica that lags behind would say that the lock was not held.
+    if cast(@@global.read_only as char) not in ('0', 'OFF') then
+        signal sqlstate 'HY000' set mysql_errno = 1290, message_text = 'the server is read-only';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     update fenced_lock

@@ -63,10 +63,10 @@ begin
     elsif to_regclass('fenced_lock.lock') is not null then
         found_version = 0;
     end if;
-    if found_version <> 6 then
+    if found_version <> 7 then
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
-            message = format('the schema fenced_lock is of another build: its version is %s, not 6', found_version),
+            message = format('the schema fenced_lock is of another build: its version is %s, not 7', found_version),
             hint = 'To carry it over, in one transaction: alter schema fenced_lock rename to lock_before; apply the '
                 'files; insert into fenced_lock.lock select * from lock_before.lock; drop schema lock_before cascade.';
     end if;

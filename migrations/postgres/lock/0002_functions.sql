@@ -73,10 +73,11 @@ $$;
 -- that a lost table ever issued, unless clocks went back, or the lock was granted more than 1000 times
 -- a second throughout.
 --
--- If it is not granted, `remaining_ms` is the time until the lock may be free. A fair waiter is in the
--- queue then. It tries again after `nap_ms` at the latest; `ahead` waiters are before it.
+-- If it is not granted, `remaining_ms` is the time until the lock may be free. With `patience_ms`, the
+-- holder is in the queue then, and keeps its place for so long without a try. It tries again after
+-- `nap_ms` at the latest; `ahead` waiters are before it.
 create or replace function fenced_lock.acquire(
-    name text, holder text, ttl_ms bigint, fair boolean, since_ms bigint, label text,
+    name text, holder text, ttl_ms bigint, patience_ms bigint, since_ms bigint, label text,
     out token bigint, out granted bigint, out remaining_ms bigint, out ahead bigint,
     out nap_ms bigint
 )
@@ -85,8 +86,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    nap constant bigint = 1000;
-    patience constant interval = '3 s';
     ttl interval;
     has_queue boolean;
     own_place bigint;
@@ -103,7 +102,8 @@ declare
             then 'holder must have 1 to 128 characters of visible ASCII'
         when (acquire.ttl_ms between 1 and 604800000) is not true
             then 'ttl_ms must be between 1 and 604800000, which is 7 days'
-        when acquire.fair is null then 'fair must be true or false'
+        when (acquire.patience_ms between 1000 and 60000) is false
+            then 'patience_ms must be null, or between 1000 and 60000'
         -- From 2020 to a year from now. A counter that starts too high can never be lowered.
         when (acquire.since_ms between 1577836800000
                 and extract(epoch from clock_timestamp()) * 1000 + 31536000000) is not true
@@ -165,7 +165,7 @@ begin
         select coalesce(fenced_lock.millis_until(head.alive_until), 0) into acquire.remaining_ms
         from fenced_lock.first_waiter(acquire.name) head;
     end if;
-    if not acquire.fair then
+    if acquire.patience_ms is null then
         return;
     end if;
 
@@ -174,13 +174,14 @@ begin
     where q.name = acquire.name and q.holder = acquire.holder
         and q.alive_until <= clock_timestamp();
     insert into fenced_lock.queue as q (name, holder, alive_until)
-    values (acquire.name, acquire.holder, clock_timestamp() + patience)
+    values (acquire.name, acquire.holder,
+        clock_timestamp() + acquire.patience_ms * interval '1 ms')
     on conflict on constraint queue_pkey do update set alive_until = excluded.alive_until
     returning q.place into own_place;
     select count(*) into acquire.ahead
     from fenced_lock.queue q
     where q.name = acquire.name and q.place < own_place and q.alive_until > clock_timestamp();
-    acquire.nap_ms = least(nap, acquire.remaining_ms + 1);
+    acquire.nap_ms = least(acquire.patience_ms / 3, acquire.remaining_ms + 1);
 end
 $$;
 

@@ -9,7 +9,7 @@ declare
     granted record;
 begin
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    create or replace function fenced_lock.version() returns integer language sql immutable as 'select 6';
+    create or replace function fenced_lock.version() returns integer language sql immutable as 'select 7';
     for granted in
         select distinct object.name, acl.grantee, case when is_first then 'all' else 'create' end as privileges
         from (

@@ -6,7 +6,9 @@ use toml::{Table, Value};
 use url::Url;
 
 use super::config_file::settings;
-use crate::store::{ENDPOINT, PUBLIC_PARAMETERS, divided_url::DividedUrl};
+use postgres_primary::DividedUrl;
+
+use crate::store::{ENDPOINT, PUBLIC_PARAMETERS};
 
 const MASK: &str = "***";
 /// The parameters of SQLite URLs that sqlx knows.

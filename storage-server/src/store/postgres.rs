@@ -1,8 +1,6 @@
 //! Resources in a PostgreSQL database.
 
 pub(super) mod doctor;
-mod hosts;
-mod instance;
 pub(super) mod maintenance;
 mod primary;
 mod replica;
@@ -21,16 +19,15 @@ use std::{
 
 use async_trait::async_trait;
 use fence::ResourceName;
+use postgres_primary::{Instance, Newest};
 use sqlx::{Connection, Executor, PgConnection, Postgres, postgres::PgPoolOptions};
 use tokio::time::{Instant, sleep_until, timeout};
 
 pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
-    hosts::Hosts,
-    instance::{Instance, Newest},
     primary::{Current, Following, find_primary},
     replica::Replica,
-    session::{IS_SERVER, check_session, open_session},
+    session::{IS_SERVER, check_session, open_session, session_hosts},
     standbys::{RequiredStandbys, Standbys, hidden_standbys},
     statements::{
         Loading, allow_sending, apply_changes, await_standbys, end_silent_sessions, list_rows,
@@ -86,7 +83,7 @@ impl PostgresStore {
         migrations: Migrations,
         Replication { require_sync_standby, read_url }: &Replication,
     ) -> Result<Self, OpenError> {
-        let hosts = Hosts::parse(url)?;
+        let hosts = session_hosts(url)?;
         let newest = Newest::default();
         let read_url = read_url.as_deref();
         let replaced_at = ReplacedAt::default();

@@ -65,6 +65,9 @@ impl ZooKeeper {
         writeln!(settings, "dataDir={}", data.display())?;
         let longest = self.longest_sessions[number].as_millis();
         writeln!(settings, "maxSessionTimeout={longest}")?;
+        if let Some(most) = self.most_connections {
+            writeln!(settings, "maxClientCnxns={most}")?;
+        }
         if ports.len() > 1 {
             fs::write(data.join("myid"), format!("{}\n", number + 1))?;
             for (number, Ports { peer, election, .. }) in (1..).zip(ports) {

@@ -13,7 +13,11 @@ mod upserts;
 mod waiting;
 mod zookeeper;
 
-use std::{num::NonZeroUsize, sync::Arc};
+use std::{
+    num::{NonZeroU64, NonZeroUsize},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 
@@ -21,6 +25,8 @@ use self::{
     measurements::{Counts, Measurements},
     report::SlowCommits,
 };
+
+use super::held_leases::HeldLeases;
 
 pub(super) use self::{
     etcd::Etcd, mariadb::MariaDb, postgres::Postgres, report::Report, server::Server,
@@ -38,6 +44,12 @@ pub(super) struct DurableOptions {
     /// How many clients wait for a lock that many want
     #[arg(long, default_value = "100", value_name = "COUNT")]
     durable_waiters: NonZeroUsize,
+    /// How many leases one process holds at once
+    #[arg(long, default_value = "10000", value_name = "COUNT")]
+    durable_leases: NonZeroUsize,
+    /// How long the process holds them, and their ttl
+    #[arg(long, default_value = "30", value_name = "SECONDS")]
+    durable_seconds: NonZeroU64,
     /// Measure as one does whose commits are slow already
     #[arg(long, hide = true)]
     commits_are_slow: bool,
@@ -51,10 +63,16 @@ impl DurableOptions {
         server: Arc<dyn Server>,
     ) -> anyhow::Result<Report> {
         let service = server.name();
-        let report = self.measure_as_it_is(rounds, server).await?;
+        let report = self.measure_as_it_is(rounds, server.clone()).await?;
         if self.commits_are_slow {
             return Ok(report);
         }
+        let held_for = Duration::from_secs(self.durable_seconds.get());
+        let leases = self.durable_leases.get();
+        let leases = HeldLeases::measure(&server.url(), leases, held_for, held_for, async || {
+            server.commands().await
+        })
+        .await?;
         let slow_commits = match slow_commits::strace() {
             Ok(strace) => {
                 let Self { durable_acquires, durable_handovers, durable_waiters, .. } = self;
@@ -69,7 +87,7 @@ impl DurableOptions {
             }
             Err(error) => SlowCommits::NotMeasured { because: error.to_string() },
         };
-        Ok(report.with_slow_commits(slow_commits))
+        Ok(report.with_leases(leases).with_slow_commits(slow_commits))
     }
 
     async fn measure_as_it_is(

@@ -1,6 +1,5 @@
 //! Locks on one Redis.
 
-mod held_leases;
 mod measurements;
 mod peers;
 #[cfg(target_os = "linux")]
@@ -19,14 +18,12 @@ use clap::Args;
 use testbed::Redis;
 
 use self::{
-    held_leases::HeldLeases,
     measurements::{Counts, Measurements},
     peers::Peers,
 };
-use super::MANY;
+use super::{MANY, held_leases::HeldLeases};
 use crate::bench::work::Meter;
 
-pub use self::held_leases::HoldLeases;
 pub(super) use self::report::Report;
 
 #[derive(Args, Debug)]
@@ -57,7 +54,12 @@ impl RedisOptions {
         let mut meter = Meter::connect(&redis).await?;
         let measurements = self.measure_rounds(rounds, &redis, &mut meter).await?;
         let held_for = Duration::from_secs(self.seconds.get());
-        let leases = HeldLeases::measure(&redis, self.leases.get(), held_for, &mut meter).await?;
+        let leases = self.leases.get();
+        let leases =
+            HeldLeases::measure(&redis.url(), leases, held_for * 2 / 5, held_for, async || {
+                Ok(Some(meter.read().await?.calls_of("evalsha")))
+            })
+            .await?;
         Ok(Report::new(rounds, &measurements, leases))
     }
 

@@ -8,6 +8,7 @@ use doctor::{
     sqlite,
 };
 use lock_client::{Locks, Terms, Ttl};
+use postgres_primary::{Newest, find_primary};
 use sqlx::{
     MySql, Postgres, Row, Sqlite,
     mysql::MySqlConnectOptions,
@@ -17,6 +18,7 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::locking::{self, UNUSABLE};
+use crate::lock_service::postgres_hosts::{Unusable, postgres_hosts};
 
 /// The name of the lock that is acquired as a test. A database never deletes the row of a lock, so
 /// that every run has the same.
@@ -41,14 +43,17 @@ const IN_SQLITE: &str =
     "select coalesce((select group_concat(name, ' ') from sqlite_master where type = 'table'), '')";
 
 pub(super) async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
-    // PgBouncer rejects a connection that sets it.
-    let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
+    let invalid = |Unusable(reason)| sqlx::Error::Configuration(reason.into());
+    let hosts = postgres_hosts(url).map_err(invalid)?;
+    let primary = find_primary(&hosts, &Newest::default()).await.map_err(sqlx::Error::config)?.0;
+    let options = hosts.options(primary).clone();
     let mut report = postgres::examine(&options).await?;
     report.checks = report.checks.into_iter().map(as_of_locks).collect();
     let mut session = Session::<Postgres>::connect(&options).await?;
     let there: String = session.row(IN_POSTGRES).await?.try_get(0)?;
     report.checks.push(tables(&FUNCTIONS, &there, "migrations/postgres/lock"));
     report.checks.push(postgres::clock(&mut session).await?);
+    report.checks.push(postgres::connections(&mut session).await?);
     report.checks.push(locking(locks).await);
     // A session that other clients get too receives notifications for them. A standby takes no LISTEN.
     let needed = ["pooler", "primary"];
@@ -100,6 +105,7 @@ pub(super) async fn mariadb(url: &str, locks: &Locks) -> Result<Report, sqlx::Er
     let there: String = session.row(IN_MARIADB).await?.try_get(0)?;
     report.checks.push(tables(&FUNCTIONS, &there, "migrations/mariadb/lock"));
     report.checks.push(mariadb::clock(&mut session).await?);
+    report.checks.push(mariadb::connections(&mut session).await?);
     report.checks.push(locking(locks).await);
     Ok(report)
 }

@@ -1,19 +1,17 @@
 //! What a lock service is known by to other processes: its identity, and the URLs that they use.
 
-use std::{
-    env, fmt, fs,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-};
+use std::{env, fmt, fs, os::unix::ffi::OsStrExt, path::Path};
 
-use ::redis::{ConnectionAddr, IntoConnectionInfo};
-use lock_client::{Locks, redis::has_password};
+use lock_client::{
+    Locks,
+    redis::{self, has_password},
+};
 use percent_encoding::{
     AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode,
 };
 use sqlx::{mysql::MySqlConnectOptions, postgres::PgConnectOptions};
 
-use super::service::Service;
+use super::{postgres_hosts::postgres_hosts, service::Service};
 
 impl Service<'_> {
     /// The servers, sorted, without users and passwords.
@@ -69,7 +67,9 @@ impl Service<'_> {
         let urls = identity.split(' ').filter_map(|url| url.split_once("://"));
         let hosts = urls.filter_map(|(_, rest)| rest.split('/').next());
         let addresses = hosts.flat_map(|hosts| hosts.split(','));
-        addresses.filter(|address| !address.is_empty()).map(str::to_owned).collect()
+        let addresses =
+            addresses.filter(|address| !address.is_empty() && !address.starts_with('%'));
+        addresses.map(str::to_owned).collect()
     }
 }
 
@@ -103,17 +103,23 @@ fn encoded(path: &Path) -> impl fmt::Display {
     percent_encode(path.as_os_str().as_bytes(), IN_PATH)
 }
 
-/// The database that a URL names, without the user and the password. The environment may have a part
-/// of the address.
+/// The database that a URL names, without the user and the password.
 fn postgres_server(url: &str) -> String {
-    let options: PgConnectOptions = url.parse().expect("the locks were opened by it");
-    let database = options.get_database().unwrap_or(options.get_username());
-    let (host, port) = (options.get_host(), options.get_port());
-    let folder = options.get_socket().map(PathBuf::as_path);
-    match folder.or_else(|| host.starts_with('/').then(|| Path::new(host))) {
-        Some(folder) => format!("postgres:///{database}?host={}&port={port}", encoded(folder)),
-        None => format!("postgres://{host}:{port}/{database}"),
-    }
+    let hosts = postgres_hosts(url).expect("the locks were opened by it");
+    let first = hosts.options(0);
+    let database = first.get_database().unwrap_or(first.get_username());
+    let address = |options: &PgConnectOptions| {
+        let host = match options.get_socket() {
+            Some(folder) => folder.as_os_str().as_bytes(),
+            None => options.get_host().as_bytes(),
+        };
+        let socket = host.starts_with(b"/");
+        let socket = socket.then(|| percent_encode(host, NON_ALPHANUMERIC).to_string());
+        let host = socket.unwrap_or_else(|| bracketed(options.get_host()));
+        format!("{host}:{}", options.get_port())
+    };
+    let addresses = sorted(hosts.iter().map(address).collect());
+    format!("postgres://{}/{database}", addresses.join(","))
 }
 
 fn mariadb_server(url: &str) -> String {
@@ -121,34 +127,20 @@ fn mariadb_server(url: &str) -> String {
     let database = options.get_database().unwrap_or_default();
     match options.get_socket() {
         Some(socket) => format!("mariadb:///{database}?socket={}", encoded(socket)),
-        None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
+        None => {
+            format!("mariadb://{}:{}/{database}", bracketed(options.get_host()), options.get_port())
+        }
     }
 }
 
-/// The server or servers that a URL names, without the user and the password. Encrypted connections
-/// make no difference.
+/// A host as a URL has it: an address of IPv6 in brackets.
+fn bracketed(host: &str) -> String {
+    let is_bare = host.contains(':') && !host.starts_with('[');
+    if is_bare { format!("[{host}]") } else { host.to_owned() }
+}
+
 fn redis_server(url: &str) -> String {
-    match url.into_connection_info() {
-        Ok(info) => {
-            let database = info.redis_settings().db();
-            match info.addr() {
-                ConnectionAddr::Unix(socket) => {
-                    format!("redis+unix://{}?db={database}", encoded(socket))
-                }
-                address => format!("redis://{address}/{database}"),
-            }
-        }
-        // Sentinels, or the nodes of a Cluster.
-        Err(_) => {
-            let (scheme, rest) = url.split_once("://").unwrap_or_default();
-            let scheme = scheme.replace("rediss", "redis");
-            // The settings may have a password.
-            let rest = rest.split('?').next().unwrap_or_default();
-            let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let hosts = hosts.rsplit('@').next().unwrap_or_default();
-            format!("{scheme}://{}/{path}", sorted(hosts.split(',').collect()).join(","))
-        }
-    }
+    redis::identity(url).expect("the locks were opened by it")
 }
 
 fn sorted<T: Ord>(mut all: Vec<T>) -> Vec<T> {
@@ -172,31 +164,48 @@ mod tests {
         let path = file.path().canonicalize().unwrap();
         let (url, file) =
             (format!("sqlite://{}?mode=rw", path.display()), format!("sqlite:{}", path.display()));
-        for (urls, identity) in [
-            ("redis://user:secret@host/3", "redis://host:6379/3"),
-            ("rediss://:secret@host", "redis://host:6379/0"),
-            ("redis+unix:///tmp/redis.sock?db=1&pass=secret", "redis+unix:///tmp/redis.sock?db=1"),
-            ("redis+sentinel://u:secret@s2,s1:7/locks/3", "redis+sentinel://s1:7,s2/locks/3"),
-            ("redis+cluster://:secret@n1:7000,n2", "redis+cluster://n1:7000,n2/"),
-            ("redis+sentinel://s1/locks?sentinel-password=secret", "redis+sentinel://s1/locks"),
+        for (urls, identity, addresses) in [
+            ("redis://user:secret@host/3", "redis://host:6379/3", "host:6379"),
+            ("REDIS://[::1]?db=3", "redis://[::1]:6379/3", "[::1]:6379"),
+            ("valkey+unix:///tmp/a%20b?db=1&pass=secret&db=2", "redis+unix:///tmp/a%20b?db=2", ""),
             (
-                "redis://n2 redis://:secret@n1 redis://n3",
-                "redis://n1:6379/0 redis://n2:6379/0 redis://n3:6379/0",
+                "redis+sentinel://u:secret@s2,s1:7/l%6fcks?sentinel-password=secret&db=2",
+                "redis+sentinel://s1:7,s2:26379/locks/2",
+                "s1:7 s2:26379",
             ),
-            ("etcd://u:secret@n2,n1:7", "etcd://n1:7,n2:2379"),
-            ("zookeeper://u:secret@n2,n1:7", "zookeeper://n1:7,n2:2181"),
-            ("zookeeper://n2,n1/apps/b%20c/", "zookeeper://n1:2181,n2:2181/apps/b%20c"),
-            ("postgres://u:secret@host/locks", "postgres://host:5432/locks"),
+            (
+                "redis+cluster://:secret@n1:7000,n2",
+                "redis+cluster://n1:7000,n2:6379",
+                "n1:7000 n2:6379",
+            ),
+            (
+                "redis://n2 rediss://:secret@n1 redis://n3:7",
+                "redis://n1:6379/0 redis://n2:6379/0 redis://n3:7/0",
+                "n1:6379 n2:6379 n3:7",
+            ),
+            ("etcd://u:secret@n2,[::1]:7", "etcd://[::1]:7,n2:2379", "[::1]:7 n2:2379"),
+            (
+                "zookeeper://u:secret@n2,[::1]/apps/b%20c/",
+                "zookeeper://[::1]:2181,n2:2181/apps/b%20c",
+                "[::1]:2181 n2:2181",
+            ),
+            (
+                "postgres://u:secret@b,a:7,[::1]/locks?target_session_attrs=read-write",
+                "postgres://[::1]:5432,a:7,b:5432/locks",
+                "[::1]:5432 a:7 b:5432",
+            ),
             (
                 "postgres://u@h/locks?host=/run/p%20g&password=secret",
-                "postgres:///locks?host=/run/p%20g&port=5432",
+                "postgres://%2Frun%2Fp%20g:5432/locks",
+                "",
             ),
-            ("mariadb://u@h/locks?socket=/run/my.sock", "mariadb:///locks?socket=/run/my.sock"),
-            ("mariadb://u:secret@host/locks", "mariadb://host:3306/locks"),
-            (&url, &file),
+            ("mariadb://u@h/locks?socket=/run/my.sock", "mariadb:///locks?socket=/run/my.sock", ""),
+            ("mariadb://u:secret@[::1]/locks", "mariadb://[::1]:3306/locks", "[::1]:3306"),
+            (&url, &file, ""),
         ] {
             with_service(urls, |service, locks| {
                 assert_eq!(service.identity(locks), identity, "{urls}");
+                assert_eq!(service.addresses(locks).join(" "), addresses, "{urls}");
             });
             // It can be passed back.
             with_service(identity, |service, locks| {
@@ -206,52 +215,24 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_of_all_servers() {
-        for (urls, addresses) in [
-            ("redis://:secret@n2 rediss://n1 redis://n3:7", "n1:6379 n2:6379 n3:7"),
-            ("redis+sentinel://s2:7,s1:7/locks", "s1:7 s2:7"),
-            ("redis+unix:///tmp/redis.sock", ""),
-            ("etcd://u:secret@n2,n1:7", "n1:7 n2:2379"),
-            ("zookeepers://n1/apps", "n1:2181"),
-            ("postgres://u:secret@host/locks", "host:5432"),
-            ("postgres://u@h/locks?host=/run/pg", ""),
-            ("mariadb://u@host:7/locks", "host:7"),
-            ("mariadb://u@host/locks?socket=/run/mysqld.sock", ""),
-            ("sqlite:locks.db", ""),
-        ] {
-            with_service(urls, |service, locks| {
-                assert_eq!(service.addresses(locks).join(" "), addresses, "{urls}");
-            });
-        }
-    }
-
-    #[test]
     fn no_password_is_passed_on() {
-        for urls in [
-            "redis://:secret@n1",
-            "redis://n1 redis://:secret@n2 redis://n3",
-            "etcd://u:secret@n1,n2",
-            "zookeeper://u:secret@n1,n2/apps",
-            "postgres://u:secret@host/locks",
-            "postgres://u@host/locks?password=secret",
-            "postgres://u@host/locks?p%61ssword=secret",
-            "mysql://u:sec%40ret@host/locks",
+        for (urls, is_passed_on) in [
+            ("redis://:secret@n1", false),
+            ("redis://n1 redis://:secret@n2 redis://n3", false),
+            ("etcd://u:secret@n1,n2", false),
+            ("zookeeper://u:secret@n1,n2/apps", false),
+            ("postgres://u@host/locks?p%61ssword=secret", false),
+            ("mysql://u:sec%40ret@host/locks", false),
+            ("redis://n1 redis://n2 redis://n3", true),
+            ("etcd://n1:2379,n2", true),
+            ("zookeeper://n1:2181,n2/apps", true),
+            ("postgres://u@host:5432/locks?sslrootcert=%2Fetc%2Fpass.pem", true),
+            ("mariadb://host/locks?socket=/run/a@b/mysqld.sock", true),
+            ("sqlite:/var/lib/a:b@c.db?mode=rwc", true),
         ] {
+            let expected = is_passed_on.then_some(urls);
             with_service(urls, |service, _| {
-                assert_eq!(service.urls_without_password(), None, "{urls}");
-            });
-        }
-        for urls in [
-            "redis://n1",
-            "redis://n1 redis://n2 redis://n3",
-            "etcd://n1:2379,n2",
-            "zookeeper://n1:2181,n2/apps",
-            "postgres://u@host:5432/locks?sslrootcert=%2Fetc%2Fpass.pem",
-            "mariadb://host/locks?socket=/run/a@b/mysqld.sock",
-            "sqlite:/var/lib/a:b@c.db?mode=rwc",
-        ] {
-            with_service(urls, |service, _| {
-                assert_eq!(service.urls_without_password().as_deref(), Some(urls));
+                assert_eq!(service.urls_without_password().as_deref(), expected);
             });
         }
     }
@@ -264,7 +245,7 @@ mod tests {
         let decoded = percent_decode_str(encoded).decode_utf8().unwrap();
         assert_eq!(decoded, format!("{}/a/locks.db?mode=rw", folder.display()));
         assert!(!encoded.contains(' '), "spaces separate URLs");
-        for url in ["sqlite:///a/locks.db", "sqlite:////a/locks.db", "sqlite:/a/locks.db"] {
+        for url in ["sqlite:////a/locks.db", "sqlite:/a/locks.db"] {
             assert_eq!(absolute(url).as_deref(), Some(url));
         }
     }

@@ -25,17 +25,12 @@ const QUESTIONS: [&[u8]; 3] = [
     // PostgreSQL's SSLRequest.
     &[0, 0, 0, 8, 4, 210, 22, 47],
 ];
+/// The shortest start of an encrypted connection. The server answers it with an alert.
+const TLS: &[u8] = &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0];
+/// The types of the records in which it answers: alert and handshake.
+const TLS_ANSWERS: [u8; 2] = [0x15, 0x16];
 /// Answers are shorter.
 const LONGEST_ANSWER: u64 = 1 << 16;
-
-/// A server, as it answers.
-#[derive(Debug, PartialEq, Eq)]
-enum Listener {
-    /// A server of this name.
-    Known(&'static str),
-    /// It accepts connections, and answers nothing.
-    Silent,
-}
 
 /// An address at which something else listens than the URL says, or nothing that answers.
 pub(super) struct Misfit {
@@ -51,14 +46,13 @@ impl Service<'_> {
         let expected = self.server_name();
         let found = addresses.into_iter().map(async |address| {
             Some(match find(&address, limit).await? {
-                Listener::Known(found) if found == expected => return None,
-                // The error of etcd has the answer.
-                Listener::Known(HTTP) if matches!(self, Self::Etcd(_)) => return None,
-                Listener::Known(found) => {
-                    let text = format!("{address} is {found}, not {expected}");
-                    Misfit { text, is_known: true }
+                // The error of etcd has the answer of another HTTP server.
+                Some(found) if found == expected => return None,
+                Some(HTTP) if matches!(self, Self::Etcd(_)) => return None,
+                Some(found) => {
+                    Misfit { text: format!("{address} is {found}, not {expected}"), is_known: true }
                 }
-                Listener::Silent => {
+                None => {
                     let text = format!(
                         "{address} is silent: it hangs, is slower than --answer-timeout, or is \
                          not {expected}"
@@ -71,19 +65,33 @@ impl Service<'_> {
     }
 }
 
-/// Finds what listens at an address. `None` if nothing does, or it is unknown.
-async fn find(address: &str, limit: Duration) -> Option<Listener> {
+/// Finds the server at an address: `Some(None)` is one that accepts connections and answers nothing.
+/// `None` if nothing listens there, or it is unknown.
+async fn find(address: &str, limit: Duration) -> Option<Option<&'static str>> {
     for question in QUESTIONS {
         let connected = timeout(limit, TcpStream::connect(address)).await;
         let (mut connection, mut answer) = (connected.ok()?.ok()?, Vec::new());
         match timeout(limit, ask(&mut connection, question, &mut answer)).await {
-            Ok(Some(name)) => return Some(Listener::Known(name)),
+            Ok(Some(name)) => return Some(Some(name)),
             // It has closed the connection.
             Ok(None) => {}
-            Err(_) => return answer.is_empty().then_some(Listener::Silent),
+            // A server that takes encrypted connections waits for the rest of the question.
+            Err(_) if answer.is_empty() && !speaks_tls(address, limit).await => return Some(None),
+            Err(_) => return None,
         }
     }
     None
+}
+
+/// Whether a server answers the start of an encrypted connection. Then it is not silent, and the cause
+/// of the failure is in the error.
+async fn speaks_tls(address: &str, limit: Duration) -> bool {
+    let answer = async {
+        let mut connection = TcpStream::connect(address).await?;
+        connection.write_all(TLS).await?;
+        connection.read_u8().await
+    };
+    matches!(timeout(limit, answer).await, Ok(Ok(first)) if TLS_ANSWERS.contains(&first))
 }
 
 /// Asks a question, and returns the name of the server once its answer shows it. `None` if the

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::{
     failure::Failure,
     lock_service::LockService,
-    signals::{ENDING, Signals, failure_of_signal},
-    stderr::Messages,
+    signals::{ENDING, Signals},
+    stderr,
     stdout::{print, print_unblocked},
 };
 
@@ -67,10 +67,10 @@ impl Admit {
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             ended = self.work() => ended,
-            signal = signals.next() => match signal {
-                // A service manager stops a service so: that is no failure.
+            // A service manager stops a service so: that is no failure.
+            received = signals.next() => match received.signal {
                 Signal::TERM if self.watch => Ok(()),
-                signal => Err(failure_of_signal(signal)),
+                _ => Err(received.into()),
             },
         }
     }
@@ -85,14 +85,13 @@ impl Admit {
     /// Admits a node, and returns how many of its counters were too low.
     async fn admit(&self, node: &str) -> Result<u64, Failure> {
         let operator = self.nodes.operator()?;
-        let messages = Messages::new();
         match operator.request_admission(node).await? {
             Admission::AlreadyVoting => {
-                messages.print("the node may vote already");
+                stderr::print("the node may vote already");
                 Ok(0)
             }
             Admission::Pending(admission) => {
-                messages.print(format!(
+                stderr::print(format!(
                     "waiting {:.1?}, so that every lock this node voted for before it restarted \
                      has expired",
                     admission.remaining()
@@ -105,7 +104,6 @@ impl Admit {
     /// Admits every node that restarts, and reports each step. It ends only by an error.
     async fn watch(&self) -> Result<(), Failure> {
         let operator = self.nodes.operator()?;
-        let messages = Messages::new();
         let mut watcher = operator.watch();
         loop {
             match watcher.next().await? {
@@ -113,7 +111,7 @@ impl Admit {
                     let admitted = Admitted::new(Some(node), counters_raised);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
-                event => messages.print(event.to_string()),
+                event => stderr::print(event.to_string()),
             }
         }
     }

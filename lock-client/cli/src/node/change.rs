@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use crate::{
     failure::Failure,
     lock_service::LockService,
-    signals::{ENDING, Signals, failure_of_signal},
-    stderr::Messages,
+    signals::{ENDING, Signals},
+    stderr,
     stdout::print,
 };
 
@@ -59,7 +59,7 @@ impl Change {
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
             changed = self.change() => changed,
-            signal = signals.next() => Err(failure_of_signal(signal)),
+            signal = signals.next() => Err(signal.into()),
         }
     }
 
@@ -70,23 +70,18 @@ impl Change {
             return Err(Failure::Usage(shrinks.to_owned()));
         }
         let mut operator = self.nodes.operator()?;
-        let messages = Messages::new();
         let members = operator.change_members(&self.add, &self.remove).await?;
-        messages.print(format!("the members are now {}", members.join(", ")));
+        stderr::print(format!("the members are now {}", members.join(", ")));
         // A watcher elsewhere may admit the added nodes first. So both are awaited: an admission by
         // this one, which is never interrupted, and the votes.
         tokio::select! {
-            failed = self.admit_all(&operator, &messages) => failed,
-            cluster = self.until_added_vote(&operator, &messages) => print(&cluster?),
+            failed = self.admit_all(&operator) => failed,
+            cluster = self.until_added_vote(&operator) => print(&cluster?),
         }
     }
 
     /// Waits until the nodes that were added vote.
-    async fn until_added_vote(
-        &self,
-        operator: &Operator,
-        messages: &Messages,
-    ) -> Result<Cluster, Failure> {
+    async fn until_added_vote(&self, operator: &Operator) -> Result<Cluster, Failure> {
         let added = self.added()?;
         let mut waiting = None;
         loop {
@@ -107,7 +102,7 @@ impl Change {
             let still: Vec<_> = added.iter().filter(has_no_vote).collect();
             for node in waiting.replace(still.clone()).unwrap_or_default() {
                 if !still.contains(&node) {
-                    messages.print(format!("{node} votes"));
+                    stderr::print(format!("{node} votes"));
                 }
             }
             if still.is_empty() {
@@ -118,14 +113,14 @@ impl Change {
     }
 
     /// Admits the nodes without a vote, and reports each step. It ends only by an error.
-    async fn admit_all(&self, operator: &Operator, messages: &Messages) -> Result<(), Failure> {
+    async fn admit_all(&self, operator: &Operator) -> Result<(), Failure> {
         let added = self.added()?;
         let mut watcher = operator.watch();
         loop {
             match watcher.next().await? {
                 // It is reported when it votes. Another watcher may have admitted it.
                 WatchEvent::Admitted { node, .. } if added.contains(&node) => {}
-                event => messages.print(event.to_string()),
+                event => stderr::print(event.to_string()),
             }
         }
     }

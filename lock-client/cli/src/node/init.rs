@@ -3,7 +3,7 @@
 use clap::Args;
 use lock_client::{Ttl, redlock::operator::Cluster};
 
-use crate::{failure::Failure, lock_service::LockService, parse, stdout::print};
+use crate::{acquisition::parse_ttl, failure::Failure, lock_service::LockService, stdout::print};
 
 pub(super) const HELP: &str = "\
 All nodes must be running. Each must be a server of its own, and a member of no cluster. If init \
@@ -24,7 +24,7 @@ pub(crate) struct Init {
     /// The longest ttl of any lock. A restarted node waits as long. It can't be changed later
     ///
     /// The ttl of run is 30s by default.
-    #[arg(long, value_parser = parse::ttl, value_name = "DURATION", default_value = "5m")]
+    #[arg(long, value_parser = parse_ttl, value_name = "DURATION", default_value = "5m")]
     max_ttl: Ttl,
 }
 

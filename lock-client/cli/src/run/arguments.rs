@@ -4,10 +4,9 @@ use std::ffi::OsString;
 
 use clap::Args;
 use fence::ResourceName;
-use lock_client::Ttl;
 
-use super::on_lost::OnLost;
-use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService, parse};
+use super::lost_lease::OnLost;
+use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService};
 
 const HELP: &str = "\
 The lock is renewed at a third of its ttl while the command runs. It is released when the command \
@@ -17,9 +16,10 @@ and all processes that it has started have ended. The command has these environm
   FENCING_HOLDER         the holder: the proof of holding; keep it secret
   FENCING_RESOURCE       NAME
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
+  FENCING_GRANT          with the holder, the identity of this ownership
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
   FENCING_LOCK_SERVICE   the servers that keep the lock, with a scheme and no password
-  FENCING_OUTER          the leases of outer runs of other locks, as JSON
+  FENCING_OUTER          the leases of this run and its outer ones, as JSON, for runs within; keep it secret
   FENCED_LOCKS           the lock service, unless its URL has a password
 
 The token is what protects: send it with every write, to a storage that checks it. When the lease \
@@ -31,31 +31,51 @@ SIGKILL, end it before the ttl ends. If another client has acquired the lock, or
 deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would \
 have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM and SIGCONT are forwarded to the \
-command, unless the whole process group received them: a terminal, a service manager or timeout \
-has then signalled the command as well. A second process of lock-client, a member of the group, \
-shows that. While run still waits for the lock, any of these signals except SIGCONT ends the wait. \
-A signal that was ignored when this process started stays ignored. If SIGINT from a terminal ends \
-the command or the wait, this process ends by SIGINT too, so that a shell ends its loop. Ctrl-Z \
-stops both processes, and meanwhile nothing is renewed.
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGALRM are forwarded to the command. While \
+run still waits for the lock, any of these ends the wait. A signal that was ignored when this process \
+started stays ignored. If a signal ends the command or the wait, this process ends by the same one, so \
+that a shell ends its loop; as the first process of a container, it exits with 128 + n.
+
+In the foreground of a terminal, the command is in the process group of run. It reads the terminal and \
+receives Ctrl-C, Ctrl-\\ and Ctrl-Z from it; run does not forward these. Everywhere else (in the \
+background, under cron or a service manager) the command has a group of its own, and run forwards \
+each signal that it receives, also Ctrl-Z. While both are stopped, nothing is renewed.
+
+Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
+reaches the command twice, as that of timeout does. So does one to all processes of a service: in a \
+unit of systemd, set KillMode=mixed. Elsewhere, a signal that a process sends to the group of run \
+reaches the command, and not what it has started. macOS does not show who sends a signal: in the \
+foreground, SIGHUP, SIGINT and SIGQUIT count as the terminal's. After `run … &` and `fg`, the command still is in the background: if it reads the terminal, it \
+stops, and run says so.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
-for it, and says so after a second. Where /proc hides processes of other users (hidepid), run does \
-not see those. With --close, and elsewhere than on Linux, run waits for the \
+for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
 command itself alone.
 
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
 command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
-lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command. A run \
-within the command passes SIGTERM on to its own.
+lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command, with \
+--close too. If any of them still lives 2 s after SIGKILL, run says so and ends. A run within the \
+command passes SIGTERM on to its own.
+
+Out of reach are processes of other users, if this user may not signal them or /proc hides them \
+(hidepid), and what another program has started for the command, such as docker, systemd-run, at or \
+ssh. Elsewhere than on Linux, all but the command is.
 
 If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
 is a set-user-ID program). The processes that it has started live on, without the lock.
 
+If the lock service does not answer a release, run repeats it, and says so after a while. SIGHUP, \
+SIGINT, SIGQUIT or SIGTERM ends that: the lock is free when its ttl ends.
+
 Within the command, run with the same NAME runs its command at once, under the lock that is \
-already held. If that lock was lost, it runs nothing, and its exit code is 79. This works through \
-runs of other locks too; FENCING_OUTER passes on their leases. The same NAME in another lock \
-service is another lock.
+already held. The outer run writes the deadline of its lease to a file in the folder for temporary \
+files (TMPDIR), and the inner one ends its command by that deadline, with its own --kill-after and \
+--max-hold. Every 2 s, it also asks the lock service whether the lock is still held. The exit code is \
+then 79. If it can't read the file, as on another machine or as another user, it counts on \
+FENCING_DEADLINE_MS alone. If the lock was lost before, or the environment is left over from a run \
+that has ended, run says so and acquires the lock anew. This works through runs of other locks too. \
+The same NAME in another lock service is another lock.
 
 While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
 wait before.
@@ -94,7 +114,6 @@ pub(crate) fn help() -> String {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The lock's name
-    #[arg(value_parser = parse::name)]
     pub(super) name: ResourceName,
 
     #[command(flatten)]
@@ -103,11 +122,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(super) terms: AcquireOptions,
 
-    /// What to do to the command when the lease is lost: term, continue, or signal:NAME
+    /// What to do to the command when the lease is lost
     ///
-    /// term sends SIGTERM, and SIGKILL after --kill-after; continue does nothing; signal:USR1 sends
-    /// that one signal, as early as term would. The exit code is 79 in any case.
-    #[arg(long, default_value = "term", value_name = "ACTION")]
+    /// The exit code is 79 in any case.
+    #[arg(long, value_enum, default_value = "term", value_name = "ACTION")]
     pub(super) on_lost: OnLost,
 
     /// How long the command has between SIGTERM and SIGKILL, at most half of the ttl
@@ -132,7 +150,7 @@ pub(crate) struct Run {
     pub(super) skip_if_busy: bool,
 
     /// Release the lock when the command itself has ended, though processes that it has started may
-    /// go on working
+    /// go on working. A lost lease ends them all the same
     #[arg(long)]
     pub(super) close: bool,
 
@@ -143,12 +161,4 @@ pub(crate) struct Run {
     /// The command to run
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(super) command: Vec<OsString>,
-}
-
-impl Run {
-    /// How long the lock is granted for at first.
-    pub(super) fn first_ttl(&self) -> Ttl {
-        let ttl = self.terms.ttl;
-        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold))
-    }
 }

@@ -1,162 +1,79 @@
-//! The child of `run`: the command as it runs.
+//! The child of `run`: the command as it runs, and the processes that it has started.
 
-#[cfg(not(target_os = "linux"))]
-use std::os::unix::process::CommandExt;
 use std::{
-    ffi::OsString,
-    io,
+    io, mem,
+    os::unix::process::{CommandExt, ExitStatusExt},
     process::{Command, ExitStatus},
 };
 
-use inherited_sigpipe::inherit_sigpipe;
-use rustix::process::{Signal, getpgid, getpgrp, kill_process};
-
-#[cfg(target_os = "linux")]
-use super::launch;
-use super::{
-    command,
-    descendants::{Descendants, Ticks},
-    reaper::Reaper,
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, wait},
 };
+use tokio::signal::unix::{self, SignalKind, signal};
 
-/// How long to wait for the launcher's error when the child has ended.
-#[cfg(target_os = "linux")]
-const ERROR_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+use super::{command, descendants::Descendants};
+use crate::process::{Process, is_in_foreground};
 
-/// The command as it runs: it has the stdin, stdout, stderr and process group of this process.
+/// The command as it runs. It has the stdin, stdout and stderr of this process.
+///
+/// If this process is in the foreground of its terminal, the command is in the same process group: it
+/// reads the terminal, and receives the terminal's signals. Otherwise it has a group of its own, so
+/// that a signal to the group of this process reaches it only through this process.
 #[derive(Debug)]
 pub(super) struct Child {
-    reaper: Reaper,
-    phase: Phase,
-    /// The processes that it has started; `None` if they don't keep the lock.
+    command: Pid,
+    /// How the command ended. Then its process id may belong to another process.
+    status: Option<ExitStatus>,
+    /// Whether the command has stopped because it used the terminal in the background.
+    has_stopped: bool,
+    /// SIGCHLD. A process that was started to ignore it could not wait for its children, and one that
+    /// was started with it blocked would not notice their ends.
+    child_ended: unix::Signal,
+    /// The processes that it has started; `None` if the system does not show them.
     descendants: Option<Descendants>,
 }
 
-#[derive(Debug)]
-enum Phase {
-    /// The launcher runs.
-    #[cfg(target_os = "linux")]
-    Launching(launch::Launch),
-    /// The command runs, and `next` has not reported it.
-    #[cfg(not(target_os = "linux"))]
-    Spawned,
-    /// The command runs, or has ended.
-    Running,
-}
-
-/// The progress of a child.
-#[derive(Debug)]
-pub(super) enum Progress {
-    /// The command runs.
-    Started,
-    /// The command is over.
-    Over(CommandEnd),
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub(super) enum CommandEnd {
-    /// The operating system did not execute it.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        expect(dead_code, reason = "elsewhere, spawning reports this error")
-    )]
-    NotRun(io::Error),
-    /// It ran, and has ended.
-    Ended(ExitStatus),
-}
-
 impl Child {
-    /// Starts a command, with changes to its environment. Its descendants keep the lock, if there
-    /// are any.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        expect(unused_variables, reason = "only a launcher takes the leading arguments")
-    )]
+    /// Starts a command, with changes to its environment.
     pub(super) fn spawn(
         command: &command::Command,
-        leading: &[OsString],
         descendants: Option<Descendants>,
         set_environment: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        let (mut starting, phase) = {
-            let (starting, launch) = launch::prepare(command, leading)?;
-            (starting, Phase::Launching(launch))
-        };
-        #[cfg(not(target_os = "linux"))]
-        let (mut starting, phase) = {
-            let mut starting = Command::new(&command.program);
-            starting.arg0(&command.name).args(&command.arguments);
-            (starting, Phase::Spawned)
-        };
+        let mut starting = Command::new(&command.program);
+        starting.arg0(&command.name).args(&command.arguments);
         set_environment(&mut starting);
-        inherit_sigpipe(&mut starting);
-        Ok(Self { reaper: Reaper::spawn(starting)?, phase, descendants })
-    }
-
-    /// Returns whether `spawn` failed because of the command, and not because of the launcher.
-    pub(super) fn is_error_of_command(error: &io::Error) -> bool {
-        // The launcher has the arguments and the environment of the command.
-        !cfg!(target_os = "linux") || error.kind() == io::ErrorKind::ArgumentListTooLong
+        if !is_in_foreground() {
+            starting.process_group(0);
+        }
+        inheritance::pass_on_sigpipe(&mut starting);
+        #[cfg(target_os = "linux")]
+        inheritance::die_with_this_thread(&mut starting);
+        // Before the start, so that no end is missed.
+        let child_ended = signal(SignalKind::child())?;
+        inheritance::unblock(Signal::CHILD.as_raw())?;
+        let command = Pid::from_child(&starting.spawn()?);
+        Ok(Self { command, status: None, has_stopped: false, child_ended, descendants })
     }
 
     /// Its process id.
     pub(super) fn id(&self) -> u32 {
-        self.reaper.command().as_raw_pid().cast_unsigned()
+        self.command.as_raw_pid().cast_unsigned()
     }
 
-    /// Waits for its next progress.
+    /// Waits until it has ended.
     ///
     /// # Cancellation safety
-    /// If this future is dropped, no progress is missed.
-    pub(super) async fn next(&mut self) -> io::Result<Progress> {
-        match &mut self.phase {
-            Phase::Running => self.ended().await,
-            #[cfg(not(target_os = "linux"))]
-            Phase::Spawned => {
-                self.phase = Phase::Running;
-                Ok(Progress::Started)
+    /// If this future is dropped, it can be called again.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            self.reap()?;
+            if let Some(status) = self.status {
+                return Ok(status);
             }
-            #[cfg(target_os = "linux")]
-            Phase::Launching(launch) => {
-                let pid = self.reaper.command();
-                let executed = tokio::select! {
-                    biased;
-                    executed = launch.executed(pid) => Some(executed),
-                    status = self.reaper.status() => {
-                        status?;
-                        // The launcher wrote its error, if it had one, before it ended.
-                        let executed = launch.executed(pid);
-                        tokio::time::timeout(ERROR_PATIENCE, executed).await.ok()
-                    }
-                };
-                self.phase = Phase::Running;
-                match executed {
-                    Some(Ok(Ok(()))) => Ok(Progress::Started),
-                    Some(Ok(Err(error))) => Ok(Progress::Over(CommandEnd::NotRun(error))),
-                    // The launcher was killed, or its socket failed.
-                    Some(Err(_)) | None => self.ended().await,
-                }
-            }
+            self.any_ended().await;
         }
-    }
-
-    async fn ended(&mut self) -> io::Result<Progress> {
-        Ok(Progress::Over(CommandEnd::Ended(self.reaper.status().await?)))
-    }
-
-    /// Returns whether any process that the command has started is left. If they are ending, new
-    /// ones are ended too.
-    pub(super) fn has_descendants(&mut self) -> io::Result<bool> {
-        let Some(descendants) = &mut self.descendants else {
-            return Ok(false);
-        };
-        let any = descendants.any_left(&mut self.reaper)?;
-        if any {
-            descendants.end_new();
-        }
-        Ok(any)
     }
 
     /// Waits until a child of this process has ended: the command, or a process that it has started
@@ -165,32 +82,85 @@ impl Child {
     /// # Cancellation safety
     /// If this future is dropped, no end is missed.
     pub(super) async fn any_ended(&mut self) {
-        self.reaper.child_ended().await;
+        self.child_ended.recv().await;
     }
 
-    /// Whether a signal was sent to end the processes that the command has started.
-    pub(super) fn descendants_are_ending(&self) -> bool {
-        self.descendants.as_ref().is_some_and(Descendants::are_ending)
-    }
-
-    /// Notes that this process group received SIGTERM no sooner than a moment.
-    pub(super) fn group_received_term(&mut self, received: Ticks) {
-        if let Some(descendants) = &mut self.descendants {
-            descendants.group_received_term(received);
+    /// Waits for each child that has ended already, so that none stays a zombie. Returns whether there
+    /// was one.
+    fn reap(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if status.stopped() => {
+                    let for_terminal = [Signal::TTIN, Signal::TTOU].map(|by| Some(by.as_raw()));
+                    self.has_stopped |=
+                        pid == self.command && for_terminal.contains(&status.stopping_signal());
+                }
+                Ok(Some((pid, status))) => {
+                    any = true;
+                    if pid == self.command {
+                        self.status.get_or_insert(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) | Err(Errno::CHILD) => return Ok(any),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 
-    /// Describes the processes that are left.
+    /// Whether the command has stopped because it used the terminal in the background, since the last
+    /// call.
+    pub(super) fn has_stopped_for_terminal(&mut self) -> bool {
+        mem::take(&mut self.has_stopped)
+    }
+
+    /// Returns whether any process that the command has started is left. If they are ending, new
+    /// ones are ended too.
+    pub(super) fn has_descendants(&mut self) -> io::Result<bool> {
+        self.reap()?;
+        loop {
+            let Some(descendants) = &mut self.descendants else { return Ok(false) };
+            if descendants.any_left() {
+                descendants.end_new();
+                return Ok(true);
+            }
+            // A parent that ends during the look hides its children. Then it is a zombie now.
+            if !self.reap()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The signal that was sent to end the processes that the command has started.
+    pub(super) fn ending(&self) -> Option<Signal> {
+        self.descendants.as_ref()?.ending()
+    }
+
+    /// Describes the processes that are left, with the command.
     pub(super) fn describe_descendants(&self) -> String {
-        self.descendants.as_ref().map(Descendants::describe).unwrap_or_default()
+        self.descendants.as_ref().map_or("the command".to_owned(), Descendants::describe)
     }
 
     /// Sends a signal to the command, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
-        if !self.reaper.has_ended() {
+        if self.status.is_none() {
             // The process id is still the command's: it was not waited for yet. A command that runs
             // as another user may be out of reach, and nothing helps against that.
-            let _ = kill_process(self.reaper.command(), signal);
+            let _ = kill_process(self.command, signal);
+        }
+    }
+
+    /// Sends a signal to the command's own process group, or to the command alone if it is in the
+    /// group of another process.
+    pub(super) fn signal_group(&self, signal: Signal) {
+        let group = self.command.as_raw_pid();
+        // The group lasts as long as it has a process.
+        let is_left = || self.descendants.as_ref().is_some_and(|others| others.are_in(group));
+        if self.group() == Some(group) || self.status.is_some() && is_left() {
+            let _ = kill_process_group(self.command, signal);
+        } else {
+            self.signal(signal);
         }
     }
 
@@ -198,12 +168,18 @@ impl Child {
     pub(super) fn end(&mut self, signal: Signal) {
         self.signal(signal);
         if let Some(descendants) = &mut self.descendants {
-            descendants.end(signal, self.reaper.command());
+            descendants.end(signal, self.command);
         }
     }
 
     /// Whether the command is in the process group of this process.
     pub(super) fn has_our_group(&self) -> bool {
-        !self.reaper.has_ended() && getpgid(Some(self.reaper.command())) == Ok(getpgrp())
+        let ours = Process::this().map(|ours| ours.group);
+        ours.is_some() && self.group() == ours
+    }
+
+    /// The process group of the command, unless it has ended.
+    fn group(&self) -> Option<i32> {
+        if self.status.is_some() { None } else { Some(Process::read(self.command)?.group) }
     }
 }

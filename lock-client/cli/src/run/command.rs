@@ -26,24 +26,19 @@ pub(super) struct Command {
 
 /// Why a command can't be run.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum CannotRun {
-    /// The program does not exist.
-    NotFound(String),
-    /// The program exists, and can't be executed.
-    NotExecutable(String),
+pub(super) struct CannotRun {
+    /// 127 if the program does not exist, and 126 if it can't be executed.
+    pub(super) exit_code: u8,
+    pub(super) message: String,
 }
 
 impl CannotRun {
-    pub(super) fn exit_code(&self) -> u8 {
-        match self {
-            Self::NotFound(_) => exit_code::NOT_FOUND,
-            Self::NotExecutable(_) => exit_code::NOT_EXECUTABLE,
-        }
+    fn not_found(message: String) -> Self {
+        Self { exit_code: exit_code::NOT_FOUND, message }
     }
 
-    pub(super) fn message(&self) -> &str {
-        let (Self::NotFound(message) | Self::NotExecutable(message)) = self;
-        message
+    fn not_executable(message: String) -> Self {
+        Self { exit_code: exit_code::NOT_EXECUTABLE, message }
     }
 }
 
@@ -62,58 +57,45 @@ impl Command {
 pub(super) fn exec_error(program: &Path, error: &io::Error) -> CannotRun {
     let message = format!("{} can't be run: {error}", program.display());
     match error.kind() {
-        io::ErrorKind::NotFound => CannotRun::NotFound(message),
-        _ => CannotRun::NotExecutable(message),
+        io::ErrorKind::NotFound => CannotRun::not_found(message),
+        _ => CannotRun::not_executable(message),
     }
 }
 
 fn find(name: &Path, path: Option<OsString>) -> Result<PathBuf, CannotRun> {
     let shown = name.display();
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
-        return match executable(name) {
-            Executable::Yes => Ok(name.to_owned()),
-            Executable::No(reason) => {
-                Err(CannotRun::NotExecutable(format!("{shown} can't be run: {reason}")))
-            }
-            Executable::Missing => Err(CannotRun::NotFound(format!("{shown} does not exist"))),
-        };
+        return check(name)
+            .unwrap_or_else(|| Err(CannotRun::not_found(format!("{shown} does not exist"))));
     }
     let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
     let mut not_executable = None;
-    for folder in env::split_paths(&path) {
+    for folder in env::split_paths(&path).filter(|_| !name.as_os_str().is_empty()) {
         // An empty entry means the current folder.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
-        let file = folder.join(name);
-        match executable(&file) {
-            Executable::Yes if !name.as_os_str().is_empty() => return Ok(file),
-            Executable::No(reason) if !name.as_os_str().is_empty() => {
-                not_executable.get_or_insert(format!("{} can't be run: {reason}", file.display()));
-            }
-            _ => {}
+        match check(&folder.join(name)) {
+            Some(Ok(program)) => return Ok(program),
+            Some(Err(reason)) => drop(not_executable.get_or_insert(reason)),
+            None => {}
         }
     }
-    Err(match not_executable {
-        Some(not_executable) => CannotRun::NotExecutable(not_executable),
-        None => CannotRun::NotFound(format!("{shown} is not in the PATH")),
-    })
+    let not_found = || CannotRun::not_found(format!("{shown} is not in the PATH"));
+    Err(not_executable.unwrap_or_else(not_found))
 }
 
-enum Executable {
-    Yes,
-    No(&'static str),
-    Missing,
-}
-
-fn executable(file: &Path) -> Executable {
-    match file.metadata() {
+/// Checks whether a file can be executed. `None` if it does not exist.
+fn check(file: &Path) -> Option<Result<PathBuf, CannotRun>> {
+    let reason = match file.metadata() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Executable::No("no permission to search its folder")
+            "no permission to search its folder"
         }
-        Err(_) => Executable::Missing,
-        Ok(metadata) if !metadata.is_file() => Executable::No("it is not a file"),
-        Ok(_) if access(file, Access::EXEC_OK).is_err() => Executable::No("it is not executable"),
-        Ok(_) => Executable::Yes,
-    }
+        Err(_) => return None,
+        Ok(metadata) if !metadata.is_file() => "it is not a file",
+        Ok(_) if access(file, Access::EXEC_OK).is_err() => "it is not executable",
+        Ok(_) => return Some(Ok(file.to_owned())),
+    };
+    let message = format!("{} can't be run: {reason}", file.display());
+    Some(Err(CannotRun::not_executable(message)))
 }
 
 #[cfg(test)]
@@ -133,7 +115,7 @@ mod tests {
 
     #[test]
     fn missing_program_is_127_and_one_that_is_not_executable_126() {
-        let code = |name, path| found(name, Some(path)).unwrap_err().exit_code();
+        let code = |name, path| found(name, Some(path)).unwrap_err().exit_code;
         assert_eq!(code("no-such-program", "/bin:/usr/bin"), 127);
         assert_eq!(code("/no/such/program", ""), 127);
         assert_eq!(code("", "/bin"), 127);

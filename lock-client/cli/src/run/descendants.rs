@@ -8,62 +8,25 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
-    time::Duration,
 };
 
-use rustix::{
-    param::clock_ticks_per_second,
-    process::{Pid, Signal, getpgid, getpgrp, getpid, kill_process},
-    time::{ClockId, clock_gettime},
-};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use super::reaper::Reaper;
-use crate::failure::Failure;
+use crate::{failure::Failure, process::Process};
+
+/// A process, and when it started: a later process may have its id.
+type Identity = (Pid, i64);
 
 /// The processes that the command has started, and those that they have started.
 #[derive(Debug)]
 pub(super) struct Descendants {
-    /// The processes that there were before: the witness, and children of a shell that has executed
-    /// this program in its own place, with theirs.
-    earlier: HashSet<Process>,
+    /// The processes that there were before: children of a shell that has executed this program in its
+    /// own place, with theirs.
+    earlier: HashSet<Identity>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
     /// The processes that were sent that signal.
-    signalled: HashSet<Process>,
-}
-
-/// A process. Its start distinguishes it from a later process of the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Process {
-    pid: Pid,
-    started: Ticks,
-}
-
-/// A moment, in clock ticks since the start of the machine, as `/proc` counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Ticks(u64);
-
-impl Ticks {
-    /// The moment that was so long ago.
-    pub(super) fn ago(duration: Duration) -> Self {
-        // Elsewhere than on Linux, there are no descendants to compare with.
-        #[cfg(target_os = "linux")]
-        let now = clock_gettime(ClockId::Boottime);
-        #[cfg(not(target_os = "linux"))]
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::try_from(now).expect("the clock counts from the start of the machine");
-        let then = now.saturating_sub(duration);
-        let ticks = then.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;
-        Self(ticks.try_into().expect("a machine runs for less than 2^64 ticks"))
-    }
-}
-
-/// What `/proc` says about a process.
-#[derive(Debug)]
-struct Stat {
-    process: Process,
-    parent: Option<Pid>,
-    is_zombie: bool,
+    signalled: HashSet<Identity>,
 }
 
 impl Descendants {
@@ -83,23 +46,19 @@ impl Descendants {
                     .to_owned(),
             )
         })?;
-        let earlier = earlier.into_iter().map(|stat| stat.process);
-        Ok(Self { earlier: earlier.collect(), ending: None, signalled: HashSet::new() })
+        let earlier = earlier.into_iter().map(|(pid, process)| (pid, process.started)).collect();
+        Ok(Self { earlier, ending: None, signalled: HashSet::new() })
     }
 
-    /// Returns whether any is left, after it has waited for those that have ended.
-    pub(super) fn any_left(&self, reaper: &mut Reaper) -> io::Result<bool> {
-        reaper.reap()?;
-        loop {
-            // If that can't be seen, some may be left.
-            if self.living().map_or(true, |living| !living.is_empty()) {
-                return Ok(true);
-            }
-            // A parent that ends during the look hides its children. Then it is a zombie now.
-            if !reaper.reap()? {
-                return Ok(false);
-            }
-        }
+    /// Whether any is left.
+    pub(super) fn any_left(&self) -> bool {
+        // If that can't be seen, some may be left.
+        self.living().map_or(true, |living| !living.is_empty())
+    }
+
+    /// Whether any is in a process group.
+    pub(super) fn are_in(&self, group: i32) -> bool {
+        self.living().unwrap_or_default().iter().any(|(_, process)| process.group == group)
     }
 
     /// Sends all descendants but the command SIGTERM, or SIGKILL.
@@ -111,47 +70,34 @@ impl Descendants {
             self.ending = Some(signal);
             self.signalled.clear();
         }
-        let others = |stat: &Stat| stat.process.pid != command;
         // A process that forks while SIGKILL is under way leaves a child that the next look finds.
         // After SIGTERM, a process may start others to clean up: they need their time.
-        while self.signal_new(signal, others) && signal == Signal::KILL {}
+        while self.signal_new(signal, |pid, _| pid != command) && signal == Signal::KILL {}
     }
 
-    /// Notes that this process group received SIGTERM no sooner than a moment, so that `end` does not
-    /// send it again to those that were in the group by then.
-    pub(super) fn group_received_term(&mut self, received: Ticks) {
-        if self.ending != Some(Signal::KILL) {
-            self.ending = Some(Signal::TERM);
-            let has_received = |stat: &Stat| {
-                stat.process.started < received && getpgid(Some(stat.process.pid)) == Ok(getpgrp())
-            };
-            let living = self.living().unwrap_or_default();
-            self.signalled.extend(living.iter().filter(|s| has_received(s)).map(|s| s.process));
-        }
-    }
-
-    /// Whether a signal was sent to end them.
-    pub(super) fn are_ending(&self) -> bool {
-        self.ending.is_some()
+    /// The signal that was sent to end them.
+    pub(super) fn ending(&self) -> Option<Signal> {
+        self.ending
     }
 
     /// Sends the last signal to descendants that did not exist, or were not seen, when it was sent:
     /// SIGKILL to all, and SIGTERM to orphans.
     pub(super) fn end_new(&mut self) {
+        let this = getpid().as_raw_pid();
         match self.ending {
-            Some(Signal::KILL) => while self.signal_new(Signal::KILL, |_| true) {},
-            Some(signal) => drop(self.signal_new(signal, Stat::is_child)),
+            Some(Signal::KILL) => while self.signal_new(Signal::KILL, |_, _| true) {},
+            Some(signal) => drop(self.signal_new(signal, |_, process| process.parent == this)),
             None => {}
         }
     }
 
     /// Returns whether a new one was signalled.
-    fn signal_new(&mut self, signal: Signal, is_meant: impl Fn(&Stat) -> bool) -> bool {
+    fn signal_new(&mut self, signal: Signal, is_meant: impl Fn(Pid, &Process) -> bool) -> bool {
         let mut any = false;
-        for stat in self.living().unwrap_or_default().into_iter().filter(is_meant) {
-            if self.signalled.insert(stat.process) {
+        for (pid, process) in self.living().unwrap_or_default() {
+            if is_meant(pid, &process) && self.signalled.insert((pid, process.started)) {
                 // It may run as another user, and nothing helps against that.
-                any |= kill_process(stat.process.pid, signal).is_ok();
+                any |= kill_process(pid, signal).is_ok();
             }
         }
         any
@@ -160,10 +106,13 @@ impl Descendants {
     /// Describes those that are left: the first one, and how many more there are.
     pub(super) fn describe(&self) -> String {
         let living = self.living().unwrap_or_default();
-        let Some(first) = living.first() else {
+        let Some((first, _)) = living.first() else {
             return "a process".to_owned();
         };
-        let text = format!("process {} ({})", first.process.pid, program_name(first.process.pid));
+        // Without its arguments, which may have secrets.
+        let name = fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
+        let name = name.replace(|c: char| c.is_control(), " ");
+        let text = format!("process {first} ({})", name.trim());
         match living.len() - 1 {
             0 => text,
             more => format!("{text} and {more} more"),
@@ -172,63 +121,34 @@ impl Descendants {
 
     /// The living descendants, parents before their children. Once SIGTERM was sent, those of a `run`
     /// within are left out, because it passes SIGTERM on to them.
-    fn living(&self) -> io::Result<Vec<Stat>> {
+    fn living(&self) -> io::Result<Vec<(Pid, Process)>> {
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
-        for stat in processes()? {
-            children.entry(stat.parent).or_default().push(stat);
+        for (pid, process) in processes()? {
+            children.entry(process.parent).or_default().push((pid, process));
         }
         let this_program = fs::read_link("/proc/self/exe").ok();
-        let mut found = children.remove(&Some(getpid())).unwrap_or_default();
-        found.retain(|stat| !self.earlier.contains(&stat.process));
+        let mut found = children.remove(&getpid().as_raw_pid()).unwrap_or_default();
+        found.retain(|(pid, process)| !self.earlier.contains(&(*pid, process.started)));
         let mut next = 0;
-        while let Some(Stat { process: Process { pid, .. }, .. }) = found.get(next) {
+        while let Some(&(pid, _)) = found.get(next) {
             next += 1;
             let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
             let is_run = program.is_some() && program == this_program;
             if !(is_run && self.ending == Some(Signal::TERM)) {
-                let pid = *pid;
-                found.extend(children.remove(&Some(pid)).unwrap_or_default());
+                found.extend(children.remove(&pid.as_raw_pid()).unwrap_or_default());
             }
         }
-        found.retain(|stat| !stat.is_zombie);
+        found.retain(|(_, process)| !process.is_zombie);
         Ok(found)
     }
 }
 
-impl Stat {
-    fn is_child(&self) -> bool {
-        self.parent == Some(getpid())
-    }
-
-    fn read(pid: Pid) -> Option<Self> {
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name of the program is in parentheses, and may have any characters.
-        let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-        let fields = std::str::from_utf8(&stat[after_name..]).ok()?;
-        let fields: Vec<_> = fields.split_whitespace().collect();
-        // The fields 3, 4, 20 and 22 of `proc_pid_stat(5)`.
-        let [state, parent, threads, started] =
-            [0, 1, 17, 19].map(|field| fields.get(field).copied());
-        Some(Self {
-            process: Process { pid, started: Ticks(started?.parse().ok()?) },
-            parent: Pid::from_raw(parent?.parse().ok()?),
-            // The other threads of a process may live on when its first thread has ended.
-            is_zombie: state? == "Z" && threads? == "1",
-        })
-    }
-}
-
-fn processes() -> io::Result<Vec<Stat>> {
+fn processes() -> io::Result<Vec<(Pid, Process)>> {
     let mut processes = Vec::new();
     for folder in fs::read_dir("/proc")? {
         let pid = folder?.file_name().to_str().and_then(|name| name.parse().ok());
-        processes.extend(pid.and_then(Pid::from_raw).and_then(Stat::read));
+        let read = |pid| Some((pid, Process::read(pid)?));
+        processes.extend(pid.and_then(Pid::from_raw).and_then(read));
     }
     Ok(processes)
-}
-
-/// The name of a process's program, without its arguments, which may have secrets.
-fn program_name(pid: Pid) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.replace(|c: char| c.is_control(), " ").trim().to_owned()
 }

@@ -10,10 +10,11 @@
 
 use std::time::Duration;
 
-use lock_client::{Moment, Ttl};
+use clap::ValueEnum;
+use lock_client::Moment;
 use rustix::process::Signal;
 
-use super::{events::Reason, on_lost::OnLost};
+use super::reporter::Reason;
 
 /// The longest pause between two checks. Timers stand still while the machine is suspended; the
 /// deadline does not.
@@ -26,28 +27,29 @@ const MAX_MARGIN: Duration = Duration::from_secs(1);
 /// The margin is at most this part of the ttl.
 const MARGIN_OF_TTL: u32 = 20;
 
-/// By how much the deadline of the last renewal may be too early, because a ttl has whole
-/// milliseconds.
-const LAST_RENEWAL_LOSS: Duration = Duration::from_millis(2);
+/// By how much a deadline may be too early, because a ttl has whole milliseconds.
+const ROUNDING: Duration = Duration::from_millis(5);
+
+/// The time between SIGTERM and SIGKILL without `--kill-after`.
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+
+/// What happens to the child when its lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnLost {
+    /// SIGTERM, and SIGKILL after --kill-after
+    Term,
+    /// Nothing
+    Continue,
+}
 
 /// What to do to the child now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The lease is lost, for this reason.
-    Lost(Reason, Response),
-    /// The grace is over. Kill the child, and the processes that it has started.
+    /// The lease is lost, for this reason. Send this signal to the child, and to the processes that it
+    /// has started.
+    Lost(Reason, Option<Signal>),
+    /// The grace is over. Kill them.
     Kill,
-}
-
-/// What to do to the child when its lease is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Response {
-    /// Send SIGTERM or SIGKILL to it, and to the processes that it has started.
-    End(Signal),
-    /// Send a signal to it alone.
-    Signal(Signal),
-    /// Let it continue.
-    Nothing,
 }
 
 /// Watches a lease, and decides what happens to the child.
@@ -66,11 +68,17 @@ pub(super) struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    pub(super) fn new(on_lost: OnLost, grace: Duration, ttl: Ttl, remaining: Duration) -> Self {
+    /// Watches a lease that is granted for a ttl each time.
+    pub(super) fn new(
+        on_lost: OnLost,
+        grace: Duration,
+        ttl: Duration,
+        remaining: Duration,
+    ) -> Self {
         Self {
             on_lost,
             grace,
-            margin: (ttl.as_duration() / MARGIN_OF_TTL).min(MAX_MARGIN),
+            margin: (ttl / MARGIN_OF_TTL).min(MAX_MARGIN),
             deadline: Moment::now() + remaining,
             last_deadline: None,
             lost: None,
@@ -78,10 +86,9 @@ impl LeaseWatch {
         }
     }
 
-    /// Lets the lease be extended by this much, and no further.
-    pub(super) fn until(mut self, extension: Duration) -> Self {
-        self.last_deadline = Some(self.deadline + extension.saturating_sub(LAST_RENEWAL_LOSS));
-        self
+    /// Lets the lease be extended until this moment, and no further.
+    pub(super) fn until(self, last_deadline: Option<Moment>) -> Self {
+        Self { last_deadline, ..self }
     }
 
     /// Why the lease is lost, if `next_action` has found that it is.
@@ -101,31 +108,25 @@ impl LeaseWatch {
             let reason = self.reason_if_ended(remaining);
             let reason = reason.or_else(|| too_late.then(|| self.reason_if_too_late()))?;
             self.lost = Some((Moment::now(), reason));
-            return Some(Action::Lost(reason, self.response(left)));
+            return Some(Action::Lost(reason, self.first_signal(left)));
         };
         let is_over = left <= self.margin || (lost_at + self.grace).has_passed();
-        if self.on_lost == OnLost::Terminate && !self.killed && is_over {
+        if self.on_lost == OnLost::Term && !self.killed && is_over {
             self.killed = true;
             return Some(Action::Kill);
         }
         None
     }
 
-    fn response(&mut self, left: Duration) -> Response {
-        match self.on_lost {
-            // There is no time left for SIGTERM.
-            OnLost::Terminate if left <= self.margin => {
-                self.killed = true;
-                Response::End(Signal::KILL)
-            }
-            OnLost::Terminate => Response::End(Signal::TERM),
-            OnLost::Signal(signal) => Response::Signal(signal),
-            OnLost::Continue => Response::Nothing,
-        }
+    fn first_signal(&mut self, left: Duration) -> Option<Signal> {
+        let terminates = self.on_lost == OnLost::Term;
+        // Then there is no time left for SIGTERM.
+        self.killed = terminates && left <= self.margin;
+        terminates.then_some(if self.killed { Signal::KILL } else { Signal::TERM })
     }
 
     /// Why the lease has ended, if nothing of it remains.
-    pub(super) fn reason_if_ended(&self, remaining: Duration) -> Option<Reason> {
+    fn reason_if_ended(&self, remaining: Duration) -> Option<Reason> {
         if !remaining.is_zero() {
             return None;
         }
@@ -134,7 +135,7 @@ impl LeaseWatch {
 
     fn reason_if_too_late(&self) -> Reason {
         match self.last_deadline {
-            Some(last) if self.deadline == last => Reason::MaxHold,
+            Some(last) if self.deadline + ROUNDING >= last => Reason::MaxHold,
             _ => Reason::NotRenewed,
         }
     }
@@ -142,27 +143,43 @@ impl LeaseWatch {
     /// How long before the deadline the child gets its first signal.
     fn notice(&self) -> Duration {
         match self.on_lost {
-            OnLost::Terminate | OnLost::Signal(_) => self.grace + self.margin,
+            OnLost::Term => self.grace + self.margin,
             OnLost::Continue => Duration::ZERO,
         }
     }
 
     /// How long to pause until the next check, unless the lease is lost meanwhile.
     pub(super) fn pause(&self) -> Duration {
-        self.until_next_action().clamp(MIN_PAUSE, MAX_PAUSE)
-    }
-
-    /// How long nothing has to be done to the child, unless the lease is lost meanwhile.
-    pub(super) fn until_next_action(&self) -> Duration {
         let left = self.deadline.remaining();
-        match self.lost {
+        let until_next_action = match self.lost {
             None => left.saturating_sub(self.notice()),
-            Some((lost_at, _)) if self.on_lost == OnLost::Terminate && !self.killed => {
+            Some((lost_at, _)) if self.on_lost == OnLost::Term && !self.killed => {
                 left.saturating_sub(self.margin).min((lost_at + self.grace).remaining())
             }
             Some(_) => Duration::MAX,
-        }
+        };
+        until_next_action.clamp(MIN_PAUSE, MAX_PAUSE)
     }
+}
+
+/// Returns the time between SIGTERM and SIGKILL.
+///
+/// SIGKILL must come before the lease ends, so SIGTERM is sent when this much of the lease remains.
+/// The renewal starts when two thirds of the ttl remain; the time between is for its retries.
+pub(super) fn grace(kill_after: Option<Duration>, ttl: Duration) -> Result<Duration, String> {
+    let Some(grace) = kill_after else {
+        return Ok(DEFAULT_GRACE.min(ttl / 3));
+    };
+    if grace <= ttl / 2 {
+        return Ok(grace);
+    }
+    let text = |duration| humantime::format_duration(duration).to_string();
+    Err(format!(
+        "--kill-after {} is too long for a ttl of {}: the lease is renewed at a third of its ttl, and \
+         a renewal that fails once would end the command; --kill-after may be half of the ttl",
+        text(grace),
+        text(ttl),
+    ))
 }
 
 #[cfg(test)]
@@ -170,103 +187,82 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    fn ttl() -> Ttl {
-        Ttl::from_secs(30).unwrap()
-    }
+    const TTL: Duration = Duration::from_secs(30);
+    const KILL: Option<Signal> = Some(Signal::KILL);
+    const TERM: Option<Signal> = Some(Signal::TERM);
 
     fn watch(on_lost: OnLost) -> LeaseWatch {
-        LeaseWatch::new(on_lost, 5 * SECOND, ttl(), 29 * SECOND)
+        LeaseWatch::new(on_lost, 5 * SECOND, TTL, 29 * SECOND)
+    }
+
+    /// Watches a lease of which so much remains, and checks what happens then.
+    fn check(watch: &mut LeaseWatch, looks: &[(Duration, Option<Action>)]) {
+        for (remaining, action) in looks {
+            assert_eq!(watch.next_action(*remaining), *action, "{remaining:?} of {looks:?}");
+        }
     }
 
     #[test]
     fn renewed_lease_causes_no_action() {
-        for on_lost in [OnLost::Terminate, OnLost::Signal(Signal::USR1), OnLost::Continue] {
-            let mut watch = watch(on_lost);
-            for remaining in [29, 20, 7, 29] {
-                assert_eq!(watch.next_action(remaining * SECOND), None);
-            }
-            assert_eq!(watch.lost(), None);
+        for on_lost in [OnLost::Term, OnLost::Continue] {
+            let looks = [29, 20, 7, 29].map(|remaining| (remaining * SECOND, None));
+            check(&mut watch(on_lost), &looks);
         }
     }
 
     #[test]
     fn child_is_terminated_so_early_that_its_grace_ends_with_the_lease() {
-        let mut watch = watch(OnLost::Terminate);
-        let terminate = Action::Lost(Reason::NotRenewed, Response::End(Signal::TERM));
-        assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(terminate));
-        assert_eq!(watch.next_action(2 * MAX_MARGIN), None);
-        assert_eq!(watch.next_action(MAX_MARGIN), Some(Action::Kill));
-        assert_eq!(watch.next_action(Duration::ZERO), None, "once is enough");
-    }
-
-    #[test]
-    fn next_action_is_sigterm_then_sigkill_then_none() {
-        let mut watch = watch(OnLost::Terminate);
-        let almost = |left: Duration| left - Duration::from_millis(100)..=left;
-        watch.deadline = Moment::now() + 20 * SECOND;
-        assert!(almost(15 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
-        watch.next_action(4 * SECOND);
-        assert!(almost(4 * SECOND - MAX_MARGIN).contains(&watch.until_next_action()));
-        watch.next_action(MAX_MARGIN);
-        assert_eq!(watch.until_next_action(), Duration::MAX);
+        let looks = [
+            (5 * SECOND + MAX_MARGIN, Some(Action::Lost(Reason::NotRenewed, TERM))),
+            (2 * MAX_MARGIN, None),
+            (MAX_MARGIN, Some(Action::Kill)),
+            (Duration::ZERO, None),
+        ];
+        check(&mut watch(OnLost::Term), &looks);
     }
 
     #[test]
     fn lock_of_another_client_terminates_at_once_and_kills_at_the_old_deadline() {
-        let mut watch = watch(OnLost::Terminate);
+        let mut watch = watch(OnLost::Term);
         watch.next_action(2 * MAX_MARGIN + 5 * SECOND);
-        let terminate = Action::Lost(Reason::NotOurs, Response::End(Signal::TERM));
-        assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
-        assert_eq!(watch.next_action(Duration::ZERO), None);
+        let terminate = Some(Action::Lost(Reason::NotOurs, TERM));
+        check(&mut watch, &[(Duration::ZERO, terminate), (Duration::ZERO, None)]);
         watch.deadline = Moment::now();
-        assert_eq!(watch.next_action(Duration::ZERO), Some(Action::Kill));
+        check(&mut watch, &[(Duration::ZERO, Some(Action::Kill))]);
     }
 
     #[test]
     fn terminated_child_is_killed_after_its_grace_though_a_renewal_succeeded() {
-        let mut watch = LeaseWatch::new(OnLost::Terminate, Duration::ZERO, ttl(), 29 * SECOND);
-        let terminate = Action::Lost(Reason::NotOurs, Response::End(Signal::TERM));
-        assert_eq!(watch.next_action(Duration::ZERO), Some(terminate));
-        assert_eq!(watch.next_action(29 * SECOND), Some(Action::Kill));
+        let mut watch = LeaseWatch::new(OnLost::Term, Duration::ZERO, TTL, 29 * SECOND);
+        let terminate = Some(Action::Lost(Reason::NotOurs, TERM));
+        check(&mut watch, &[(Duration::ZERO, terminate), (29 * SECOND, Some(Action::Kill))]);
     }
 
     #[test]
     fn child_is_killed_at_once_past_the_deadline() {
-        let mut watch = watch(OnLost::Terminate);
-        watch.deadline = Moment::now();
-        let kill = Action::Lost(Reason::Expired, Response::End(Signal::KILL));
-        assert_eq!(watch.next_action(Duration::ZERO), Some(kill));
-        assert_eq!(watch.next_action(Duration::ZERO), None);
+        for (on_lost, signal) in [(OnLost::Term, KILL), (OnLost::Continue, None)] {
+            let mut watch = watch(on_lost);
+            check(&mut watch, &[(7 * SECOND, None)]);
+            watch.deadline = Moment::now();
+            let expired = Some(Action::Lost(Reason::Expired, signal));
+            check(&mut watch, &[(Duration::ZERO, expired), (Duration::ZERO, None)]);
+        }
     }
 
     #[test]
     fn lease_that_may_not_be_extended_further_ends_with_its_own_reason() {
-        let mut watch = watch(OnLost::Terminate).until(10 * SECOND);
-        assert_eq!(watch.next_action(29 * SECOND), None);
+        let mut watch = watch(OnLost::Term).until(Some(Moment::now() + 39 * SECOND));
+        check(&mut watch, &[(29 * SECOND, None)]);
         watch.last_deadline = Some(Moment::now() + 5 * SECOND);
-        let terminate = Action::Lost(Reason::MaxHold, Response::End(Signal::TERM));
-        assert_eq!(watch.next_action(29 * SECOND), Some(terminate));
+        check(&mut watch, &[(29 * SECOND, Some(Action::Lost(Reason::MaxHold, TERM)))]);
     }
 
     #[test]
-    fn single_signal_is_sent_as_early_as_sigterm_and_nothing_after_it() {
-        let mut watch = watch(OnLost::Signal(Signal::USR1));
-        let signal = Action::Lost(Reason::NotRenewed, Response::Signal(Signal::USR1));
-        assert_eq!(watch.next_action(5 * SECOND + MAX_MARGIN), Some(signal));
-        watch.deadline = Moment::now();
-        assert_eq!(watch.next_action(Duration::ZERO), None);
-    }
-
-    #[test]
-    fn lease_of_a_child_that_continues_is_lost_at_the_deadline_and_not_before() {
-        let mut watch = watch(OnLost::Continue);
-        assert_eq!(watch.next_action(SECOND), None);
-        watch.deadline = Moment::now();
-        assert_eq!(
-            watch.next_action(Duration::ZERO),
-            Some(Action::Lost(Reason::Expired, Response::Nothing))
-        );
-        assert_eq!(watch.next_action(Duration::ZERO), None);
+    fn grace_leaves_time_for_a_late_renewal() {
+        assert_eq!(grace(None, 30 * SECOND), Ok(5 * SECOND));
+        assert_eq!(grace(None, 6 * SECOND), Ok(2 * SECOND));
+        assert_eq!(grace(Some(15 * SECOND), 30 * SECOND), Ok(15 * SECOND));
+        let rejected = grace(Some(16 * SECOND), 30 * SECOND).unwrap_err();
+        assert!(rejected.contains("--kill-after 16s is too long for a ttl of 30s"), "{rejected}");
     }
 }

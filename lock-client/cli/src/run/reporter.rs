@@ -1,34 +1,87 @@
 //! Reports of `run`: events on the status descriptor, and messages on stderr.
 
-use fence::ResourceName;
+use fence::{ResourceName, Token};
 use lock_client::{Order, backend::Status};
+use serde::Serialize;
 
-use super::{
-    command::CannotRun,
-    events::{Event, Reason},
-    status_fd::StatusFd,
-};
-use crate::{failure::Failure, status::State, stderr::Messages, waiting::Waiting};
+use super::{command::CannotRun, status_fd::StatusFd};
+use crate::{failure::Failure, status::State, stderr, waiting::Waiting};
+
+/// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
+/// No event has the holder.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(super) enum Event<'a> {
+    /// This run has acquired the lock.
+    Acquired { resource: &'a str, token: Token, deadline_ms: u64 },
+    /// An outer `run` holds the lock already.
+    ReEntered { resource: &'a str, token: Token },
+    /// Another client holds the lock, and this run has waited for a second.
+    Waiting(State<'a>),
+    /// Another client holds the lock. The command is not run.
+    Busy,
+    /// The lock service did not answer, or rejected the request. The command is not run.
+    Unavailable { error: &'a str },
+    /// A signal ended the wait for the lock. The command is not run.
+    Interrupted { signal: i32 },
+    /// The command can't be run.
+    CannotRun { error: &'a str },
+    /// The command runs.
+    Started { pid: u32 },
+    /// The lease is lost, or can't be renewed in time.
+    Lost { reason: Reason },
+    /// The command exited.
+    Exited { code: i32 },
+    /// A signal ended the command.
+    Killed { signal: i32 },
+    /// The lock was held until now, and is free.
+    Released,
+    /// The lock was no longer held when it should have been released.
+    NotHeld,
+    /// The release had no answer. The lock is free when its ttl ends.
+    NotReleased { error: &'a str },
+}
+
+/// Why a lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reason {
+    /// The lock service reported that the lock is free, or has another holder.
+    NotOurs,
+    /// No renewal succeeded in time. The lock may still be held.
+    NotRenewed,
+    /// The lock was held for as long as `--max-hold` allows.
+    MaxHold,
+    /// The deadline has passed.
+    Expired,
+}
+
+impl Reason {
+    /// The reason, for a message.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::NotOurs => "it was deleted, or another client has acquired it",
+            Self::NotRenewed => "the lease could not be renewed",
+            Self::MaxHold => "it was held for as long as --max-hold allows",
+            Self::Expired => "the lease has expired",
+        }
+    }
+}
 
 /// Reports what happens, and never blocks.
 #[derive(Debug)]
 pub(super) struct Reporter {
-    status: StatusFd,
-    messages: Messages,
+    pub(super) status: StatusFd,
 }
 
 impl Reporter {
-    pub(super) fn new(status: StatusFd) -> Self {
-        Self { status, messages: Messages::new() }
-    }
-
     /// Returns how the wait for a lock is reported.
     pub(super) fn waiting<'a>(&'a mut self, name: &'a ResourceName, order: Order) -> Waiting<'a> {
-        let Self { status, messages } = self;
+        let status = &mut self.status;
         let listener = status.is_open().then(|| -> Box<dyn FnOnce(&Status)> {
             Box::new(|found| status.write(&Event::Waiting(State::new(name, found))))
         });
-        Waiting { messages, order, listener }
+        Waiting { order, listener }
     }
 
     /// Reports an event.
@@ -44,21 +97,43 @@ impl Reporter {
         failure
     }
 
-    /// Prints a message.
-    pub(super) fn message(&self, message: impl Into<String>) {
-        self.messages.print(message);
-    }
-
     /// Reports that the lease is lost.
     pub(super) fn lost(&mut self, name: &ResourceName, reason: Reason) {
         self.event(&Event::Lost { reason });
-        self.message(format!("lock `{name}` is lost: {}", reason.text()));
+        stderr::print(format!("lock `{name}` is lost: {}", reason.text()));
     }
 
     /// Reports that the command can't be run, and returns the failure for it.
     pub(super) fn cannot_run(&mut self, reason: &CannotRun) -> Failure {
-        self.event(&Event::CannotRun { error: reason.message() });
-        self.message(reason.message());
-        Failure::Reported { code: reason.exit_code() }
+        self.event(&Event::CannotRun { error: &reason.message });
+        stderr::print(&reason.message);
+        Failure::Reported { code: reason.exit_code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_json() {
+        let resource = "r";
+        let token = Token::new(34).unwrap();
+        for (event, expected) in [
+            (
+                Event::Acquired { resource, token, deadline_ms: 1_800_000_000_000 },
+                r#"{"event":"acquired","resource":"r","token":34,"deadline_ms":1800000000000}"#,
+            ),
+            (
+                Event::ReEntered { resource, token },
+                r#"{"event":"re-entered","resource":"r","token":34}"#,
+            ),
+            (
+                Event::Lost { reason: Reason::NotRenewed },
+                r#"{"event":"lost","reason":"not-renewed"}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&event).unwrap(), expected);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{OwnedFd, RawFd},
         unix::fs::OpenOptionsExt,
     },
 };
@@ -13,13 +13,8 @@ use rustix::{
     fs::{FileType, OFlags, fstat},
     net::{SendFlags, send},
 };
-#[cfg(target_os = "linux")]
-use rustix::{
-    io::Errno,
-    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
-};
 
-use super::events::Event;
+use super::reporter::Event;
 use crate::failure::Failure;
 
 /// The descriptor for events, if there is one.
@@ -36,27 +31,10 @@ enum Outlet {
 
 impl StatusFd {
     /// Opens a descriptor that this process has inherited.
-    pub(super) fn open(number: Option<u32>) -> Result<Self, Failure> {
-        let Some(number) = number else {
-            return Ok(Self(None));
-        };
-        let outlet = match number {
-            1 => Outlet::shared(io::stdout()),
-            2 => Outlet::shared(io::stderr()),
-            #[cfg(target_os = "linux")]
-            _ => match inherited(number) {
-                Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => {
-                    Err(error)
-                }
-                // A sandbox may forbid pidfd_getfd.
-                Err(_) => Ok(None),
-                Ok(descriptor) => Outlet::shared(descriptor),
-            },
-            #[cfg(not(target_os = "linux"))]
-            _ => Ok(None),
-        };
-        let outlet = outlet.and_then(|shared| shared.map_or_else(|| Outlet::reopened(number), Ok));
-        outlet.map(|outlet| Self(Some(outlet))).map_err(|error| {
+    pub(super) fn open(number: Option<RawFd>) -> Result<Self, Failure> {
+        let outlet = number.map(Outlet::open).transpose();
+        outlet.map(Self).map_err(|error| {
+            let number = number.unwrap_or_default();
             Failure::Usage(format!(
                 "--status-fd {number} can't be written to: {error}; it must be open, to a pipe \
                  with a reader or to a file"
@@ -74,7 +52,7 @@ impl StatusFd {
         let Some(outlet) = &mut self.0 else {
             return;
         };
-        let line = event.to_line();
+        let line = serde_json::to_string(event).expect("events are plain JSON") + "\n";
         match outlet.write(line.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(written) if written == line.len() => {}
@@ -86,22 +64,18 @@ impl StatusFd {
 
 impl Outlet {
     /// Duplicates a file, whose offset other writers share, or a socket, which can't be opened
-    /// again.
-    fn shared(stream: impl AsFd) -> io::Result<Option<Self>> {
-        let clone = || stream.as_fd().try_clone_to_owned();
-        match FileType::from_raw_mode(fstat(&stream)?.st_mode) {
-            FileType::RegularFile => Ok(Some(Self::File(clone()?.into()))),
-            FileType::Socket => Ok(Some(Self::Socket(clone()?))),
-            _ => Ok(None),
+    /// again. Opens anything else again, so that it doesn't block and others keep their settings.
+    fn open(number: RawFd) -> io::Result<Self> {
+        let inherited = inheritance::duplicate(number)?;
+        match FileType::from_raw_mode(fstat(&inherited)?.st_mode) {
+            FileType::RegularFile => Ok(Self::File(inherited.into())),
+            FileType::Socket => Ok(Self::Socket(inherited)),
+            _ => {
+                let mut options = OpenOptions::new();
+                options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+                options.open(format!("/dev/fd/{number}")).map(Self::File)
+            }
         }
-    }
-
-    /// Opens a descriptor again, so that it doesn't block and others keep their settings. A file is
-    /// appended to.
-    fn reopened(number: u32) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.append(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-        options.open(format!("/dev/fd/{number}")).map(Self::File)
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -111,32 +85,5 @@ impl Outlet {
                 Ok(send(socket, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
             }
         }
-    }
-}
-
-/// Duplicates a descriptor that this process has inherited. A descriptor that it has opened itself
-/// is closed on exec.
-#[cfg(target_os = "linux")]
-fn inherited(number: u32) -> io::Result<OwnedFd> {
-    let info =
-        std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).map_err(|_| Errno::BADF)?;
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    if flags.is_none_or(|flags| flags & OFlags::CLOEXEC.bits() != 0) {
-        return Err(Errno::BADF.into());
-    }
-    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-    Ok(pidfd_getfd(this, number.cast_signed(), PidfdGetfdFlags::empty())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptor_that_is_not_open_is_wrong_usage() {
-        let failure = StatusFd::open(Some(987)).unwrap_err();
-        assert_eq!(failure.exit_code(), 64);
-        assert!(failure.message().unwrap().contains("--status-fd 987"));
     }
 }

@@ -4,90 +4,49 @@ use std::{
     future::pending, io, mem, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration,
 };
 
-use lock_client::Lease;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use signal_hook::low_level::emulate_default_handler;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    child::{Child, CommandEnd, Progress},
-    command::{self, Command},
-    descendants::Ticks,
-    events::Event,
-    lost_lease::{Action, LeaseWatch, Response},
-    reporter::Reporter,
-    witness::Witness,
+    child::Child,
+    guard::Guard,
+    lost_lease::Action,
+    reporter::{Event, Reporter},
 };
 use crate::{
-    exit_code,
     failure::Failure,
-    signals::{SignalMask, Signals, failure_of_signal},
+    signals::{Received, Signals},
+    stderr,
 };
 
-/// How much later than others of its group this process may notice a signal, on a busy machine. What
-/// was started in this time may get SIGTERM twice, which is better than not at all.
-const LATENESS: Duration = Duration::from_secs(1);
 /// How often to look for new processes while all are ending.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to wait for the processes that the command has started, before a message says so.
 const SAY_AFTER: Duration = Duration::from_secs(1);
-
-/// How long after a signal to ask whether the whole group has received it. `timeout` signals its
-/// child first, and then the group; a service manager signals one process after the other.
-const GROUP_PATIENCE: Duration = Duration::from_millis(20);
-/// How long to wait for the terminal's SIGINT when it has ended the command already.
-const INTERRUPT_PATIENCE: Duration = Duration::from_millis(100);
-
-/// A lease, and the watch that decides what happens to the child when it is lost.
-#[derive(Debug)]
-pub(super) struct Guard<'a> {
-    pub(super) lease: &'a Lease,
-    pub(super) watch: LeaseWatch,
-}
-
-/// How the command of a job ended.
-#[derive(Debug)]
-pub(super) enum End {
-    /// It ran, and ended with this exit code.
-    Ran { code: u8 },
-    /// It ran until SIGINT ended it, and this process received SIGINT too.
-    Interrupted,
-    /// The operating system did not execute it.
-    NotRun(Failure),
-}
-
-impl End {
-    /// The result of `run`, unless the lease was lost.
-    pub(super) fn into_result(self) -> Result<(), Failure> {
-        match self {
-            Self::Ran { code: exit_code::SUCCESS } => Ok(()),
-            Self::Ran { code } => Err(Failure::Reported { code }),
-            Self::Interrupted => Err(failure_of_signal(Signal::INT)),
-            Self::NotRun(failure) => Err(failure),
-        }
-    }
-}
+/// How long to wait for processes that SIGKILL does not end: those of another user, which this process
+/// may not signal, and those that wait for a disk that hangs.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The supervision of a running child: it forwards signals, and acts when the lease is lost.
 #[derive(Debug)]
 pub(super) struct Supervision<'a, 'l> {
     pub(super) child: Child,
-    pub(super) command: &'a Command,
-    /// `None` if an outer `run` watches over the lease.
-    pub(super) guard: Option<&'a mut Guard<'l>>,
+    pub(super) guard: &'a mut Guard<'l>,
+    /// Whether the lock is released when the command itself has ended.
+    pub(super) close: bool,
     /// The time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
     pub(super) reporter: &'a mut Reporter,
     pub(super) signals: &'a mut Signals,
-    pub(super) witness: &'a mut Witness,
-    /// A moment shortly before this process last received SIGTERM.
-    pub(super) term_at: Option<Ticks>,
-    /// The same for the last SIGTERM of the whole process group.
-    pub(super) group_term_at: Option<Ticks>,
+    /// When to wait no longer, after the lease was lost and SIGKILL was sent.
+    pub(super) give_up_at: Option<Instant>,
 }
 
 impl Supervision<'_, '_> {
-    /// Supervises the command until it has ended, and the processes that it has started.
-    pub(super) async fn run(mut self) -> Result<End, Failure> {
+    /// Supervises the command until it has ended, and the processes that it has started. `None` if the
+    /// lease is lost and they can't be ended.
+    pub(super) async fn run(mut self) -> Result<Option<ExitStatus>, Failure> {
         let ended = self.wait().await;
         ended.map_err(|error| {
             self.child.end(Signal::KILL);
@@ -95,140 +54,125 @@ impl Supervision<'_, '_> {
         })
     }
 
-    async fn wait(&mut self) -> io::Result<End> {
-        let mut received = Vec::new();
-        let status = match self.command_ended(&mut received).await? {
-            CommandEnd::Ended(status) => status,
-            CommandEnd::NotRun(error) => {
-                let reason = command::exec_error(&self.command.program, &error);
-                return Ok(End::NotRun(self.reporter.cannot_run(&reason)));
-            }
-        };
-        let code = report_end(status, self.reporter);
-        if status.signal() == Some(Signal::INT.as_raw()) && !received.contains(&Signal::INT) {
-            // A terminal has sent it to this process too, if it was a terminal.
-            let signal = timeout(INTERRUPT_PATIENCE, self.signals.next()).await;
-            received.extend(signal);
+    async fn wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        // A signal that came before the command was executed has missed it. One that comes in this
+        // moment rather comes twice than not at all.
+        while let Some(received) = self.signals.take() {
+            self.deliver(received);
         }
-        let by_signal = received.iter().any(|signal| status.signal() == Some(signal.as_raw()));
-        // A command that takes SIGTERM may exit with any code.
-        self.descendants_ended(by_signal || received.contains(&Signal::TERM)).await?;
-        let interrupted = by_signal && status.signal() == Some(Signal::INT.as_raw());
-        Ok(if interrupted { End::Interrupted } else { End::Ran { code } })
+        self.reporter.event(&Event::Started { pid: self.child.id() });
+        // 1. Wait for the command, and for those that it has started, which work under the lock.
+        let Some((status, terminated)) = self.command_ended().await? else { return Ok(None) };
+        self.reporter.event(&match status.signal() {
+            None => Event::Exited { code: status.code().expect("no signal ended it") },
+            Some(signal) => Event::Killed { signal },
+        });
+        if !self.close {
+            // A command that takes SIGTERM may exit with any code.
+            self.descendants_ended(terminated || status.signal().is_some()).await?;
+        }
+        // 2. Ask whether the lock was lost since the last renewal: the exit code must report that.
+        if self.guard.watch.lost().is_none() && self.guard.lease.has_ended().await {
+            self.look_at_lease();
+        }
+        // 3. Whatever works on under a lost lease is ended, also if it has not kept the lock.
+        if self.child.ending().is_some() {
+            self.descendants_ended(false).await?;
+        }
+        Ok(Some(status))
     }
 
-    /// Waits until the command has ended, and collects the signals that this process receives
-    /// meanwhile.
-    async fn command_ended(&mut self, received: &mut Vec<Signal>) -> io::Result<CommandEnd> {
-        let mut to_forward = Vec::new();
-        let mut forward_at = None;
+    /// Waits until the command has ended. Returns also whether SIGTERM has come meanwhile.
+    async fn command_ended(&mut self) -> io::Result<Option<(ExitStatus, bool)>> {
+        let mut terminated = false;
         loop {
-            // 1. Look at the lease. After SIGSTOP and SIGCONT, this comes before the SIGCONT is
-            //    forwarded: a child whose lease has expired must not continue.
+            // After SIGSTOP and SIGCONT, this comes before the SIGCONT is forwarded: a child whose
+            // lease has expired must not continue.
             self.look_at_lease();
-            // 2. Wait for the command, a signal, or the next look at the lease.
             tokio::select! {
                 biased;
-                progress = self.child.next() => match progress? {
-                    Progress::Started => {
-                        self.reporter.event(&Event::Started { pid: self.child.id() });
+                status = self.child.ended() => return Ok(Some((status?, terminated))),
+                received = self.signals.next() => {
+                    terminated |= received.signal == Signal::TERM;
+                    if !(received.went_to_group() && self.child.has_our_group()) {
+                        self.deliver(received);
                     }
-                    Progress::Over(end) => return Ok(end),
-                },
-                signal = self.signals.next() => {
-                    self.record(signal);
-                    received.push(signal);
-                    if !to_forward.contains(&signal) {
-                        to_forward.push(signal);
-                    }
-                    forward_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
                 }
-                // 3. Forward signals, when it has shown whether they went to the whole group.
-                () = moment(forward_at) => {
-                    forward_at = None;
-                    self.forward(mem::take(&mut to_forward)).await;
+                () = moment(self.give_up_at) => {
+                    self.say_that_they_live_on();
+                    return Ok(None);
                 }
-                () = next_look(self.guard.as_deref()) => {}
+                () = next_look(self.guard) => {}
+            }
+            if self.child.has_stopped_for_terminal() {
+                stderr::print(
+                    "the command uses the terminal in the background, and has stopped; start run \
+                     in the foreground instead",
+                );
             }
         }
     }
 
-    /// Forwards signals, unless the command has received them as a member of this process group.
-    async fn forward(&mut self, signals: Vec<Signal>) {
-        let of_group = self.group_signals().await;
-        for signal in signals {
-            if !(of_group.contains(signal) && self.child.has_our_group()) {
-                self.child.signal(signal);
-            }
+    /// Sends a signal that this process has received to the command, or to its group if it went to the
+    /// group of this process.
+    fn deliver(&mut self, received: Received) {
+        let signal = received.signal;
+        if received.is_job_control() || received.may_be_of_terminal() {
+            self.child.signal_group(signal);
+        } else {
+            self.child.signal(signal);
         }
-    }
-
-    fn record(&mut self, signal: Signal) {
-        if signal == Signal::TERM {
-            self.term_at = Some(Ticks::ago(LATENESS));
+        if signal == Signal::TSTP {
+            // Returns when this process continues. If it fails, the command stops alone.
+            let _ = emulate_default_handler(signal.as_raw());
         }
-    }
-
-    /// Returns the signals that the whole process group has received since the last call. A witness
-    /// that does not answer delays nothing that a lost lease asks for.
-    async fn group_signals(&mut self) -> SignalMask {
-        let until_next_action =
-            self.guard.as_ref().map_or(Duration::MAX, |guard| guard.watch.until_next_action());
-        let received = self.witness.received(until_next_action).await;
-        if received.contains(Signal::TERM) {
-            self.group_term_at = self.term_at;
-        }
-        received
     }
 
     /// Waits until no process that the command has started is left. If a signal has ended the
     /// command, or comes now, they get SIGTERM, and SIGKILL after the grace.
-    async fn descendants_ended(&mut self, ending: bool) -> io::Result<()> {
-        let mut end_at = ending.then(|| Instant::now() + GROUP_PATIENCE);
+    async fn descendants_ended(&mut self, mut end: bool) -> io::Result<()> {
         let mut kill_at = None;
         let mut say_at = Some(Instant::now() + SAY_AFTER);
         let mut look = true;
         let mut look_at = Instant::now();
         loop {
             self.look_at_lease();
+            if mem::take(&mut end) {
+                self.child.end(Signal::TERM);
+                kill_at.get_or_insert(Instant::now() + self.grace);
+            }
             if mem::take(&mut look) {
                 if !self.child.has_descendants()? {
                     return Ok(());
                 }
                 look_at = Instant::now() + LOOK_INTERVAL;
             }
-            let all_are_ending = self.child.descendants_are_ending();
+            let all_are_ending = self.child.ending().is_some();
             tokio::select! {
                 biased;
-                signal = self.signals.next() => {
-                    self.record(signal);
-                    if signal != Signal::CONT {
-                        end_at.get_or_insert(Instant::now() + GROUP_PATIENCE);
+                received = self.signals.next() => {
+                    end = !received.is_job_control();
+                    if !end {
+                        self.deliver(received);
                     }
-                }
-                // Those in this process group may have received SIGTERM already.
-                () = moment(end_at) => {
-                    end_at = None;
-                    self.group_signals().await;
-                    if let Some(received) = self.group_term_at {
-                        self.child.group_received_term(received);
-                    }
-                    self.child.end(Signal::TERM);
-                    kill_at.get_or_insert(Instant::now() + self.grace);
                 }
                 () = moment(kill_at) => {
                     self.child.end(Signal::KILL);
                     kill_at = None;
                 }
+                () = moment(self.give_up_at) => {
+                    self.say_that_they_live_on();
+                    return Ok(());
+                }
                 () = moment(say_at) => {
-                    self.reporter.message(format!(
-                        "the command has ended, and run waits for {}, which it has started; \
-                         run --close does not wait",
-                        self.child.describe_descendants(),
+                    let left = self.child.describe_descendants();
+                    let hint = if self.close { "" } else { "; run --close does not wait" };
+                    stderr::print(format!(
+                        "the command has ended, and run waits for {left}, which it has started{hint}",
                     ));
                     say_at = None;
                 }
-                () = next_look(self.guard.as_deref()) => {}
+                () = next_look(self.guard) => {}
                 // The last of them is a child of this process when it ends.
                 () = self.child.any_ended() => look = true,
                 // One that is ending may leave children, and nothing else shows those.
@@ -239,55 +183,41 @@ impl Supervision<'_, '_> {
 
     /// Does everything that the lease's watch asks for now. The signal comes before the report.
     fn look_at_lease(&mut self) {
-        let Some(Guard { lease, watch }) = &mut self.guard else {
-            return;
-        };
-        while let Some(action) = watch.next_action(lease.remaining()) {
+        while let Some(action) = self.guard.next_action() {
             match action {
-                Action::Lost(reason, response) => {
-                    match response {
-                        Response::End(signal) => self.child.end(signal),
-                        Response::Signal(signal) => self.child.signal(signal),
-                        Response::Nothing => {}
+                Action::Lost(reason, signal) => {
+                    match signal {
+                        Some(Signal::KILL) => self.kill(),
+                        Some(signal) => self.child.end(signal),
+                        None => {}
                     }
-                    self.reporter.lost(lease.name(), reason);
+                    self.reporter.lost(self.guard.lease.name(), reason);
                 }
                 Action::Kill => {
-                    self.child.end(Signal::KILL);
-                    self.reporter
-                        .message("not all processes ended in time, and the rest was killed");
+                    self.kill();
+                    stderr::print("not all processes ended in time, and the rest was killed");
                 }
             }
         }
     }
-}
 
-/// Reports how the child ended, and returns its exit code.
-fn report_end(status: ExitStatus, reporter: &mut Reporter) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => {
-            reporter.event(&Event::Exited { code });
-            u8::try_from(code).unwrap_or(u8::MAX)
-        }
-        (None, signal) => {
-            let signal = signal.expect("a process without an exit code was ended by a signal");
-            reporter.event(&Event::Killed { signal });
-            exit_code::ended_by_signal(signal)
-        }
+    /// Kills everything that works under a lost lease.
+    fn kill(&mut self) {
+        self.child.end(Signal::KILL);
+        self.give_up_at = Some(Instant::now() + KILL_PATIENCE);
+    }
+
+    fn say_that_they_live_on(&self) {
+        let left = self.child.describe_descendants();
+        stderr::print(format!("{left} can't be ended, and goes on without the lock"));
     }
 }
 
 /// Waits until the lease must be looked at again.
-async fn next_look(guard: Option<&Guard<'_>>) {
-    let Some(Guard { lease, watch }) = guard else {
-        return pending().await;
-    };
-    let pause = sleep(watch.pause());
-    if watch.lost().is_some() {
-        return pause.await;
-    }
+async fn next_look(guard: &Guard<'_>) {
+    let pause = sleep(guard.watch.pause());
     tokio::select! {
-        () = lease.lost() => {}
+        () = guard.lease.lost(), if guard.watch.lost().is_none() => {}
         () = pause => {}
     }
 }

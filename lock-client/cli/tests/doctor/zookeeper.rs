@@ -64,7 +64,7 @@ async fn ensemble_without_a_quorum_is_unavailable() {
     let url = zookeeper.url();
     let without_quorum = async || {
         let output = doctor(&["--locks", &url]).await;
-        Ok(String::from_utf8(output.stderr)?.contains("has the member a quorum?"))
+        Ok(String::from_utf8(output.stderr)?.contains("it has no quorum"))
     };
     until_async(SOON, without_quorum).await.unwrap();
     let output = doctor(&["--locks", &url]).await;

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use testbed::{Redis, process::Process, wait::until};
 
 use super::nodes::{ALWAYS, Nodes, TTL};
-use crate::command::{PATIENCE, assert_failed, events, lock_client, without_terminal};
+use crate::command::{PATIENCE, assert_failed, code, events, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
 /// Above every clock: a lost counter starts below this.
@@ -143,13 +143,13 @@ async fn node_is_not_admitted_if_it_or_a_source_restarts_meanwhile() {
 
 #[tokio::test]
 async fn signal_ends_an_admission_and_only_the_mark_is_left() {
-    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+    for (signal, expected) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let mut nodes = Nodes::cluster_granting("60s", &[]).await;
         nodes.set_counters(HIGH).await;
         nodes.0[0].restart().await.unwrap();
         let (mut admission, _folder) = admission(&nodes).await;
         admission.signal(signal).unwrap();
-        assert_eq!(admission.exit(PATIENCE).await.unwrap().code(), Some(code));
+        assert_eq!(code(admission.exit(PATIENCE).await.unwrap()), expected);
         assert_eq!(nodes.only_fields(0).await, ["mark"]);
     }
 }

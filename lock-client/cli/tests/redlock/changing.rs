@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use testbed::process::Process;
 
 use super::nodes::{Nodes, TTL};
-use crate::command::{PATIENCE, assert_failed, events, lock_client, without_terminal};
+use crate::command::{PATIENCE, assert_failed, code, events, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
 /// Starts nodes, the first three of them as a cluster.
@@ -225,7 +225,7 @@ async fn change_that_was_interrupted_is_finished_by_the_watcher() {
     let waits = || Ok(change.stderr()?.contains("earlier locks have expired"));
     testbed::wait::until(PATIENCE, waits).await.unwrap();
     change.signal(Signal::TERM).unwrap();
-    assert_eq!(change.exit(PATIENCE).await.unwrap().code(), Some(143));
+    assert_eq!(code(change.exit(PATIENCE).await.unwrap()), 143);
     let (states, cluster) = status(&nodes, &[0, 1, 2]).await;
     assert_eq!(states, ["voting", "voting", "voting", "no-cluster", "no-cluster"]);
     assert_eq!(cluster["epoch"], 2);

@@ -137,7 +137,7 @@ async fn wrong_nodes_are_rejected_with_the_reason() {
     );
     let no_host = ["redis://a", "redis://user:secret@", "redis://c"].map(str::to_owned);
     let no_host = with(&no_host, &["status", "r"]).await;
-    assert_failed(&no_host, 64, "lock-client: `redis://` is not a usable Redis URL: ");
+    assert_failed(&no_host, 64, "lock-client: `redis://…` is not a usable Redis URL: ");
     assert!(!String::from_utf8_lossy(&no_host.stderr).contains("InvalidClientConfig"));
     let down = with(&one_is_up, &["run", "r", "--no-wait", "--", "true"]).await;
     assert_failed(&down, 69, "no majority of the 3 nodes has voted");

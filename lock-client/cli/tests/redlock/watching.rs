@@ -13,7 +13,7 @@ use testbed::{
 use tokio::time::sleep;
 
 use super::nodes::{ALWAYS, Nodes};
-use crate::command::{PATIENCE, assert_failed, lock_client, without_terminal};
+use crate::command::{PATIENCE, assert_failed, code, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
 const HIGH: u64 = 900_000_000_000_000;
@@ -60,7 +60,7 @@ impl Watch {
     /// Ends the service by a signal, and returns the exit code.
     async fn end(mut self, signal: Signal) -> Option<i32> {
         self.process.signal(signal).unwrap();
-        self.process.exit(PATIENCE).await.unwrap().code()
+        Some(code(self.process.exit(PATIENCE).await.unwrap()))
     }
 }
 

@@ -1,67 +1,73 @@
 //! A Redis Cluster.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use redis::{
-    Client, ErrorKind, RedisError, RedisResult, cluster::ClusterClient,
-    cluster_async::ClusterConnection,
+    Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
+    cluster::ClusterClient,
 };
 
 use super::{
-    super::settings::{TimeLimits, closed, tcp_settings, within},
-    certificates::{self, Certificates},
-    hosts::Hosts,
-    url::{InvalidRedisUrl, RedisUrl, check_user},
+    super::{
+        settings::{TimeLimits, closed, tcp_settings, within},
+        transport::Transport,
+    },
+    certificates::Certificates,
+    url::{InvalidRedisUrl, RedisUrl, connection_settings},
 };
+use crate::service_url::addresses;
 
-const REDIS_PORT: u16 = 6379;
+/// How often the `redis` crate repeats a request by itself: where a node has moved a slot or was
+/// lost, or while a slot is moved. After that, its last answer is returned, and the request is
+/// repeated like any other.
+const REPETITIONS: u32 = 3;
 
 /// A Redis Cluster.
 pub(super) struct Cluster {
     /// The nodes that the URL names. Each receives what is published on any node.
-    named: Vec<Client>,
-    #[cfg(feature = "tls")]
+    named: Vec<ConnectionInfo>,
     certificates: Certificates,
     hosts: String,
 }
 
 impl Cluster {
     pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
-        let hosts = Hosts::parse(url.rest)?;
-        if !hosts.path.is_empty() {
+        let parts = &url.parts;
+        if !parts.path.is_empty() {
             return Err(InvalidRedisUrl::new("a Cluster has no databases to choose from"));
         }
-        if let Some(other) = url.query.other_than(&certificates::SETTINGS) {
-            return Err(InvalidRedisUrl::unknown_setting(other));
-        }
-        let certificates = Certificates::read(&url.query, url.node_scheme)?;
-        let named = hosts.clients(url.node_scheme, hosts.user, REDIS_PORT, &certificates)?;
-        for node in &named {
-            check_user(node.get_connection_info().redis_settings())?;
-        }
+        let settings = connection_settings(parts)?;
+        let named = url.addresses().into_iter().map(|address| {
+            let info = address.into_connection_info()?.set_redis_settings(settings.clone());
+            Ok(info.set_tcp_settings(tcp_settings()))
+        });
         Ok(Self {
-            named,
-            #[cfg(feature = "tls")]
-            certificates,
-            hosts: hosts.names(),
+            named: named.collect::<RedisResult<_>>()?,
+            certificates: Certificates::open(url)?,
+            hosts: addresses(&parts.members),
         })
     }
 
-    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<ClusterConnection> {
-        let named = self.named.iter().map(|node| node.get_connection_info().clone());
-        let builder = ClusterClient::builder(named);
+    pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
+        let certificates = self.certificates.for_lasting_connection();
+        let builder = ClusterClient::builder(self.named.clone());
         #[cfg(feature = "tls")]
-        let builder = match &self.certificates.named {
-            Some(named) => builder.certs(named.clone()),
+        let builder = match certificates.pem() {
+            Some(named) => builder.certs(named),
             None => builder,
         };
+        // The pauses, and the repetitions, fit into the time for an answer.
+        let pause = |part: u32| (limits.answer / part).max(Duration::from_millis(1));
         let client = builder
             .connection_timeout(limits.connecting())
             .response_timeout(limits.answer)
+            .retries(REPETITIONS)
+            .min_retry_wait(pause(50).as_millis().try_into().unwrap_or(u64::MAX))
+            .max_retry_wait(pause(10).as_millis().try_into().unwrap_or(u64::MAX))
             .tcp_settings(tcp_settings())
             .build()?;
         match within(limits.finding(), client.get_async_connection()).await {
-            Ok(connection) => Ok(connection),
+            Ok(connection) => Ok(Transport::Cluster(connection, certificates)),
             Err(error) => Err(self.rejected_password(limits).await.unwrap_or(error)),
         }
     }
@@ -70,11 +76,12 @@ impl Cluster {
     /// of a Cluster as lost connections.
     async fn rejected_password(&self, limits: TimeLimits) -> Option<RedisError> {
         for node in &self.named {
-            let settings = limits.settings();
-            let answer = match node.get_multiplexed_async_connection_with_config(&settings).await {
-                Ok(mut node) => redis::cmd("PING").query_async::<()>(&mut node).await,
-                Err(error) => Err(error),
-            };
+            let (node, settings) = (self.certificates.client(node.clone()), limits.settings());
+            let answer =
+                match node.ok()?.get_multiplexed_async_connection_with_config(&settings).await {
+                    Ok(mut node) => redis::cmd("PING").query_async::<()>(&mut node).await,
+                    Err(error) => Err(error),
+                };
             if let Err(error) = answer
                 && (error.kind() == ErrorKind::AuthenticationFailed
                     || error.code() == Some("NOAUTH"))
@@ -89,9 +96,9 @@ impl Cluster {
     pub(super) async fn node(&self, limits: TimeLimits) -> RedisResult<Client> {
         let mut error = closed("no node is named");
         for node in &self.named {
-            let settings = limits.settings();
+            let (node, settings) = (self.certificates.client(node.clone())?, limits.settings());
             match node.get_multiplexed_async_connection_with_config(&settings).await {
-                Ok(_) => return Ok(node.clone()),
+                Ok(_) => return Ok(node),
                 Err(other) => error = other,
             }
         }

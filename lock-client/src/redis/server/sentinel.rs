@@ -3,95 +3,103 @@
 use std::fmt;
 
 use redis::{
-    Client, IntoConnectionInfo, RedisResult, TlsMode,
+    Client, ConnectionAddr, RedisConnectionInfo, RedisResult, TlsMode,
     aio::MultiplexedConnection,
     sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
 };
-use tokio::sync::Mutex;
 
 use super::{
     super::settings::{TimeLimits, tcp_settings, within},
-    certificates::{self, Certificates},
-    hosts::Hosts,
-    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, check_user},
+    certificates::Certificates,
+    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, connection_settings},
 };
-
-const SENTINEL_PORT: u16 = 26379;
-/// The setting with the user at the Sentinels.
-const SENTINEL_USER: &str = "sentinel-user";
+use crate::service_url::{addresses, decoded};
 
 /// A primary that Sentinels know.
 pub(super) struct Sentinels {
-    client: Mutex<SentinelClient>,
+    addresses: Vec<ConnectionAddr>,
+    /// The user at the Sentinels.
+    user: Option<String>,
+    password: Option<String>,
+    /// The user, the password and the database of the primary.
+    redis: RedisConnectionInfo,
+    is_encrypted: bool,
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no connection is encrypted"))]
+    certificates: Certificates,
     primary: String,
     hosts: String,
 }
 
 impl Sentinels {
     pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
-        let scheme = url.node_scheme;
-        let hosts = Hosts::parse(url.rest)?;
-        let (primary, database) = hosts.path.split_once('/').unwrap_or((hosts.path, ""));
+        let parts = &url.parts;
+        let (primary, database) = parts.path.split_once('/').unwrap_or((&parts.path, ""));
         if primary.is_empty() {
             return Err(InvalidRedisUrl::new(
                 "/NAME, the primary's name, must follow the Sentinels",
             ));
         }
-        let primary = primary.to_owned();
-        let own = [SENTINEL_USER, SENTINEL_PASSWORD];
-        if let Some(other) = url.query.other_than(&[&own[..], &certificates::SETTINGS].concat()) {
-            return Err(InvalidRedisUrl::unknown_setting(other));
+        let redis = connection_settings(parts)?;
+        let setting = |name| parts.settings.get(name).map(str::to_owned);
+        let (user, password) = (setting(SENTINEL_USER), setting(SENTINEL_PASSWORD));
+        if user.is_some() && password.is_none() {
+            return Err(InvalidRedisUrl::user_without_password());
         }
-        let certificates = Certificates::read(&url.query, scheme)?;
-        let sentinels = hosts.clients(scheme, "", SENTINEL_PORT, &certificates)?;
-        let addresses = sentinels.iter().map(|client| client.get_connection_info().addr().clone());
+        Ok(Self {
+            addresses: url.addresses(),
+            user,
+            password,
+            redis: redis.set_db(url.database(database)?),
+            is_encrypted: url.is_encrypted,
+            certificates: Certificates::open(url)?,
+            primary: decoded(primary)?,
+            hosts: addresses(&parts.members),
+        })
+    }
+
+    /// Makes a client, which connects to the Sentinels with the certificates of this moment.
+    fn client(&self) -> RedisResult<SentinelClient> {
+        let addresses = self.addresses.iter().cloned();
         let master = SentinelServerType::Master;
-        let mut builder = SentinelClientBuilder::new(addresses, &primary, master)?
+        let mut builder = SentinelClientBuilder::new(addresses, &self.primary, master)?
             .set_client_to_sentinel_tcp_settings(tcp_settings())
-            .set_client_to_redis_tcp_settings(tcp_settings());
-        // Only the user, the password and the database of this URL are used.
-        let redis =
-            format!("{scheme}://{}primary/{database}", hosts.user).into_connection_info()?;
-        let redis = redis.redis_settings();
-        check_user(redis)?;
-        builder = builder.set_client_to_redis_db(redis.db());
-        if let Some(user) = redis.username() {
+            .set_client_to_redis_tcp_settings(tcp_settings())
+            .set_client_to_redis_protocol(self.redis.protocol())
+            .set_client_to_redis_db(self.redis.db());
+        if let Some(user) = self.redis.username() {
             builder = builder.set_client_to_redis_username(user);
         }
-        if let Some(password) = redis.password() {
+        if let Some(password) = self.redis.password() {
             builder = builder.set_client_to_redis_password(password);
         }
-        if let Some(user) = url.query.get(SENTINEL_USER) {
-            if url.query.get(SENTINEL_PASSWORD).is_none() {
-                return Err(InvalidRedisUrl::user_without_password());
-            }
+        if let Some(user) = &self.user {
             builder = builder.set_client_to_sentinel_username(user);
         }
-        if let Some(password) = url.query.get(SENTINEL_PASSWORD) {
+        if let Some(password) = &self.password {
             builder = builder.set_client_to_sentinel_password(password);
         }
-        if scheme == "rediss" {
+        if self.is_encrypted {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
         #[cfg(feature = "tls")]
-        if let Some(named) = certificates.named {
-            builder = builder.set_client_to_redis_certificates(named);
+        if let Some(named) = self.certificates.read() {
+            builder = builder
+                .set_client_to_sentinel_certificates(named.clone())
+                .set_client_to_redis_certificates(named);
         }
-        Ok(Self { client: Mutex::new(builder.build()?), primary, hosts: hosts.names() })
+        builder.build()
     }
 
     /// Connects to the present primary.
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
-        let settings = limits.settings();
-        let connecting =
-            async { self.client.lock().await.get_async_connection_with_config(&settings).await };
-        within(limits.finding(), connecting).await
+        let (mut client, settings) = (self.client()?, limits.settings());
+        within(limits.finding(), client.get_async_connection_with_config(&settings)).await
     }
 
     /// Returns a client of the present primary.
     pub(super) async fn primary(&self, limits: TimeLimits) -> RedisResult<Client> {
-        let finding = async { self.client.lock().await.async_get_client().await };
-        within(limits.finding(), finding).await
+        let mut client = self.client()?;
+        within(limits.finding(), client.async_get_client()).await
     }
 }
 

@@ -2,10 +2,27 @@
 
 use std::{error::Error, fmt};
 
-use redis::{IntoConnectionInfo, RedisConnectionInfo, RedisError};
+#[cfg(any(feature = "cluster", feature = "redlock", feature = "sentinel"))]
+use redis::ConnectionAddr;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use redis::RedisConnectionInfo;
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
-use super::query::Query;
+use super::certificates;
+use crate::service_url::{InvalidUrl, ServiceUrl, addresses};
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+use crate::service_url::{Member, User};
 
+/// The ports of a node and of a Sentinel that a URL names without one.
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// The setting with the number of the database.
+const DATABASE: &str = "db";
+/// The setting with the version of the protocol.
+const PROTOCOL: &str = "protocol";
+/// The setting with the user at the Sentinels.
+pub(super) const SENTINEL_USER: &str = "sentinel-user";
 /// The setting with the password of the Sentinels.
 pub(super) const SENTINEL_PASSWORD: &str = "sentinel-password";
 
@@ -35,11 +52,6 @@ impl InvalidRedisUrl {
         Self { url: without_password(url), ..self }
     }
 
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
-    pub(super) fn unknown_setting(name: &str) -> Self {
-        Self::new(format!("`{name}` is no setting here"))
-    }
-
     pub(super) fn user_without_password() -> Self {
         Self::new("a user is given without a password")
     }
@@ -56,142 +68,185 @@ impl From<RedisError> for InvalidRedisUrl {
     }
 }
 
+impl From<InvalidUrl> for InvalidRedisUrl {
+    fn from(invalid: InvalidUrl) -> Self {
+        Self::new(invalid.to_string())
+    }
+}
+
 /// A URL, split at its scheme.
 pub(super) struct RedisUrl<'a> {
+    whole: &'a str,
     pub(super) kind: UrlKind,
-    /// The scheme of one node: `redis`, or `rediss` for an encrypted connection.
-    pub(super) node_scheme: &'static str,
-    /// What is between `://` and the query.
-    pub(super) rest: &'a str,
-    pub(super) query: Query,
+    pub(super) is_encrypted: bool,
+    pub(super) parts: ServiceUrl,
 }
 
 /// The kind of server that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UrlKind {
-    /// One node. The `redis` crate parses the URL.
+    /// One node, at a port.
     Node,
+    /// One node, at a Unix socket.
+    Socket,
     /// Several Sentinels.
     Sentinel,
     /// Several nodes of a Cluster.
     Cluster,
 }
 
-const SCHEMES: [(&str, UrlKind, &str); 5] = [
-    ("redis+sentinel", UrlKind::Sentinel, "redis"),
-    ("rediss+sentinel", UrlKind::Sentinel, "rediss"),
-    ("redis+cluster", UrlKind::Cluster, "redis"),
-    ("rediss+cluster", UrlKind::Cluster, "rediss"),
-    ("rediss", UrlKind::Node, "rediss"),
+impl UrlKind {
+    /// The settings of its URLs.
+    fn settings(self) -> Vec<&'static str> {
+        let own: &[_] = match self {
+            Self::Node => &[DATABASE],
+            Self::Socket => &[DATABASE, "user", "pass"],
+            Self::Sentinel => &[DATABASE, SENTINEL_USER, SENTINEL_PASSWORD],
+            Self::Cluster => &[],
+        };
+        [own, &[PROTOCOL], &certificates::SETTINGS].concat()
+    }
+}
+
+/// The schemes, and whether connections are encrypted.
+const SCHEMES: [(&str, UrlKind, bool); 11] = [
+    ("redis", UrlKind::Node, false),
+    ("rediss", UrlKind::Node, true),
+    ("valkey", UrlKind::Node, false),
+    ("valkeys", UrlKind::Node, true),
+    ("unix", UrlKind::Socket, false),
+    ("redis+unix", UrlKind::Socket, false),
+    ("valkey+unix", UrlKind::Socket, false),
+    ("redis+sentinel", UrlKind::Sentinel, false),
+    ("rediss+sentinel", UrlKind::Sentinel, true),
+    ("redis+cluster", UrlKind::Cluster, false),
+    ("rediss+cluster", UrlKind::Cluster, true),
 ];
 
 impl<'a> RedisUrl<'a> {
     /// Splits a URL.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if its scheme needs a feature that was not compiled.
-    pub(super) fn parse(url: &'a str) -> Result<Self, InvalidRedisUrl> {
-        let url = Self::split(url);
-        match url.kind {
+    /// [`InvalidRedisUrl`] if its scheme is unknown or needs a feature that was not compiled, or it
+    /// has an unknown setting.
+    pub(super) fn parse(whole: &'a str) -> Result<Self, InvalidRedisUrl> {
+        let (scheme, _) = whole
+            .split_once("://")
+            .ok_or_else(|| InvalidRedisUrl::new("it begins with no scheme of Redis"))?;
+        let scheme = scheme.to_lowercase();
+        let (_, kind, is_encrypted) = SCHEMES
+            .into_iter()
+            .find(|(known, ..)| *known == scheme)
+            .ok_or_else(|| InvalidRedisUrl::new("its scheme is none of Redis"))?;
+        match kind {
             UrlKind::Sentinel if !cfg!(feature = "sentinel") => {
-                Err(InvalidRedisUrl::needs_feature("Sentinel", "sentinel"))
+                return Err(InvalidRedisUrl::needs_feature("Sentinel", "sentinel"));
             }
             UrlKind::Cluster if !cfg!(feature = "cluster") => {
-                Err(InvalidRedisUrl::needs_feature("Cluster", "cluster"))
+                return Err(InvalidRedisUrl::needs_feature("Cluster", "cluster"));
             }
-            _ if url.node_scheme == "rediss" && !cfg!(feature = "tls") => {
-                Err(InvalidRedisUrl::needs_feature("rediss", "tls"))
+            _ if is_encrypted && !cfg!(feature = "tls") => {
+                return Err(InvalidRedisUrl::needs_feature("rediss", "tls"));
             }
-            _ => Ok(url),
+            _ => {}
+        }
+        let parts = match kind {
+            UrlKind::Node | UrlKind::Cluster => ServiceUrl::parse(whole, REDIS_PORT)?,
+            UrlKind::Sentinel => ServiceUrl::parse(whole, SENTINEL_PORT)?,
+            UrlKind::Socket => ServiceUrl::parse_socket(whole)?,
+        };
+        parts.settings.check_known(&kind.settings())?;
+        Ok(Self { whole, kind, is_encrypted, parts })
+    }
+
+    /// The single node.
+    pub(super) fn node(&self) -> Result<ConnectionInfo, InvalidRedisUrl> {
+        let info = self.whole.into_connection_info()?;
+        let redis = info.redis_settings();
+        if redis.username().is_some() && redis.password().is_none() {
+            // The `redis` crate would connect as the default user.
+            return Err(InvalidRedisUrl::user_without_password());
+        }
+        let redis = match self.kind {
+            UrlKind::Node if self.parts.members.len() > 1 => {
+                return Err(InvalidRedisUrl::new("it names several servers"));
+            }
+            UrlKind::Node => redis.clone().set_db(self.database(&self.parts.path)?),
+            _ => redis.clone(),
+        };
+        Ok(info.set_redis_settings(redis))
+    }
+
+    /// Returns the database that a path or a setting names. It is 0 by default.
+    ///
+    /// # Errors
+    /// [`InvalidRedisUrl`] if they name two, because other clients take the one or the other.
+    pub(super) fn database(&self, path: &str) -> Result<i64, InvalidRedisUrl> {
+        let parsed = |text: &str| {
+            let number = text.parse::<u32>().map(i64::from);
+            number.map_err(|_| InvalidRedisUrl::new("its database is no number"))
+        };
+        let of_path = match path.trim_matches('/') {
+            "" => None,
+            number => Some(parsed(number)?),
+        };
+        let of_setting = self.parts.settings.get(DATABASE).map(parsed).transpose()?;
+        match (of_path, of_setting) {
+            (Some(one), Some(other)) if one != other => {
+                Err(InvalidRedisUrl::new(format!("it names the databases {one} and {other}")))
+            }
+            _ => Ok(of_path.or(of_setting).unwrap_or(0)),
         }
     }
 
-    fn split(url: &'a str) -> Self {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        let known = SCHEMES.into_iter().find(|(known, ..)| *known == scheme);
-        let (_, kind, node_scheme) = known.unwrap_or(("redis", UrlKind::Node, "redis"));
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        Self { kind, node_scheme, rest, query: Query::parse(query) }
+    /// The addresses of the servers.
+    #[cfg(any(feature = "cluster", feature = "sentinel"))]
+    pub(super) fn addresses(&self) -> Vec<ConnectionAddr> {
+        let addresses =
+            self.parts.members.iter().map(|Member { host, port }| match self.is_encrypted {
+                true => encrypted(host.clone(), *port),
+                false => ConnectionAddr::Tcp(host.clone(), *port),
+            });
+        addresses.collect()
     }
 }
 
-/// Fails if a user is given without a password: the `redis` crate would connect as the default user.
-pub(super) fn check_user(settings: &RedisConnectionInfo) -> Result<(), InvalidRedisUrl> {
-    match (settings.username(), settings.password()) {
-        (Some(_), None) => Err(InvalidRedisUrl::user_without_password()),
-        _ => Ok(()),
-    }
+/// The address of a port that takes encrypted connections. Certificates are set for each connection.
+#[cfg(any(feature = "cluster", feature = "redlock", feature = "sentinel"))]
+pub(super) fn encrypted(host: String, port: u16) -> ConnectionAddr {
+    ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
 }
 
-/// Returns whether a URL contains a password. A URL that can't be parsed may contain one.
-pub fn has_password(url: &str) -> bool {
-    let RedisUrl { kind, rest, query, .. } = RedisUrl::split(url);
-    match kind {
-        UrlKind::Node => url
-            .into_connection_info()
-            .map_or(true, |info| info.redis_settings().password().is_some()),
-        UrlKind::Sentinel | UrlKind::Cluster => {
-            let authority = rest.split('/').next().unwrap_or_default();
-            authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
-                || query.get(SENTINEL_PASSWORD).is_some()
-        }
-    }
+/// The user, the password and the protocol at several servers.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+pub(super) fn connection_settings(
+    parts: &ServiceUrl,
+) -> Result<RedisConnectionInfo, InvalidRedisUrl> {
+    // The `redis` crate reads the protocol.
+    let protocol = parts.settings.get(PROTOCOL).unwrap_or("2");
+    let info = format!("redis://host/?{PROTOCOL}={protocol}").into_connection_info()?;
+    let settings = info.redis_settings().clone();
+    Ok(match &parts.user {
+        Some(User { name, password }) if name.is_empty() => settings.set_password(password),
+        Some(User { name, password }) => settings.set_username(name).set_password(password),
+        None => settings,
+    })
 }
 
-/// Returns a URL without what may be a password. A URL that can't be parsed may have one anywhere:
-/// it is cut where no port follows a colon.
+/// Returns a URL without its user and its settings. A URL that can't be parsed may have a password anywhere.
 fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
-    let rest = rest.rsplit('@').next().unwrap_or_default();
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let authority = rest.split('/').next().unwrap_or_default();
-    let mut end = 0;
-    for host in authority.split_inclusive(',') {
-        // The colons of an IPv6 address are inside brackets.
-        let address = host.rfind(']').unwrap_or(0);
-        if let Some(colon) = host[address..].find(':').map(|colon| address + colon) {
-            let port = host[colon + 1..].trim_end_matches(',');
-            if !port.bytes().all(|digit| digit.is_ascii_digit()) {
-                return format!("{scheme}{}…", &authority[..=end + colon]);
-            }
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    match ServiceUrl::parse(url, REDIS_PORT) {
+        Ok(ServiceUrl { members, path, .. }) => {
+            format!("{scheme}://{}/{path}", addresses(&members))
         }
-        end += host.len();
+        Err(_) => format!("{scheme}://…"),
     }
-    format!("{scheme}{rest}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Server, *};
-
-    #[test]
-    fn passwords_are_found_in_urls_of_every_kind() {
-        for url in [
-            "redis://:secret@localhost",
-            "redis://user:secret@localhost:6380/3",
-            #[cfg(feature = "tls")]
-            "rediss://user:secret@localhost:6380/3",
-            "redis+unix:///tmp/redis.sock?db=1&pass=secret",
-            "redis+unix:///tmp/redis.sock?p%61ss=secret",
-            "redis+sentinel://u:secret@s1,s2/locks",
-            "redis+sentinel://s1,s2/locks?sentinel-password=secret",
-            "redis+cluster://:secret@n1:7000,n2",
-            "what may be a secret",
-        ] {
-            assert!(has_password(url), "{url}");
-        }
-        for url in [
-            "redis://localhost:6379/3",
-            "redis+unix:///tmp/a:b@c/redis.sock?db=1",
-            "redis+sentinel://s1:26379,s2/locks/3?sentinel-user=u",
-            "rediss+cluster://n1:7000,n2?tls-key=/etc/redis/client.key",
-            #[cfg(feature = "tls")]
-            "rediss://n1:7000?tls-cert=/c.pem&tls-key=/c.key",
-            "rediss+cluster://n1:7000,[::1]:7001",
-        ] {
-            assert!(!has_password(url), "{url}");
-        }
-    }
+    use super::super::Server;
 
     #[test]
     fn wrong_urls_are_rejected_with_the_reason() {
@@ -212,9 +267,20 @@ mod tests {
             #[cfg(feature = "tls")]
             ("rediss://localhost?tls-key=/dev/null", "tls-cert and tls-key belong together"),
             #[cfg(feature = "sentinel")]
-            ("redis+sentinel://s1/locks?sentinel-pass=x", "`sentinel-pass` is no setting here"),
+            ("redis+sentinel://s1/locks?sentinel-pass=x", "the settings are db, sentinel-user, "),
             #[cfg(feature = "cluster")]
             ("redis+cluster://n1?sentinel-password=x", "`sentinel-password` is no setting here"),
+            (
+                "redis://localhost?sslmod=x",
+                "the settings are db, protocol, tls-ca, tls-cert and tls-key",
+            ),
+            ("redis://localhost?DB=3", "`DB` is no setting here"),
+            ("redis://localhost?user=u", "`user` is no setting here"),
+            ("redis+unix:///redis.sock?database=3", "the settings are db, user, pass, protocol, "),
+            ("redis://localhost/2?db=3", "it names the databases 2 and 3"),
+            ("redis://localhost?db=x", "its database is no number"),
+            ("redis://localhost?protocol=4", "Invalid protocol version"),
+            ("redis://localhost/#insecure", "write %23 for a #"),
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(error.contains(reason), "{url}: {error}");
@@ -224,14 +290,14 @@ mod tests {
     #[test]
     fn wrong_url_is_named_without_its_password() {
         for (url, named) in [
-            ("localhost:6379", "localhost:6379"),
-            ("redis://", "redis://"),
-            ("redis://user:secret@[::1]:99999/3", "redis://[::1]:99999/3"),
-            ("redis://:se/cr?e@t@localhost/x", "redis://localhost/x"),
-            ("redis://:secret", "redis://:…"),
-            ("redis://host:6379,host:secret/x", "redis://host:6379,host:…"),
-            ("redis://host:secret/secret", "redis://host:…"),
-            ("redis://host/x?pass=secret", "redis://host/x"),
+            ("localhost:6379", "://…"),
+            ("redis://", "redis://…"),
+            ("redis://user:secret@[::1]/3#x", "redis://…"),
+            ("redis://user:secret@[::1]/x", "redis://[::1]:6379/x"),
+            ("redis://:se/cr?e@t@localhost/x", "redis://…"),
+            ("redis://:secret", "redis://…"),
+            ("redis://host:secret/secret", "redis://…"),
+            ("redis://host/x?pass=secret", "redis://host:6379/x"),
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(

@@ -1,10 +1,15 @@
 //! Whether a PostgreSQL can lose an acknowledged fence.
 
 use doctor::{Check, Report, Verdict, postgres};
+use postgres_primary::Newest;
 use sqlx::{ConnectOptions, postgres::PgConnectOptions};
 use tokio::time::timeout;
 
-use super::{hosts::Hosts, instance::Newest, primary::find_primary, settings::Settings};
+use super::{
+    primary::find_primary,
+    session::{plain_hosts, session_hosts},
+    settings::Settings,
+};
 use crate::store::error::{ANSWER_TIMEOUT, OpenError, no_answer};
 
 const NAME: &str = "storage-server doctor";
@@ -14,7 +19,7 @@ pub(in crate::store) async fn examine(
     url: &str,
     patroni: Option<&postgres::PatroniUrl>,
 ) -> Result<Report, OpenError> {
-    let hosts = Hosts::parse_plain(url)?.application_name(NAME);
+    let hosts = plain_hosts(url)?.application_name(NAME);
     let primary = find_primary(&hosts, &Newest::default()).await?;
     let database = hosts.database();
     let failed = |source| OpenError::Connect { database: database.clone(), source };
@@ -26,7 +31,7 @@ pub(in crate::store) async fn examine(
     }
     report.system = format!("{database}, {}", report.system);
     report.checks = report.checks.into_iter().map(as_of_a_server).collect();
-    let hosts = Hosts::parse(url)?.application_name(NAME);
+    let hosts = session_hosts(url)?.application_name(NAME);
     report.checks.extend(of_own_session(hosts.options(primary)).await.map_err(failed)?);
     Ok(report)
 }

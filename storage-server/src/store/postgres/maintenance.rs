@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
+use postgres_primary::Newest;
 use sqlx::{Connection, PgConnection};
 
-use super::{hosts::Hosts, instance::Newest, open_session, primary::find_primary};
+use super::{open_session, primary::find_primary, session::session_hosts};
 use crate::store::{
     error::OpenError,
     maintenance::{Counted, Maintenance, StoredRow, Unreadable},
@@ -18,7 +19,7 @@ pub(in crate::store) struct PostgresMaintenance(PgConnection);
 
 impl PostgresMaintenance {
     pub(in crate::store) async fn connect(url: &str) -> Result<Self, OpenError> {
-        let hosts = Hosts::parse(url)?.application_name("storage-server maintenance");
+        let hosts = session_hosts(url)?.application_name("storage-server maintenance");
         let primary = find_primary(&hosts, &Newest::default()).await?;
         Ok(Self(open_session(hosts.options(primary), Migrations::Check).await?))
     }

@@ -8,79 +8,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::{ConnectOptions, PgConnection, Postgres};
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use postgres_primary::{Hosts, Newest, NoPrimary, NotFound, Seen, ask, describe};
+use sqlx::Postgres;
+use tokio::{sync::watch, task::JoinSet, time::sleep};
 
-use super::{
-    hosts::Hosts,
-    instance::{Instance, Newest, NoPrimary},
-};
 use crate::store::{error::OpenError, kept_pool::KeptPool};
 
-/// How long a host may take to say what it is.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a host is asked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What each host has said last, or why it said nothing.
-type Seen = Vec<Result<Instance, String>>;
-
 /// Asks all hosts at once, and returns the place of the primary. One host is not asked.
 pub(super) async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<usize, OpenError> {
-    if !hosts.has_several() {
-        return Ok(0);
-    }
-    let mut looks = JoinSet::new();
-    for (host, options) in hosts.iter().enumerate() {
-        let options = options.clone();
-        looks.spawn(async move { (host, look(&mut None, &options).await) });
-    }
-    let mut seen = looks.join_all().await;
-    seen.sort_by_key(|(host, _)| *host);
-    let seen: Seen = seen.into_iter().map(|(_, seen)| seen).collect();
-    newest.choose(&seen).map_err(|error| OpenError::NoPrimary {
-        database: hosts.database(),
-        reason: describe(error, hosts, newest, &seen),
-    })
-}
-
-/// Asks a host over the connection, which is made if there is none, and kept if there is an answer.
-async fn look(
-    connection: &mut Option<PgConnection>,
-    options: &sqlx::postgres::PgConnectOptions,
-) -> Result<Instance, String> {
-    let asked = timeout(LOOK_TIMEOUT, async {
-        let mut kept = match connection.take() {
-            Some(kept) => kept,
-            None => options.connect().await?,
-        };
-        let instance = Instance::ask(&mut kept).await?;
-        *connection = Some(kept);
-        Ok::<_, sqlx::Error>(instance)
-    });
-    match asked.await {
-        Ok(instance) => instance.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", LOOK_TIMEOUT.as_secs())),
-    }
-}
-
-fn describe(error: NoPrimary, hosts: &Hosts, newest: &Newest, seen: &Seen) -> String {
-    let each = seen.iter().enumerate().map(|(host, seen)| match seen {
-        Ok(instance) => format!("{}: {instance}", hosts.host(host)),
-        Err(reason) => format!("{}: {reason}", hosts.host(host)),
-    });
-    let each = each.collect::<Vec<_>>().join("; ");
-    let given_up = match (error, newest.timeline()) {
-        (NoPrimary::None, Some(timeline)) => {
-            format!(". Timeline {timeline} has been seen: if it was given up, restart this server")
-        }
-        _ => String::new(),
-    };
-    format!("{error} ({each}){given_up}")
+    let found = postgres_primary::find_primary(hosts, newest).await;
+    found
+        .map(|(primary, _)| primary)
+        .map_err(|NotFound(reason)| OpenError::NoPrimary { database: hosts.database(), reason })
 }
 
 /// Follows the primary, until it is dropped.
@@ -189,7 +131,7 @@ async fn ask_again_and_again(
 ) {
     let mut connection = None;
     loop {
-        let now = look(&mut connection, &options).await;
+        let now = ask(&mut connection, &options).await;
         seen.send_if_modified(|seen| {
             let is_new = seen[host] != now;
             seen[host] = now;
@@ -251,7 +193,9 @@ async fn follow(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::instance::Role, *};
+    use postgres_primary::{Instance, Role};
+
+    use super::*;
 
     fn primary(timeline: i64, started: &str) -> Result<Instance, String> {
         Ok(Instance { system: 7, timeline, role: Role::Primary, started: started.to_owned() })

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use postgres_primary::{Instance, Newest, Role};
 use sqlx::{PgConnection, Postgres, postgres::PgPoolOptions};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     CONNECT_TIMEOUT, READING,
-    hosts::Hosts,
-    instance::{Instance, Newest, Role},
+    session::session_hosts,
     statements::{Loading, load_rows},
 };
 use crate::{
@@ -36,7 +36,7 @@ impl Replica {
     /// All connections of the server are `replaced` together: those to the primary if this one shows a
     /// newer one, and this one after a failover.
     pub(super) fn new(url: &str, newest: Newest, replaced: ReplacedAt) -> Result<Self, OpenError> {
-        let hosts = Hosts::parse(url)?;
+        let hosts = session_hosts(url)?;
         if hosts.has_several() {
             let reason = "--read-url takes one host".into();
             return Err(OpenError::InvalidUrl(sqlx::Error::Configuration(reason)));

@@ -1,13 +1,11 @@
 //! How sessions with PostgreSQL begin.
 
+use postgres_primary::{Hosts, Instance, InvalidHosts, Newest, address_of};
 use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
 use tokio::time::timeout;
 use url::Url;
 
-use super::{
-    instance::{Instance, Newest},
-    settings::Settings,
-};
+use super::settings::Settings;
 use crate::store::{
     error::{ANSWER_TIMEOUT, OpenError, no_answer},
     schema::{Migrations, prepare},
@@ -60,13 +58,29 @@ pub(crate) const PUBLIC_PARAMETERS: [&str; 17] = [
 /// Those that may have a password. There is also `options[NAME]`.
 const SECRET_PARAMETERS: [&str; 2] = ["options", "password"];
 
+/// The hosts in a URL such as `postgres://user@a,b:5433/database?target_session_attrs=read-write`.
+pub(super) fn session_hosts(url: &str) -> Result<Hosts, OpenError> {
+    Hosts::parse(url, session_options)
+}
+
+/// The same, for sessions that set nothing.
+pub(super) fn plain_hosts(url: &str) -> Result<Hosts, OpenError> {
+    Hosts::parse(url, plain_options)
+}
+
+impl From<InvalidHosts> for OpenError {
+    fn from(error: InvalidHosts) -> Self {
+        Self::InvalidUrl(sqlx::Error::config(error))
+    }
+}
+
 /// The options of a server's session with one host.
-pub(super) fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
+fn session_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
     Ok(plain_options(url)?.application_name("storage-server").options(SESSION))
 }
 
 /// The options of a session with one host that sets nothing, unless the URL does.
-pub(super) fn plain_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
+fn plain_options(url: &Url) -> Result<PgConnectOptions, OpenError> {
     reject_unknown_parameters(url)?;
     let options = PgConnectOptions::from_url(url).map_err(OpenError::InvalidUrl)?;
     Ok(options.disable_statement_logging())
@@ -115,15 +129,6 @@ pub(super) async fn open_session(
     Ok(connection)
 }
 
-/// The address of a host, without user and password.
-pub(super) fn address_of(options: &PgConnectOptions) -> String {
-    let host = match options.get_socket() {
-        Some(socket) => socket.display().to_string(),
-        None => options.get_host().to_owned(),
-    };
-    format!("{host}:{}", options.get_port())
-}
-
 /// Checks a new connection: the server may have been restarted with other settings, or the address may
 /// lead to another one by now, such as an old primary. Returns whether it is a newer primary than all
 /// before.
@@ -148,4 +153,16 @@ fn migrator() -> Migrator {
     migrator.dangerous_set_table_name("storage.migrations");
     migrator.create_schema("storage");
     migrator
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_parameter_of_several_hosts_is_rejected() {
+        session_hosts("postgres://u@a,b/d?target_session_attrs=primary").unwrap();
+        let error = session_hosts("postgres://u@a,b/d?target=any").unwrap_err();
+        assert!(error.to_string().contains("unknown parameter: target"), "{error}");
+    }
 }

@@ -78,8 +78,12 @@ impl Server for Etcd {
         "etcd of one member, by its JSON gateway over TCP"
     }
 
+    fn url(&self) -> String {
+        self.etcd.url()
+    }
+
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        Ok(Arc::new(lock_client::etcd::Etcd::open(&self.etcd.url())?.answer_within(ANSWER_TIMEOUT)))
+        Ok(Arc::new(lock_client::etcd::Etcd::open(&self.url())?.answer_within(ANSWER_TIMEOUT)))
     }
 
     fn least_subject(&self) -> &'static str {

@@ -54,9 +54,13 @@ impl Server for MariaDb {
         "MariaDB, over a Unix socket"
     }
 
+    fn url(&self) -> String {
+        self.mariadb.url()
+    }
+
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
         Ok(Arc::new(
-            lock_client::mariadb::MariaDb::open(&self.mariadb.url())?.answer_within(ANSWER_TIMEOUT),
+            lock_client::mariadb::MariaDb::open(&self.url())?.answer_within(ANSWER_TIMEOUT),
         ))
     }
 

@@ -60,10 +60,13 @@ impl Server for Postgres {
         "PostgreSQL, over a Unix socket"
     }
 
+    fn url(&self) -> String {
+        self.postgres.url()
+    }
+
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
         Ok(Arc::new(
-            lock_client::postgres::Postgres::open(&self.postgres.url())?
-                .answer_within(ANSWER_TIMEOUT),
+            lock_client::postgres::Postgres::open(&self.url())?.answer_within(ANSWER_TIMEOUT),
         ))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::measurements::Measurements;
+use super::{super::held_leases::HeldLeases, measurements::Measurements};
 use crate::{
     bench::{
         goal::Goal,
@@ -23,6 +23,8 @@ pub(in super::super) struct Report {
     command: &'static str,
     #[serde(flatten)]
     measured: Measured,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leases: Option<HeldLeases>,
     #[serde(skip_serializing_if = "Option::is_none")]
     slow_commits: Option<SlowCommits>,
 }
@@ -63,8 +65,13 @@ impl Report {
             rounds,
             command: server.command(),
             measured: Measured::new(measurements),
+            leases: None,
             slow_commits: None,
         }
+    }
+
+    pub(super) fn with_leases(self, leases: HeldLeases) -> Self {
+        Self { leases: Some(leases), ..self }
     }
 
     pub(super) fn with_slow_commits(self, slow_commits: SlowCommits) -> Self {
@@ -132,10 +139,13 @@ impl Figure {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { title, rounds, command, measured, slow_commits, .. } = self;
+        let Self { title, rounds, command, measured, leases, slow_commits, .. } = self;
         writeln!(f, "Locks in {title}; each kind in one thread; {rounds} rounds")?;
         writeln!(f, "commands: {command}, in the mean; round trips: halves of the least\n")?;
         write!(f, "{measured}")?;
+        if let Some(leases) = leases {
+            write!(f, "\n{leases}")?;
+        }
         match slow_commits {
             Some(SlowCommits::Measured(slow)) => {
                 write!(f, "\nThe same, if each commit takes 2 ms longer:\n\n{slow}")

@@ -19,6 +19,9 @@ pub(in super::super) trait Server: RoundTrip {
     /// The service, and how its clients connect.
     fn title(&self) -> &'static str;
 
+    /// The URL of the service, as our command takes it.
+    fn url(&self) -> String;
+
     /// Makes a client of our locks.
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>>;
 

@@ -64,9 +64,12 @@ impl Server for Sqlite {
         "a file of SQLite"
     }
 
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.folder.path().join(FILE).display())
+    }
+
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
-        let url = format!("sqlite://{}", self.folder.path().join(FILE).display());
-        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&url)?.answer_within(ANSWER_TIMEOUT)))
+        Ok(Arc::new(lock_client::sqlite::Sqlite::open(&self.url())?.answer_within(ANSWER_TIMEOUT)))
     }
 
     fn least_subject(&self) -> &'static str {

@@ -67,10 +67,13 @@ impl Server for ZooKeeper {
         "ZooKeeper of one member, over TCP"
     }
 
+    fn url(&self) -> String {
+        self.zookeeper.url()
+    }
+
     fn backend(&self) -> anyhow::Result<Arc<dyn Backend>> {
         Ok(Arc::new(
-            lock_client::zookeeper::ZooKeeper::open(&self.zookeeper.url())?
-                .answer_within(ANSWER_TIMEOUT),
+            lock_client::zookeeper::ZooKeeper::open(&self.url())?.answer_within(ANSWER_TIMEOUT),
         ))
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use super::{held_leases::HeldLeases, measurements::Measurements};
+use super::{super::held_leases::HeldLeases, measurements::Measurements};
 use crate::{
     bench::{
         goal::Goal,
@@ -134,17 +134,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "{}", Figure::table("uncontended, one after the other", uncontended))?;
         writeln!(f, "{}", Figure::table("handover (busy for 1 ms unless noted)", handovers))?;
-        let HeldLeases { leases, ttl_ms, held_for_ms, taken, relied_on, renewals, peak_rss_mib } =
-            leases;
-        writeln!(
-            f,
-            "{leases} leases of {ttl_ms} ms in one process: after {held_for_ms} ms and \
-             {renewals:.1} renewals each, Redis has {taken} locks and the process relies on \
-             {relied_on} leases"
-        )?;
-        if peak_rss_mib.is_none() {
-            writeln!(f, "the peak memory of the process is known only on Linux")?;
-        }
+        write!(f, "{leases}")?;
         write!(f, "\n{}", Goal::table(goals))
     }
 }

@@ -1,0 +1,36 @@
+//! The limits of connections in MariaDB.
+
+use std::str::FromStr;
+
+use doctor::{Verdict, sql::Session};
+use sqlx::{ConnectOptions, Executor, mysql::MySqlConnectOptions};
+use testbed::MariaDb;
+
+/// The limit of a user counts its own connections, and not those of others.
+#[tokio::test]
+async fn limit_of_a_user_is_compared_with_its_own_connections() {
+    let server = MariaDb::start().await.unwrap();
+    let options = |url: &str| MySqlConnectOptions::from_str(url).unwrap();
+    let mut owner = options(&server.url()).connect().await.unwrap();
+    let create = "create user limited@localhost with max_user_connections 12";
+    owner.execute(create).await.unwrap();
+    owner.execute("grant select on test.* to limited@localhost").await.unwrap();
+    let limited = options(&server.url().replace("//root@", "//limited@"));
+    let connections = async || {
+        let mut session = Session::<sqlx::MySql>::connect(&limited).await.unwrap();
+        doctor::mariadb::connections(&mut session).await.unwrap()
+    };
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(options(&server.url()).connect().await.unwrap());
+    }
+    let check = connections().await;
+    assert_eq!(check.verdict, Verdict::Ok, "{}", check.found);
+    assert!(check.found.starts_with("at most 12, "), "{}", check.found);
+    // The control: its own connections count.
+    for _ in 0..8 {
+        others.push(limited.connect().await.unwrap());
+    }
+    let check = connections().await;
+    assert_eq!(check.verdict, Verdict::Warning, "{}", check.found);
+}

@@ -1,0 +1,317 @@
+//! The sessions of a client: one lease of etcd for each ttl, which the client's locks of this ttl
+//! share.
+//!
+//! To make a lease and to revoke it are two durable writes. So a client has one for each ttl, as
+//! `concurrency.Session` of etcd's own client is, and every renewal of a lock keeps it alive for
+//! all. A lock that ends is deleted, because its session doesn't end with it (`own.rs`).
+//!
+//! A request to put a key that had no answer may arrive when its holder is gone. It would acquire
+//! the lock for nobody, for as long as the session lives. So a key is put only as long as its
+//! session is not *sealed*, which is shown by a key of the session's own. Before such a holder is
+//! released, or tries again, the client seals the session: no key is put on it any more, and those
+//! that are there stay. Other locks go on living by it, and new ones get a new session.
+
+use std::{
+    collections::HashMap,
+    ops::RangeInclusive,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+use super::{
+    client::Etcd,
+    connection::Connection,
+    failure::Failure,
+    keys,
+    messages::{Header, LeaseReply, Streamed, bytes},
+    ownership::Rounds,
+};
+use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
+
+/// A lease that was just kept alive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alive {
+    /// Its full time.
+    pub(super) seconds: i64,
+    /// The term of the leader; `None` if it is new. An elected leader gives every lease its full
+    /// time, so that a new lease depends on no term.
+    term: Option<u64>,
+}
+
+/// The sessions of a client. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Sessions {
+    /// The newest session for each ttl in seconds.
+    newest: Arc<Mutex<HashMap<i64, Arc<Session>>>>,
+    /// Attempts at one time wait for the session that one of them begins.
+    beginning: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Sessions {
+    fn newest(&self) -> MutexGuard<'_, HashMap<i64, Arc<Session>>> {
+        self.newest.lock().expect("nothing panics while it holds this")
+    }
+
+    /// Returns the session that locks may join.
+    fn find(&self, seconds: i64) -> Option<Arc<Session>> {
+        self.newest().get(&seconds).filter(|session| session.state().is_open).cloned()
+    }
+}
+
+/// A session.
+pub(super) struct Session {
+    pub(super) lease: i64,
+    pub(super) seconds: i64,
+    state: Mutex<State>,
+    /// One request at a time keeps the session alive, and the others wait for it.
+    keeping: tokio::sync::Mutex<()>,
+    /// Whether the session is known to be sealed. One request at a time seals it.
+    sealed: OnceCell<()>,
+    pub(super) rounds: Rounds,
+}
+
+struct State {
+    /// The last keep-alive, and a moment before it was sent.
+    kept: Option<(Alive, Moment)>,
+    /// Whether locks may join.
+    is_open: bool,
+    /// Whether nobody keeps it alive any more.
+    is_given_up: bool,
+}
+
+/// A session that was just kept alive, so that a key may join it.
+pub(super) struct Joined {
+    pub(super) session: Arc<Session>,
+    /// A moment before the session got its full time.
+    pub(super) asked: Moment,
+    alive: Alive,
+}
+
+impl Joined {
+    /// Checks that the leader that has kept the session alive still was the leader when it answered
+    /// a later request. A leader that was replaced, and does not know it yet, renews nothing.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] after an election.
+    pub(super) fn confirm(&self, later: Header, etcd: &Etcd) -> Result<(), BackendError> {
+        if self.alive.term.is_none_or(|term| term == later.raft_term) {
+            return Ok(());
+        }
+        // The next one must not rely on it.
+        self.session.state().kept = None;
+        Err(etcd.unavailable("a new leader was elected meanwhile"))
+    }
+}
+
+impl Session {
+    pub(super) fn new(lease: i64, alive: Alive, asked: Moment) -> Arc<Self> {
+        let state = State { kept: Some((alive, asked)), is_open: true, is_given_up: false };
+        let (keeping, sealed, rounds) = Default::default();
+        let (seconds, state) = (alive.seconds, Mutex::new(state));
+        Arc::new(Self { lease, seconds, state, keeping, sealed, rounds })
+    }
+
+    /// Whether the client's locks share it. Otherwise, it ends with its lock.
+    pub(super) fn is_shared(&self) -> bool {
+        keys::is_shared(self.lease)
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.initialized()
+    }
+
+    /// Lets no more locks join.
+    pub(super) fn close(&self) {
+        self.state().is_open = false;
+    }
+
+    /// Lets nobody keep the session alive. Its locks move to another one when they are renewed.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state();
+        (state.is_open, state.is_given_up) = (false, true);
+    }
+
+    /// Whether a lock may live by this session for so many seconds.
+    pub(super) fn serves(&self, seconds: i64) -> bool {
+        self.seconds >= seconds && !self.state().is_given_up
+    }
+
+    /// Joins the session, if it was kept alive since a moment.
+    fn join(self: &Arc<Self>, since: Moment) -> Option<Joined> {
+        let (alive, asked) = self.state().kept.filter(|(_, asked)| *asked >= since)?;
+        Some(Joined { session: self.clone(), asked, alive })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while it holds this")
+    }
+}
+
+impl Etcd {
+    /// Joins the client's session for the shortest of these times, which was kept alive since a
+    /// moment. A new one lasts for one of these times. The last one is the ttl.
+    ///
+    /// # Errors
+    /// [`BackendError::Invalid`] if etcd's shortest time is longer.
+    pub(super) async fn join(
+        &self,
+        seconds: RangeInclusive<i64>,
+        since: Moment,
+    ) -> Result<Joined, BackendError> {
+        let key = *seconds.start();
+        let joined = self.sessions.find(key).and_then(|session| session.join(since));
+        if let Some(joined) = joined {
+            return Ok(joined);
+        }
+        let _turn = self.sessions.beginning.lock().await;
+        if let Some(session) = self.sessions.find(key)
+            && let Some(joined) = self.keep(&session, since).await?
+        {
+            return Ok(joined);
+        }
+        let joined = self.begin_session(keys::shared_lease(), seconds).await?;
+        self.sessions.newest().insert(key, joined.session.clone());
+        Ok(joined)
+    }
+
+    /// Begins a session. An id without an answer is never used: its lease ends by itself.
+    pub(super) async fn begin_session(
+        &self,
+        id: i64,
+        seconds: RangeInclusive<i64>,
+    ) -> Result<Joined, BackendError> {
+        let asked = Moment::now();
+        let alive = self.held.grant(id, seconds).await?;
+        Ok(Joined { session: Session::new(id, alive, asked), asked, alive })
+    }
+
+    /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has
+    /// ended, or was given up.
+    pub(super) async fn keep(
+        &self,
+        session: &Arc<Session>,
+        since: Moment,
+    ) -> Result<Option<Joined>, BackendError> {
+        let _turn = session.keeping.lock().await;
+        if session.state().is_given_up {
+            return Ok(None);
+        }
+        if let Some(joined) = session.join(since) {
+            return Ok(Some(joined));
+        }
+        let asked = Moment::now();
+        let alive = self.held.keep_alive(session.lease).await?;
+        session.state().kept = alive.map(|alive| (alive, asked));
+        if alive.is_none() {
+            session.give_up();
+        }
+        Ok(session.join(asked))
+    }
+
+    /// Lets no key be put on a session any more. It may be repeated without an answer, because it
+    /// always does the same.
+    pub(super) async fn seal(&self, session: &Session) -> Result<(), BackendError> {
+        session.close();
+        let put = async || {
+            let lease = session.lease;
+            let put = json!({ "key": bytes(&keys::seal(lease)), "lease": lease });
+            match self.held.call::<IgnoredAny>("kv/put", &put).await {
+                // No key is put on a lease that has ended.
+                Err(Failure::NoLease) => session.give_up(),
+                reply => drop(reply?),
+            }
+            Ok(())
+        };
+        session.sealed.get_or_try_init(put).await.map(drop)
+    }
+}
+
+impl Connection {
+    /// Makes a lease of the shortest of these times that etcd has. The last one is the ttl.
+    ///
+    /// # Errors
+    /// [`BackendError::Invalid`] if etcd's shortest time is longer.
+    pub(super) async fn grant(
+        &self,
+        id: i64,
+        seconds: RangeInclusive<i64>,
+    ) -> Result<Alive, BackendError> {
+        let request = json!({ "ID": id, "TTL": seconds.start() });
+        let granted = self.call::<LeaseReply>("lease/grant", &request).await?.seconds;
+        if seconds.contains(&granted) {
+            return Ok(Alive { seconds: granted, term: None });
+        }
+        // It has no key yet.
+        self.revoke(id).await?;
+        let reason = format!(
+            "{}: a ttl of {} s is too short; the shortest of this etcd is {granted} s",
+            self.server(),
+            seconds.end()
+        );
+        Err(BackendError::Invalid(reason.into()))
+    }
+
+    /// Sets the full time of a lease. Returns `None` if it has ended.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<Option<Alive>, BackendError> {
+        let reply: Streamed<LeaseReply> =
+            self.call("lease/keepalive", &json!({ "ID": id })).await?;
+        let LeaseReply { header, seconds, .. } = reply.result;
+        Ok((seconds > 0).then_some(Alive { seconds, term: Some(header.raft_term) }))
+    }
+
+    /// Ends a lease, if it exists, and deletes its key.
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), BackendError> {
+        match self.call::<LeaseReply>("lease/revoke", &json!({ "ID": id })).await {
+            Ok(_) | Err(Failure::NoLease) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Returns the seconds that a lease lives without a keep-alive, as etcd reports them: the rest
+    /// of the last second is cut off. A new leader that has not yet set its end reports centuries,
+    /// and it lives for no longer than the time for which it was granted.
+    pub(super) async fn seconds_left(&self, id: i64) -> Result<u64, BackendError> {
+        let reply: LeaseReply = self.call("lease/timetolive", &json!({ "ID": id })).await?;
+        Ok(reply.seconds.min(reply.granted).try_into().unwrap_or(0))
+    }
+}
+
+/// Returns the seconds of a ttl.
+///
+/// # Errors
+/// [`BackendError::Invalid`] if they are not whole.
+pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
+    let duration = ttl.as_duration();
+    if duration.subsec_nanos() == 0 {
+        Ok(duration.as_secs().cast_signed())
+    } else {
+        let millis = duration.as_millis();
+        let reason = format!(
+            "a ttl in etcd is in whole seconds, 2 s at least by default, and {millis} ms is not"
+        );
+        Err(BackendError::Invalid(reason.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keep_alive_before_an_election_does_not_count() {
+        let etcd = Etcd::open("etcd://n1").unwrap();
+        let later = Header { raft_term: 3, ..Header::default() };
+        let confirmed = |term| {
+            let (alive, asked) = (Alive { seconds: 5, term }, Moment::now());
+            Joined { session: Session::new(1, alive, asked), asked, alive }.confirm(later, &etcd)
+        };
+        let outdated = confirmed(Some(2)).unwrap_err();
+        assert!(matches!(outdated, BackendError::Unavailable(_)), "{outdated:?}");
+        for term in [Some(3), None] {
+            assert!(confirmed(term).is_ok(), "{term:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The primary among the hosts of a URL.
+
+use std::{env, sync::Arc};
+
+use postgres_primary::{DividedUrl, Hosts, InvalidHosts, Newest, find_primary};
+use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
+
+use crate::sql::{InvalidDatabaseUrl, pool::Connect, url::KnownSettings};
+
+const SETTINGS: KnownSettings = KnownSettings {
+    applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
+              application_name options target_session_attrs ssl-mode ssl-root-cert ssl-ca ssl-cert \
+              ssl-key statement-cache-capacity",
+    without_effect: "connect_timeout client_encoding fallback_application_name keepalives \
+                     keepalives_idle keepalives_interval keepalives_count tcp_user_timeout \
+                     sslcompression",
+    example: "postgres://USER:PASSWORD@HOST/DATABASE",
+};
+
+/// The hosts of a database, and what is known of its primary. Clones share that.
+#[derive(Clone, Debug)]
+pub(super) struct Primary {
+    hosts: Hosts,
+    newest: Newest,
+}
+
+/// Why a URL can't be used.
+struct Reason(String);
+
+impl From<InvalidHosts> for Reason {
+    fn from(error: InvalidHosts) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Primary {
+    /// Parses a URL with one or several hosts.
+    pub(super) fn parse(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+        let url = &SETTINGS.without_ineffective(&with_environment(url));
+        let parsed = Hosts::parse(url, |url| {
+            let options = PgConnectOptions::from_url(url).map_err(|e| Reason(e.to_string()))?;
+            // PgBouncer rejects a connection that sets it. A logged statement would show whole holders.
+            Ok(options.extra_float_digits(None).disable_statement_logging())
+        });
+        let unusable =
+            |Reason(reason)| InvalidDatabaseUrl::unparsable(url, &reason, SETTINGS.example);
+        let hosts = parsed.map_err(unusable)?;
+        SETTINGS.check(url)?;
+        Ok(Self { hosts, newest: Newest::default() })
+    }
+
+    /// The address of the database, without user and password.
+    pub(super) fn address(&self) -> String {
+        let first = self.hosts.options(0);
+        let database = first.get_database().unwrap_or(first.get_username());
+        let hosts: Vec<_> = self.hosts.iter().map(postgres_primary::address_of).collect();
+        format!("postgres://{}/{database}", hosts.join(","))
+    }
+
+    /// Makes connections to the primary of the moment.
+    pub(super) fn connect(&self) -> Connect<sqlx::Postgres> {
+        let own = self.clone();
+        Arc::new(move || {
+            let own = own.clone();
+            Box::pin(async move {
+                match own.find().await? {
+                    (_, Some(connection)) => Ok(connection),
+                    (options, None) => options.connect().await,
+                }
+            })
+        })
+    }
+
+    /// The options of the primary, and a connection if it was asked over one.
+    pub(super) async fn find(
+        &self,
+    ) -> Result<(PgConnectOptions, Option<PgConnection>), sqlx::Error> {
+        let found = find_primary(&self.hosts, &self.newest).await;
+        let (host, connection) = found.map_err(sqlx::Error::config)?;
+        Ok((self.hosts.options(host).clone(), connection))
+    }
+}
+
+/// Writes several hosts of the environment (`PGHOST` and `PGPORT`) into a URL that names none.
+pub fn with_environment(url: &str) -> String {
+    let [hosts, ports] = ["PGHOST", "PGPORT"].map(|name| env::var(name).unwrap_or_default());
+    with_hosts_of_environment(url, &hosts, &ports)
+}
+
+fn with_hosts_of_environment(url: &str, hosts: &str, ports: &str) -> String {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let mut settings = form_urlencoded::parse(query.as_bytes());
+    let names_host = settings.any(|(name, _)| ["host", "hostaddr"].contains(&&*name));
+    let divided =
+        DividedUrl::divide(url).filter(|divided| divided.written_hosts().is_empty() && !names_host);
+    let Some(divided) = divided.filter(|_| hosts.contains(',')) else { return url.to_owned() };
+    let ports: Vec<_> = ports.split(',').collect();
+    let with_port = |(place, host): (usize, &str)| {
+        // As in libpq, one port is that of all hosts.
+        let port = ports.get(place).or(ports.first().filter(|_| ports.len() == 1));
+        let host = host.replace('/', "%2F");
+        match port.filter(|port| !port.is_empty()) {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        }
+    };
+    divided.with_hosts(&hosts.split(',').enumerate().map(with_port).collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_hosts_of_the_environment_are_those_of_a_url_without_any() {
+        for (url, hosts, ports, expected) in [
+            ("postgres://u@/d", "a,b", "", "postgres://u@a,b/d"),
+            ("postgres:///d?sslmode=require", "a,b", "7", "postgres://a:7,b:7/d?sslmode=require"),
+            ("postgres://", "a,/run/b", "1,2", "postgres://a:1,%2Frun%2Fb:2"),
+            ("postgres:///d", "a", "7", "postgres:///d"),
+            ("postgres:///d?user=u&host=/run/b", "a,b", "7", "postgres:///d?user=u&host=/run/b"),
+            ("postgres://h/d", "a,b", "7", "postgres://h/d"),
+        ] {
+            assert_eq!(with_hosts_of_environment(url, hosts, ports), expected);
+        }
+    }
+}

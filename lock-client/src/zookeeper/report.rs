@@ -1,0 +1,79 @@
+//! Questions to a member without a session.
+
+use std::{error::Error, io, sync::Arc, time::Duration};
+
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use super::{failure::Failure, server::Server};
+use crate::service_url::Member;
+
+/// Reports of members are shorter.
+const LONGEST_REPORT: u64 = 1 << 16;
+
+/// Asks a member for its report `srvr`. It may be disabled.
+pub(super) async fn report(
+    server: &Server,
+    member: &Member,
+    limit: Duration,
+) -> Result<String, Failure> {
+    let lost = |error: io::Error| Failure::unavailable(&member.to_string(), &error.to_string());
+    let asking = async {
+        let stream = TcpStream::connect((member.host.as_str(), member.port)).await.map_err(lost)?;
+        let Some(certificates) = &server.tls else { return read(stream).await.map_err(lost) };
+        let encrypted = async {
+            let name = ServerName::try_from(member.host.clone()).map_err(io::Error::other)?;
+            let connector = TlsConnector::from(Arc::new(certificates.current().config()));
+            // A rejection of the client's certificate comes behind the handshake.
+            read(connector.connect(name, stream).await?).await
+        };
+        encrypted.await.map_err(|error| not_encrypted(member, &error))
+    };
+    let report = timeout(limit, asking).await;
+    report.unwrap_or_else(|_| Err(Failure::silent(&member.to_string(), limit)))
+}
+
+/// Finds out why a member took no session. The client underneath does not report it.
+pub(super) async fn why_no_session(server: &Server, member: &Member, limit: Duration) -> Failure {
+    let reason = match report(server, member, limit).await {
+        Err(failure) => return failure,
+        Ok(report) if report.contains("not currently serving requests") => {
+            "it serves nobody now: it has no quorum, or just starts"
+        }
+        Ok(_) => {
+            "the connection was closed (does this port take TLS only? are its connections used \
+             up, maxClientCnxns?)"
+        }
+    };
+    Failure::unavailable(&member.to_string(), reason)
+}
+
+async fn read(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+    // A port that takes TLS only reads five bytes before it closes the connection.
+    stream.write_all(b"srvr\n").await?;
+    stream.flush().await?;
+    let mut report = Vec::new();
+    match stream.take(LONGEST_REPORT).read_to_end(&mut report).await {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(String::from_utf8_lossy(&report).into_owned()),
+    }
+}
+
+/// Why a connection is not encrypted. What TLS itself reports is no matter of time.
+fn not_encrypted(member: &Member, error: &io::Error) -> Failure {
+    let is_of_tls = error.get_ref().is_some_and(|inner| {
+        let inner: &(dyn Error + 'static) = inner;
+        inner.is::<rustls::Error>()
+    });
+    let (member, reason) =
+        (member.to_string(), format!("the encrypted connection failed: {error}"));
+    match is_of_tls {
+        true => Failure::rejected(&member, &reason),
+        false => Failure::unavailable(&member, &format!("{reason} (does this port take TLS?)")),
+    }
+}

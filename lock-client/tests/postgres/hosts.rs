@@ -1,0 +1,82 @@
+//! Several hosts, one of which is the primary.
+
+use std::time::{Duration, Instant};
+
+use fence::Holder;
+use lock_client::{
+    Order,
+    backend::{Attempt, Backend},
+    postgres::Postgres,
+};
+use testbed::{Proxy, wait::until_async};
+use tokio::net::TcpListener;
+
+use super::{locked, patient};
+use crate::{
+    lock_service::ttl,
+    names::name,
+    sql::{self, granted},
+};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// The replica comes first, and is not taken for the primary. Once it is promoted, it is used.
+#[tokio::test]
+async fn primary_is_found_and_followed() {
+    let (mut primary, _) = locked().await;
+    let replica = primary.start_replica().await.unwrap();
+    let hosts = testbed::Postgres::url_of_all(&[replica.server(), &primary]);
+    let client = patient(&format!("{hosts}?target_session_attrs=read-write"));
+    let (first, _) = granted(&client, "r", &Holder::random(), 1_000).await.unwrap();
+    replica.catch_up(&primary).await.unwrap();
+    let standby = patient(&replica.server().url());
+    sql::server_without_writes_answers_nothing(&standby).await.unwrap();
+    primary.crash().await.unwrap();
+    // The control: without a promotion, nothing is granted.
+    let (lock, holder) = (name("r"), Holder::random());
+    let tried = client.try_acquire(&lock, &holder, ttl(1_000), Order::Unordered).await;
+    assert!(tried.is_err(), "{tried:?}");
+    replica.promote().await.unwrap();
+    let is_granted = async || {
+        let tried = client.try_acquire(&lock, &holder, ttl(1_000), Order::Unordered).await;
+        Ok(matches!(tried, Ok(Attempt::Granted { token, .. }) if token > first))
+    };
+    until_async(SOON, is_granted).await.unwrap();
+    // The old primary comes back, and nothing is granted there.
+    primary.start_again().await.unwrap();
+    for _ in 0..3 {
+        let tried = client.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await;
+        assert!(matches!(tried, Ok(Attempt::Granted { .. })), "{tried:?}");
+    }
+    let old = patient(&primary.url()).status(&lock).await.unwrap();
+    assert!(old.held.is_none_or(|held| held.ownership.holder != holder));
+}
+
+/// A host that is down answers nothing. Even the first request does not wait for it.
+#[tokio::test]
+async fn host_that_is_down_delays_nothing_for_long() {
+    let (primary, _) = locked().await;
+    let proxy = Proxy::start(primary.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hosts = format!("{},{}", mute.local_addr().unwrap(), proxy.address());
+    let url = format!("postgres://postgres@{hosts}/postgres?sslmode=disable");
+    let client = patient(&url);
+    // The first time, all hosts are waited for.
+    granted(&client, "q", &Holder::random(), 60_000).await.unwrap();
+    for lock in ["r", "s"] {
+        proxy.cut();
+        proxy.mend();
+        let begun = Instant::now();
+        granted(&client, lock, &Holder::random(), 60_000).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn hosts_are_named_without_the_password() {
+    let client =
+        Postgres::open("postgres://me:secret@a,b:5433/locks?target_session_attrs=primary").unwrap();
+    assert_eq!(client.address(), "postgres://a:5432,b:5433/locks");
+    let error = Postgres::open("postgres://a,b/locks?target_session_attrs=any").unwrap_err();
+    assert!(error.to_string().contains("target_session_attrs is \"any\""), "{error}");
+}

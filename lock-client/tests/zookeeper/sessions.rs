@@ -1,0 +1,169 @@
+//! The sessions of a client, which its locks of one ttl share.
+
+use std::time::Duration;
+
+use fence::Holder;
+use futures_util::future::join_all;
+use lock_client::{
+    Locks, Order, Terms,
+    backend::{Backend, BackendError},
+};
+use testbed::{Proxy, ZooKeeper, proxy::Verdict, wait::until_async};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use zookeeper_client::Client as RawClient;
+
+use super::{
+    service::{SOON, acquired, attempt, busy, client, release, secs, until_free},
+    strike::{DELETE, Slow, strike},
+};
+use crate::names::name;
+
+#[tokio::test]
+async fn locks_of_one_ttl_share_a_session_and_its_connection() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let names: Vec<_> = (0..50).map(|number| name(&format!("r{number}"))).collect();
+    let held = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 1);
+    assert!(zookeeper.connections(0).await.unwrap() <= 2, "the session's, and the question's");
+    acquired(&locks, &name("other"), secs(30)).await;
+    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 2, "the control: another ttl");
+    for (name, lock) in names.iter().zip(held) {
+        assert!(locks.release(name, &lock.ownership.holder, Some(lock.token)).await.unwrap());
+    }
+}
+
+/// A member allows 60 connections to each address. Renewals need none that waiters can take.
+#[tokio::test]
+async fn holder_keeps_its_lock_while_waiters_use_up_the_connections() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let holder = Locks::new(client(&zookeeper.url()));
+    let lease = holder.acquire(&name("r"), secs(3)).await.unwrap();
+    let token = lease.token().unwrap();
+    let mut waiters = JoinSet::new();
+    for _ in 0..70 {
+        let waiting = Locks::new(client(&zookeeper.url()));
+        waiters.spawn(async move {
+            let _ = waiting.acquire(&name("r"), Terms::new(secs(60)).wait(4 * SOON)).await;
+        });
+    }
+    let are_used_up = async || {
+        let newcomer = client(&zookeeper.url()).answer_within(Duration::from_secs(1));
+        Ok(matches!(newcomer.status(&name("r")).await, Err(BackendError::Unavailable(_))))
+    };
+    until_async(SOON, are_used_up).await.expect("the control: there are no more");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        assert_eq!(lease.token().expect("it is renewed"), token);
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(lease.reissue(token).await.unwrap() > token, "neither does a reissue");
+    assert!(are_used_up().await.unwrap(), "the control: there still are no more");
+    waiters.shutdown().await;
+    lease.release().await.unwrap();
+}
+
+/// A renewal in an ensemble makes another connection. No member has one left, so it leaves the old one first.
+#[tokio::test]
+async fn holder_keeps_its_lock_while_others_use_up_the_connections_of_all_members() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    zookeeper.limit_connections(3);
+    zookeeper.restart().await.unwrap();
+    zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+    let url = zookeeper.url();
+    let locks = Locks::new(client(&url).answer_within(Duration::from_secs(1)));
+    let lease = locks.acquire(&name("r"), secs(6)).await.unwrap();
+    let token = lease.token().unwrap();
+    let mut others = Vec::new();
+    for member in 0..3 {
+        let address = zookeeper.address(member).to_string();
+        while let Ok(other) = RawClient::connector().with_fail_eagerly().connect(&address).await {
+            others.push(other);
+        }
+    }
+    let are_used_up = async || {
+        let newcomer = client(&url).answer_within(Duration::from_secs(1));
+        Ok(matches!(newcomer.status(&name("r")).await, Err(BackendError::Unavailable(_))))
+    };
+    until_async(SOON, are_used_up).await.expect("the control: there are no more");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        assert_eq!(lease.token().expect("it is renewed"), token);
+        sleep(Duration::from_millis(100)).await;
+    }
+    // A newcomer may come while the holder leaves its connection.
+    until_async(SOON, are_used_up).await.expect("the control: there still are no more");
+    assert_eq!(others.len(), 8, "all but the holder's");
+    drop(others);
+    lease.release().await.unwrap();
+}
+
+/// Its session goes on, because the client holds another lock.
+#[tokio::test]
+async fn ended_lease_is_deleted_again_until_that_is_answered() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let direct = client(&zookeeper.url());
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    let terms = Terms::new(secs(4));
+    let kept = Locks::new(locks.clone()).acquire(&name("kept"), terms).await.unwrap();
+    let sessions = zookeeper.sessions(0).await.unwrap();
+    acquired(&locks, &name("r"), secs(4)).await;
+    let has_struck = strike(&proxy, DELETE, 0, Verdict::Drop);
+    until_free(&direct).await;
+    assert!(has_struck.load(std::sync::atomic::Ordering::SeqCst), "the first deletion was lost");
+    let left = zookeeper.sessions(0).await.unwrap();
+    assert!(sessions.iter().all(|session| left.contains(session)), "{sessions:?} {left:?}");
+    assert!(kept.token().is_ok(), "the control: the session lives");
+    kept.release().await.unwrap();
+}
+
+/// ZooKeeper takes everything but deletions. Only the end of the session frees the lock.
+#[tokio::test]
+async fn session_is_given_up_if_a_deletion_has_no_answer_for_a_ttl() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let direct = client(&zookeeper.url());
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_millis(500));
+    proxy.add(Slow { kind: DELETE, delay: 4 * SOON });
+    let begun = Instant::now();
+    acquired(&locks, &name("r"), secs(3)).await;
+    sleep(Duration::from_secs(5)).await;
+    busy(attempt(&direct, &Holder::random(), Order::Unordered).await);
+    until_free(&direct).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// The end of a session lists its paths in one message. One of more than a mebibyte stops the ensemble.
+#[tokio::test]
+async fn session_takes_half_a_mebibyte_of_paths() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    // A slash needs three bytes in a path.
+    let slashes = "/a".repeat(250);
+    let names: Vec<_> = (0..600).map(|number| name(&format!("{number}{slashes}"))).collect();
+    for part in names.chunks(50) {
+        join_all(part.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    }
+    let sessions = zookeeper.sessions(0).await.unwrap();
+    let bytes = 600 * (4 * 250 + 50);
+    assert!(sessions.len() > bytes / (512 << 10), "{sessions:?}");
+}
+
+#[tokio::test]
+async fn detachable_lock_has_a_session_of_its_own() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let client = client(&zookeeper.url());
+    let locks = Locks::new(client.clone());
+    let shared = acquired(&client, &name("r"), secs(60)).await;
+    let before = zookeeper.sessions(0).await.unwrap();
+    let lease = locks.acquire(&name("own"), Terms::new(secs(60)).detachable()).await.unwrap();
+    assert_eq!(zookeeper.sessions(0).await.unwrap().len(), before.len() + 1);
+    assert!(release(&client, &shared).await);
+    assert!(lease.token().is_ok());
+    lease.release().await.unwrap();
+    assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("/fenced"));
+}
