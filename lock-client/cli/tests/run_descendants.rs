@@ -182,7 +182,7 @@ async fn lost_lease_does_not_wait_for_what_it_can_not_end() {
         fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
     }
     fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
-    // It runs as root, whoever starts it.
+    // It runs as root.
     let root = folder.path().join("as-root");
     fs::copy("/usr/bin/setpriv", &root).unwrap();
     fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();

@@ -89,7 +89,7 @@ async fn signal_of_timeout_comes_once() {
     assert!(timeout.line(PATIENCE).await.is_err(), "and not once more");
 }
 
-/// However fast they come, and whoever sends them.
+/// However fast they come, and from any process.
 #[tokio::test]
 async fn steady_signals_of_one_process_are_all_forwarded() {
     let redis = Redis::start().await.unwrap();
