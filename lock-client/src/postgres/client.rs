@@ -51,6 +51,8 @@ impl Postgres {
     /// # Errors
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+        #[cfg(feature = "zookeeper")]
+        crate::tls::choose_provider();
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             let example = "postgres://USER:PASSWORD@HOST/DATABASE";
             return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", example));
