@@ -84,7 +84,7 @@ impl Http {
         Self { tcp, certificates: server.certificates.clone(), kept, spare, lost }
     }
 
-    /// Makes the connection that is kept, if there is none to this member.
+    /// Makes the kept connection, unless it leads to this member already.
     pub(super) async fn keep(&self, member: &Member) -> Result<(), Failure> {
         let mut kept = self.kept.lock().await;
         if !kept.as_ref().is_some_and(|kept| kept.serves(member)) {
