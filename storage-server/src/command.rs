@@ -133,6 +133,9 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
+    // A build of the whole workspace has two providers of cryptography, and then no default.
+    // Where a program that calls this chose one already, that one stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let log_format = matches.get_one::<LogFormat>("log_format").copied();
     let mut log = Log::to_stderr(log_format.expect("it has a default"));
     let ended = tokio::select! {

@@ -10,8 +10,6 @@ use tokio::runtime::Runtime;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // A build of the whole workspace has two providers of cryptography, and then no default.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = Runtime::new().expect("the operating system has threads for it");
     let code = runtime.block_on(storage_server::run(std::env::args_os()));
     // A lookup of a name can't be cancelled, and the process ends without waiting for it.
