@@ -201,16 +201,31 @@ impl Browser {
     }
 
     async fn press_button(&self, selector: &str, times: usize) {
+        // The page may draw the element anew before the mouse is over it.
+        let pressing = async { while !self.press_unless_stale(selector, times).await {} };
+        tokio::time::timeout(PATIENCE, pressing).await.expect(selector);
+    }
+
+    /// Returns whether the element was still there, and was pressed.
+    async fn press_unless_stale(&self, selector: &str, times: usize) -> bool {
         let element = self.element(selector).await;
         let script = "arguments[0].scrollIntoView({ block: 'center' })";
-        self.post("/execute/sync", json!({"script": script, "args": [element]})).await;
+        let scroll = json!({"script": script, "args": [element]});
         let origin = json!({(ELEMENT): element[ELEMENT]});
         let over = json!({"type": "pointerMove", "origin": origin, "x": 0, "y": 0});
         let kinds = ["pointerDown", "pointerUp"].repeat(times);
         let presses = kinds.into_iter().map(|kind| json!({"type": kind, "button": 0}));
         let actions: Vec<Value> = [over].into_iter().chain(presses).collect();
         let mouse = json!({"type": "pointer", "id": "mouse", "actions": actions});
-        self.post("/actions", json!({"actions": [mouse]})).await;
+        for (path, body) in [("/execute/sync", scroll), ("/actions", json!({"actions": [mouse]}))] {
+            let answer = self.answer(Method::POST, path, body, AT_ONCE).await;
+            match answer.get("error").and_then(Value::as_str) {
+                None => {}
+                Some("stale element reference") => return false,
+                Some(_) => panic!("{selector}: {answer}"),
+            }
+        }
+        true
     }
 
     /// Makes the page this wide and high.
@@ -258,56 +273,24 @@ impl Browser {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Value, patience: Duration) -> Value {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let step = format!("{method} {path} {}", body.chars().take(300).collect::<String>());
+        let step =
+            format!("{method} {path} {}", body.to_string().chars().take(300).collect::<String>());
+        let answer = self.answer(method, path, body, patience).await;
+        assert!(answer.get("error").is_none(), "{step}: {answer}");
+        answer
+    }
+
+    /// The answer to a command, which may be an error.
+    async fn answer(&self, method: Method, path: &str, body: Value, patience: Duration) -> Value {
+        let step = format!("{method} {path}");
         let mut request = self.client.request(method, format!("{}{path}", self.session));
-        if !body.is_empty() {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+        if !body.is_null() {
+            request =
+                request.header(header::CONTENT_TYPE, "application/json").body(body.to_string());
         }
         let answering = async { request.timeout(patience).send().await?.text().await };
         let answer = answering.await.unwrap_or_else(|error| panic!("{step}: {error:?}"));
         let mut answer: Value = serde_json::from_str(&answer).unwrap();
-        let value = answer["value"].take();
-        assert!(value.get("error").is_none(), "{step}: {value}");
-        value
-    }
-}
-
-/// Starts a driver. Returns it with its port.
-async fn start_driver(folder: &Path) -> (Process, String) {
-    let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
-    let mut command = Command::new(driver);
-    command.arg("--port=0").env("HOME", folder).env("TMPDIR", folder);
-    let begun = Instant::now();
-    loop {
-        let mut driver = Process::spawn("chromedriver", &command, folder).unwrap();
-        match port_of(&mut driver).await {
-            Ok(port) => return (driver, port),
-            // It takes a port that is free for IPv6, and needs it for IPv4, too.
-            Err(error)
-                if format!("{error:#}").contains("Address already in use")
-                    && begun.elapsed() < PATIENCE => {}
-            Err(error) => panic!("{error:#}"),
-        }
-    }
-}
-
-/// The port at which a driver says that it listens.
-async fn port_of(driver: &mut Process) -> anyhow::Result<String> {
-    loop {
-        let line = driver.line(PATIENCE).await?;
-        if let Some((_, port)) = line.split_once("started successfully on port ") {
-            return Ok(port.trim_end_matches('.').to_owned());
-        }
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // Its browser goes on when the driver is killed.
-        for process in descendants(self.driver.pid().as_raw_nonzero().get().cast_unsigned()) {
-            let process = Pid::from_raw(process.cast_signed());
-            let _ = process.map(|process| kill_process(process, Signal::KILL));
-        }
+        answer["value"].take()
     }
 }
