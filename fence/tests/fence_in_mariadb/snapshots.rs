@@ -115,6 +115,26 @@ async fn checks_open_no_snapshot_without_autocommit() {
     }
 }
 
+/// The negative control: where a check reads its transaction's number without a lock, that read opens a snapshot.
+#[tokio::test]
+async fn plain_read_of_a_check_opens_a_snapshot_without_autocommit() {
+    let (server, mut other) = accounts().await;
+    let locking = "from fence.numbers where id = row_id for update";
+    assert!(FILES[0].contains(locking));
+    let plain = FILES[0].replace(locking, "from fence.numbers where id = row_id");
+    for (fence, expected) in [(FILES[0], Ok(0)), (plain.as_str(), Err(RETRY.to_owned()))] {
+        run(&server, "test", fence).unwrap();
+        let mut late = session(&server).await;
+        for statement in ["set autocommit = 0", "call fence.present(34, 'a')"] {
+            attempt(&mut late, statement).await.expect(statement);
+        }
+        for statement in ["begin", CLAIM, "commit"] {
+            attempt(&mut other, statement).await.expect(statement);
+        }
+        assert_eq!(attempt(&mut late, CLAIM).await.map(|_| 0), expected);
+    }
+}
+
 /// A presented token claims when the row is written, and what is read afterwards must be as new as the claim.
 #[tokio::test]
 async fn presented_token_of_an_outdated_snapshot_is_to_be_retried() {
