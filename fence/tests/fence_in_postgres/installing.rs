@@ -290,3 +290,19 @@ async fn fences_show_no_holder_whole() {
             (('alice', 35, '01234567...'), ('none', 1, ''), ('short', 1, '...'))";
     assert_eq!(number(&mut database, shown).await, 3);
 }
+
+#[tokio::test]
+async fn settings_of_the_installer_change_nothing() {
+    let server = Postgres::start().await.unwrap();
+    let mut installer = session(&server).await;
+    let settings = "
+        set standard_conforming_strings = off; set quote_all_identifiers = on;
+        set datestyle = 'SQL, DMY'; set check_function_bodies = on";
+    attempt(&mut installer, settings).await.unwrap();
+    postgres::install(&mut installer).await.unwrap();
+    let table = "create table notes (id text); select fence.protect('notes', 'id')";
+    attempt(&mut installer, table).await.unwrap();
+    let status = "select problem is null from fence.status";
+    assert!(is_true(&mut session(&server).await, status).await);
+    assert_it_works(&server).await;
+}

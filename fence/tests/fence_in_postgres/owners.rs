@@ -5,9 +5,9 @@ use testbed::Postgres;
 
 use super::{MALFORMED, NO_PRIVILEGE, attempt, files, psql, roles::WRITER, session, session_of};
 
-/// A better match for `reject_malformed(null, null)` than the fence's own.
+/// A better match for `reject_malformed('resource', null, null)` than the fence's own.
 const BETTER_MATCH: &str = "
-    create function fence.reject_malformed(text, text) returns void language plpgsql
+    create function fence.reject_malformed(text, text, text) returns void language plpgsql
     as $$ begin raise sqlstate 'EV001' using message = current_user; end $$";
 const NULL_RESOURCE: &str = "select fence.verify(null)";
 
@@ -25,8 +25,11 @@ async fn nobody_else_creates_a_function_that_the_fence_would_call() {
     assert_eq!(attempt(&mut writer, NULL_RESOURCE).await.unwrap_err(), "EV001");
     // The next application names what was created, and then takes the right away.
     let rejected = psql(&server.url(), &files()).unwrap_err();
-    assert!(rejected.contains("fence.reject_malformed(text,text) belongs to writer"), "{rejected}");
-    attempt(&mut owner, "drop function fence.reject_malformed(text, text)").await.unwrap();
+    assert!(
+        rejected.contains("fence.reject_malformed(text,text,text) belongs to writer"),
+        "{rejected}"
+    );
+    attempt(&mut owner, "drop function fence.reject_malformed(text, text, text)").await.unwrap();
     psql(&server.url(), &files()).unwrap();
     assert_eq!(attempt(&mut writer, BETTER_MATCH).await.unwrap_err(), NO_PRIVILEGE);
     assert_eq!(

@@ -51,6 +51,8 @@ async fn operator_forgets_a_prefix() {
     let mut writer = session_of(&server, "writer").await;
     let forget = "select fence.forget('job/')";
     assert_eq!(attempt(&mut writer, forget).await.unwrap_err(), NO_PRIVILEGE);
+    attempt(&mut owner, "grant select, delete on fence.fence to writer").await.unwrap();
+    assert_eq!(number(&mut writer, forget).await, 1);
 }
 
 #[tokio::test]

@@ -257,4 +257,13 @@ async fn settings_of_a_writer_hide_no_report() {
         );
         assert_eq!(number(&mut owner, &reported).await, 1, "{setting}");
     }
+    // The session remembers when it has reported. In this style and zone, it would read its own time as one to come.
+    let zone = "
+        reset all; set timezone = 'Asia/Kolkata'; set datestyle = 'SQL'; set application_name = 'x';
+        insert into orders values ('x', 1)";
+    attempt(&mut writer, zone).await.unwrap();
+    let remembered = "
+        select current_setting('fence.reported_' || md5(e'public.orders\nZF004\nwriter\nx'))::timestamptz
+            <= clock_timestamp()";
+    assert!(is_true(&mut writer, remembered).await);
 }

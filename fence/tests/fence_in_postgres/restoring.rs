@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
 use super::{
-    PATIENCE, STALE, TOKEN_REQUIRED, accounts, attempt, files, number, problem, psql,
+    NO_PRIVILEGE, PATIENCE, STALE, TOKEN_REQUIRED, accounts, attempt, files, number, problem, psql,
     roles::{UPDATE, WRITER},
     session_of,
 };
@@ -196,6 +196,71 @@ async fn applying_the_files_again_repairs_the_fence() {
         assert_eq!(attempt(&mut owner, &stale).await.unwrap_err(), STALE);
         assert_eq!(attempt(&mut owner, "truncate fence.fence").await.unwrap_err(), "ZF006");
         assert_eq!(number(&mut owner, right).await, 2);
+        assert_eq!(problem(&mut owner, "accounts").await, None);
+    }
+}
+
+/// The default privileges may have changed since the first application.
+#[tokio::test]
+async fn repair_gives_what_it_creates_the_rights_of_a_first_application() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, WRITER).await.unwrap();
+    let damage = "
+        create role mallory login; create role auditor;
+        grant usage on schema fence to mallory;
+        grant select on fence.fences to auditor;
+        revoke execute on function fence.doctor() from public;
+        alter default privileges grant all on tables to mallory;
+        alter default privileges revoke all on functions from public;
+        alter default privileges grant all on functions to mallory;
+        drop table fence.reports;
+        drop table fence.fence cascade;
+        drop function fence.present";
+    attempt(&mut owner, damage).await.unwrap();
+    psql(&server.url(), &files()).unwrap();
+    attempt(&mut owner, CLAIM).await.unwrap();
+    let mut mallory = session_of(&server, "mallory").await;
+    for forbidden in [
+        "update fence.fence set token = 1",
+        "select * from fence.fence",
+        "truncate fence.reports",
+        // What the administrator took away stays so.
+        "select * from fence.doctor()",
+    ] {
+        assert_eq!(
+            attempt(&mut mallory, forbidden).await.unwrap_err(),
+            NO_PRIVILEGE,
+            "{forbidden}"
+        );
+    }
+    let report = "select fence.protect('accounts', 'account_id', 'report')";
+    attempt(&mut owner, report).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    let late = format!("select fence.present(33, 'a'); {UPDATE}");
+    attempt(&mut writer, &late).await.unwrap();
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 1);
+    let granted = "select has_table_privilege('auditor', 'fence.fences', 'select')::int::bigint";
+    // The view was dropped with the table, and is new.
+    assert_eq!(number(&mut owner, granted).await, 0);
+    attempt(&mut owner, "grant select on fence.fences to auditor").await.unwrap();
+    psql(&server.url(), &files()).unwrap();
+    assert_eq!(number(&mut owner, granted).await, 1);
+}
+
+#[tokio::test]
+async fn protection_of_a_table_that_has_another_owner_is_shown_until_it_is_renewed() {
+    let (_server, mut owner) = accounts().await;
+    for mode in ["enforce", "report"] {
+        let protect = format!("select fence.protect('accounts', 'account_id', '{mode}')");
+        attempt(&mut owner, &protect).await.unwrap();
+        assert_eq!(problem(&mut owner, "accounts").await, None);
+        let give = format!(
+            "create role {mode}; grant usage on schema fence to {mode};
+             grant all on schema public to {mode}; alter table accounts owner to {mode}"
+        );
+        attempt(&mut owner, &give).await.unwrap();
+        assert_eq!(problem(&mut owner, "accounts").await.as_deref(), Some("different"), "{mode}");
+        attempt(&mut owner, &protect).await.unwrap();
         assert_eq!(problem(&mut owner, "accounts").await, None);
     }
 }

@@ -160,7 +160,7 @@ async fn default_privileges_open_no_fence() {
         "select * from fence.fences",
         "select * from fence.status",
         "update fence.reports set role = 'nobody'",
-        "create function fence.reject_malformed(text, text) returns void language sql as ''",
+        "create function fence.reject_malformed(text, text, text) returns void language sql as ''",
         "create table fence.mine ()",
     ] {
         let rejected = attempt(&mut writer, forbidden).await.unwrap_err();

@@ -71,7 +71,7 @@ async fn shadow_everything(writer: &mut PgConnection) {
         "bool(text)",
         "accepts(int8, text, int8, text)",
         "claim_or_reject(text, int8, text)",
-        "reject_malformed(text, int8)",
+        "reject_malformed(text, text, int8)",
         "verify(text)",
         "report(regclass, text, text, text)",
         "is_written_here(xid8, xid)",

@@ -1,5 +1,7 @@
 //! Every way to write a row, and to move one from a resource to another.
 
+use sqlx::{AssertSqlSafe, postgres::PgDatabaseError};
+
 use super::{
     HOLDER_CONFLICT, MALFORMED, STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, accounts, attempt,
     attempt_and_roll_back, fence, number,
@@ -217,4 +219,16 @@ async fn malformed_offers_are_rejected() {
     }
     assert_eq!(number(&mut database, "select count(*) from notes").await, 0);
     assert_eq!(number(&mut database, "select count(*) from fence.fences").await, 0);
+    for (offer, part, detail) in [
+        ("fence.present(0)", "token", r#"{"resource" : null, "token" : 0}"#),
+        ("fence.present(34, 'a b')", "holder", r#"{"resource" : null, "token" : 34}"#),
+        ("fence.claim('', 0)", "resource", r#"{"resource" : "", "token" : 0}"#),
+        ("fence.claim('alice', 34, 'a b')", "holder", r#"{"resource" : "alice", "token" : 34}"#),
+    ] {
+        let statement = AssertSqlSafe(format!("select {offer}"));
+        let rejected = sqlx::query(statement).execute(&mut database).await.unwrap_err();
+        let rejected = rejected.as_database_error().unwrap().downcast_ref::<PgDatabaseError>();
+        assert_eq!(rejected.message(), format!("the {part} is malformed"), "{offer}");
+        assert_eq!(rejected.detail(), Some(detail), "{offer}");
+    }
 }

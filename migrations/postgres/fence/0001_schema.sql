@@ -29,8 +29,7 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- While this file is applied, names resolve in the catalog alone. Its end restores the path. The other files need the
--- catalog first in it.
+-- All files need pg_catalog first in the search_path. This file has nothing else in it, until its end restores it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -45,8 +44,8 @@ begin
 end
 $$;
 
--- Checks what is there. Nobody but the installer may own the schema or anything in it, because `claim` and `verify`
--- run with their owner's rights and call the other functions.
+-- Checks what is there. Nobody but the installer may own the schema, or a table or function in it, because `claim` and
+-- `verify` run with their owner's rights and call the other functions.
 do $$
 declare
     other record;
@@ -57,6 +56,9 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
+    -- Grants on these objects stay. On others, 0006_rights.sql sets them.
+    perform set_config('fence.known_objects', coalesce(array_agg(objid), '{}')::text, false)
+    from pg_depend where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence');
     create schema if not exists fence;
 
     select * into other
@@ -189,7 +191,7 @@ end
 $$;
 
 -- Removes the fences of all resources whose names begin with the prefix, and returns their number. The caller needs the
--- right to delete from fence.fence. Afterwards any token is accepted again, so no client may be left that holds one.
+-- rights SELECT and DELETE on fence.fence. Afterwards any token is accepted, so no client may be left that holds one.
 create or replace function fence.forget(prefix text)
 returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -200,8 +202,6 @@ begin
         raise exception using errcode = 'null_value_not_allowed', message = 'the prefix is missing';
     end if;
     perform set_config('fence.remove', 'on', true);
-    -- In the order of the names, as claims should be, so that they don't deadlock.
-    perform from fence.fence where starts_with(resource, prefix) order by resource for update;
     delete from fence.fence where starts_with(resource, prefix);
     get diagnostics forgotten = row_count;
     perform set_config('fence.remove', coalesce(before, ''), true);

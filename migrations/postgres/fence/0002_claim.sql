@@ -3,9 +3,8 @@
 -- `claim`, `present` and `verify` qualify every name with its schema, operators included. So the caller's search_path
 -- cannot make them call anything else, with the installer's rights. A search_path of their own would cost more.
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token must be
--- well-formed, and so must its holder. Equal ones were checked when they were stored. Against a fence of 0, only the
--- form matters.
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token and its
+-- holder must be well-formed. Equal ones were checked when they were stored. accepts(0, null, …) checks the form alone.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
     select (token operator(pg_catalog.>) fence_token
@@ -15,11 +14,11 @@ returns boolean language sql immutable as $$
         or (token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder)
 $$;
 
--- Whether the current transaction wrote a row of fence.fence: the only proof of a claim. Another transaction finds
--- another id in the row. A rollback to a savepoint takes the row back. No session can write the row by itself.
+-- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. No session can write the
+-- row by itself, and a rollback to a savepoint takes it back.
 --
--- A row that was restored from another server may have this transaction's id by chance. But its xmin is older than this
--- transaction's id. A row that was written here has that id or a later savepoint's.
+-- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. But its xmin is
+-- older. A row that was written here has this transaction's id as its xmin, or a later savepoint's.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -30,13 +29,13 @@ $$;
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
 -- Returns the fence's token, or raises a rejection.
 --
--- A claim writes the row even if the fence stays the same. Otherwise a transaction with an older snapshot (REPEATABLE
--- READ, SERIALIZABLE) could claim after the latest write and not see that write. As it is, the claim fails with 40001.
+-- A transaction's first claim writes the row even if the fence stays the same. Otherwise a transaction with an older
+-- snapshot (REPEATABLE READ, SERIALIZABLE) could claim after the latest write and not see it. So it fails with 40001.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- With another collation of the arguments, the comparison would fail, or not be of bytes.
-    -- A row that this transaction has written is for claim_or_reject, which spares a second write.
+    -- With the collation of the arguments, the comparison could fail, or not be of bytes.
+    -- A row that this transaction has already written is for claim_or_reject, which doesn't write it again.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -59,7 +58,12 @@ declare
 begin
     -- 1. Check the form of the arguments.
     if (octet_length(resource) between 1 and 512 and fence.accepts(0, null, token, holder collate "C")) is not true then
-        perform fence.reject_malformed(resource, token);
+        perform fence.reject_malformed(
+            case
+                when (octet_length(resource) between 1 and 512) is not true then 'resource'
+                when fence.accepts(0, null, token, '') then 'holder'
+                else 'token'
+            end, resource, token);
     end if;
 
     -- 2. Insert the first fence, or lock the latest row and apply the rule to it. A further claim of this transaction
@@ -73,7 +77,7 @@ begin
         return;
     end if;
 
-    -- 3. The row is locked. If it is the one offered, this transaction has claimed before. Otherwise the rule rejects.
+    -- 3. Nothing was written, and the row is locked: this transaction has claimed the same before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token = token and seen.holder = holder collate "C" then
         return;
@@ -96,16 +100,12 @@ begin
 end
 $$;
 
-create or replace function fence.reject_malformed(resource text, token bigint)
+create or replace function fence.reject_malformed(part text, resource text, token bigint)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using
         errcode = 'ZF003',
-        message = format('%s is malformed', case
-            when (octet_length(resource) between 1 and 512) is not true then 'the resource'
-            when (token between 1 and 999999999999999) is not true then 'the token'
-            else 'the holder'
-        end),
+        message = format('the %s is malformed', part),
         detail = json_build_object('resource', resource, 'token', token),
         hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
             ', and a holder up to 128 characters of visible ASCII.';
@@ -114,13 +114,14 @@ $$;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
 -- row claims its resource with them, unless the transaction has already claimed the resource. So present only the token
--- of the lock that guards every resource written. Such a write locks the row before the fence, and can deadlock with a
+-- of the lock that guards every resource written. A blind write locks the row before the fence, and can deadlock with a
 -- transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin
     if fence.accepts(0, null, token, holder collate pg_catalog."C") is not true then
-        perform fence.reject_malformed('any', token);
+        perform fence.reject_malformed(
+            case when fence.accepts(0, null, token, '') then 'holder' else 'token' end, null, token);
     end if;
     perform pg_catalog.set_config(
         'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
@@ -152,7 +153,7 @@ begin
     end if;
 
     if verify.resource is null then
-        perform fence.reject_malformed(null, null);
+        perform fence.reject_malformed('resource', null, null);
     end if;
     raise exception using
         errcode = 'ZF004',

@@ -12,13 +12,14 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
--- The body of a protected table's trigger function. It assigns the result of `verify`, because `perform` would double
--- the cost. In the mode `report`, no error in it fails the write, unless the statement is cancelled.
+-- The body of a protected table's trigger function. It verifies the resource of the row before the change, and that of
+-- the row after it if it is another. It assigns the result of `verify`, because `perform` would double the cost. In the
+-- mode `report`, no error in it fails the write, unless the statement is cancelled.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- In the expression, the table's name is the row. The newline ends a last comment.
+    -- The expression may use the table's name for the row. The newline ends a comment at the end of the expression.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -28,17 +29,17 @@ declare
     if tg_op operator(pg_catalog.=) 'TRUNCATE' then
         raise exception using
             errcode = 'ZF005',
-            message = pg_catalog.format('%%I is protected, and cannot be truncated', tg_table_name),
+            message = pg_catalog.concat(tg_table_name, ' is protected, and cannot be truncated'),
             hint = 'Delete its rows under their tokens, or call fence.unprotect first.';
     end if;
     if tg_op operator(pg_catalog.<>) 'INSERT' then
         resource_before = %s;
-        passes = fence.verify(resource_before);
+        unread = fence.verify(resource_before);
     end if;
     if tg_op operator(pg_catalog.<>) 'DELETE' then
         resource_after = %s;
         if (resource_after operator(pg_catalog.=) resource_before) is not true then
-            passes = fence.verify(resource_after);
+            unread = fence.verify(resource_after);
         end if;
     end if;
         $body$,
@@ -55,9 +56,9 @@ begin
     exception when others then
         get stacked diagnostics message = message_text, detail = pg_exception_detail;
         begin
-            passes = fence.report(tg_relid, sqlstate, message, detail);
+            unread = fence.report(tg_relid, sqlstate, message, detail);
         exception when others then
-            raise warning 'fence.report failed: %%', sqlerrm;
+            raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
         end;
     end;
             $body$,
@@ -70,7 +71,7 @@ begin
 declare
     resource_before pg_catalog.text collate pg_catalog."C";
     resource_after pg_catalog.text collate pg_catalog."C";
-    passes pg_catalog.bool;
+    unread pg_catalog.bool;
 begin
     %s
     return null;
@@ -80,11 +81,12 @@ end
 end
 $$;
 
--- Records what a check would have rejected: of the same table, code, role and application one a minute, and of a table
--- at most sixty a minute, except at SERIALIZABLE. The trigger's function calls it with the rights of the table's owner:
--- the policy of fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
+-- Records what a check would have rejected: once a minute for each table, code, role and application, and at most sixty
+-- times a minute for each table. The trigger's function calls it with the rights of the table's owner: the policy of
+-- fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp set row_security = on as $$
+returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
 #variable_conflict use_variable
 declare
     -- A partition may have another owner than its table.
@@ -127,13 +129,12 @@ $$;
 -- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
 -- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
-returns text language plpgsql
+returns text language plpgsql set array_nulls = on
 set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
 set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
-set standard_conforming_strings = on set transform_null_equals = off set array_nulls = on set xmlbinary = base64
-set xmloption = content set quote_all_identifiers = off set default_text_search_config = 'pg_catalog.simple' as $$
+set standard_conforming_strings = on set transform_null_equals = off set quote_all_identifiers = off as $$
 declare
-    -- The settings of this function, for another one.
+    -- The settings in the head of this function, for the trigger's function.
     settings constant text = (
         select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
         from pg_proc cross join unnest(proconfig) as setting
@@ -169,9 +170,9 @@ begin
             hint = format('grant usage on schema fence to %s', relation.owner);
     end if;
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Only the owner of the table does:
-    -- the expression and the table's policies may be traps for anybody else, and parsing an expression evaluates parts
-    -- of it. The trial reads the whole table, and so comes before the lock.
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Only the table's owner may try it,
+    -- because it may be a trap for anybody else, and so may the table's policies. Parsing alone evaluates parts of it.
+    -- The trial reads the whole table, so it comes before writers are kept out.
     if relation.owner = quote_ident(current_user)::regrole then
         execute format(
             e'select count(*) from (select * from %s) as %I '
@@ -211,8 +212,8 @@ begin
     execute format('revoke all on function %s() from %s', trigger_function, coalesce(others, 'public'));
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
-    -- It is a constraint trigger, because CREATE OR REPLACE TRIGGER can replace any other. ENABLE ALWAYS includes
-    -- sessions whose session_replication_role is replica.
+    -- It is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
+    -- session_replication_role is replica.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
@@ -269,7 +270,7 @@ begin
             p.prosrc like '%-- Created by fence.protect.%' as is_own
         from pg_trigger t join pg_proc p on p.oid = t.tgfoid
         where (registered or p.prosrc like '%-- Created by fence.protect.%')
-            -- A partition is left alone. If it was detached, it still has the trigger for TRUNCATE.
+            -- Not of a partition, which its parent protects. A detached one still has the trigger for TRUNCATE.
             and not (select relispartition from pg_class where oid = protected)
             and (t.tgname = 'fence_rows' and t.tgrelid = protected
                 or t.tgname = 'fence_truncate'

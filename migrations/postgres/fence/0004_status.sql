@@ -7,17 +7,17 @@ begin
 end
 $$;
 
--- The fences. Knowing a holder proves ownership: the view shows only the beginning of it, and nothing of a short one.
+-- The fences. Who knows a holder can claim as it: the view shows 8 characters of a long one, and none of a short one.
 create or replace view fence.fences as
 select resource, token,
-    case when holder = '' then '' when length(holder) < 16 then '...' else "left"(holder, 8) || '...' end as holder
+    case when holder = '' then '' when length(holder) < 16 then '...' else left(holder, 8) || '...' end as holder
 from fence.fence;
 
 -- One row for each table that is protected or ought to be, and for each table that inherits from it, partitions
 -- included. `problem` is null if all is well:
 --
 --     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
---     different       the check is disabled, or not as `protect` creates it: call it again
+--     different       the check is disabled, or not as `protect` creates it, or of an earlier owner: call it again
 --     truncate        TRUNCATE is not rejected: the trigger is missing, disabled or replaced
 --     unregistered    the check is there, but this fence doesn't know it: the table was renamed, or restored
 --                     without the fences, and then accepts old tokens
@@ -30,16 +30,17 @@ check_of_rows as (
     select t.tgrelid, t.tgfoid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
-        -- Zero bytes separate several arguments, and no text has them.
-        case t.tgnargs when 1 then convert_from(btrim(t.tgargs, '\x00'), getdatabaseencoding()) end as resource,
-        -- A constraint: after insert, update or delete, for each row, in every session, at once.
+        -- Each argument ends with a zero byte.
+        case t.tgnargs when 1 then convert_from(btrim(t.tgargs, decode('00', 'hex')), getdatabaseencoding()) end
+            as resource,
+        -- A constraint that is checked at once, in every session; 29: after insert, update or delete, for each row.
         t.tgconstraint <> 0 and t.tgtype = 29 and t.tgenabled = 'A' and not t.tgdeferrable
             and t.tgattr::text = '' and t.tgqual is null as is_intact
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
 protected as (
-    select c.oid, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
+    select c.oid, c.relowner, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
     from pg_class c
     left join fence.protected p on p.relation = fence.name_of(c.oid)
@@ -57,13 +58,10 @@ select
     p.mode collate "C" as mode,
     case
         when r.tgrelid is null then 'missing'
-        when not r.is_intact or r.mode <> p.mode
+        when not r.is_intact or r.mode <> p.mode or r.proowner <> p.relowner
             or r.prosrc <> fence.trigger_body(p.oid, p.resource, p.mode)
-            -- For a plain column, there are no settings.
-            or r.proconfig is distinct from (
-                select f.proconfig from pg_proc f
-                where f.oid = 'fence.protect(regclass, text, text)'::regprocedure
-                    and not fence.is_plain_column(p.oid, p.resource))
+            or r.proconfig is distinct from case when not fence.is_plain_column(p.oid, p.resource) then (
+                select proconfig from pg_proc where oid = 'fence.protect(regclass, text, text)'::regprocedure) end
             then 'different'
         when not exists (
             select from pg_trigger t

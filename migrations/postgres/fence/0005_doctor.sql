@@ -109,7 +109,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
         union all
         select 'synchronous_standby_names', case
                 when names.value <> '' or number = 0 then 'ok'
-                -- These may be of logical replication.
+                -- All connections are hidden, and may be of logical replication.
                 when hidden = number then 'unseen'
                 else 'unfit-for-fence'
             end,
