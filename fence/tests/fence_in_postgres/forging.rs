@@ -1,9 +1,13 @@
 //! What lets a row pass is that this transaction wrote the fence's row. No session can forge that,
 //! and nobody's expression runs with the rights of another.
 
+use std::collections::BTreeSet;
+
+use testbed::Postgres;
+
 use super::{
     MALFORMED, NO_PRIVILEGE, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back,
-    files, is_true, number, psql,
+    files, is_true, messages, number, psql,
     roles::{UPDATE, WRITER},
     session, session_of,
 };
@@ -48,11 +52,56 @@ async fn nothing_that_a_session_can_read_and_set_lets_a_row_pass() {
             );
         }
     }
-    // The negative control: the right token does let it pass.
+    // Every constant of the plans that a session can print.
+    let constants = printed_constants(&server, &format!("begin; {UPDATE}"));
+    assert!(
+        constants.contains("fence.presented"),
+        "the plans in the check are printed: {constants:?}"
+    );
+    for name in constants {
+        let forged = format!("select set_config('{name}', 'alice', true); {UPDATE}");
+        let rejected = attempt_and_roll_back(&mut writer, &forged).await.unwrap_err();
+        assert_eq!(rejected, TOKEN_REQUIRED, "{forged}");
+    }
+    // The negative control: a secret name in a plan is among them.
+    let secret = "
+        create function secret_name() returns text language plpgsql immutable
+        as 'begin return ''own.secret''; end'";
+    attempt(&mut owner, secret).await.unwrap();
+    let use_it = "select current_setting(secret_name(), true)";
+    assert!(printed_constants(&server, use_it).contains(&"own.secret".to_owned()));
+
+    // The negative control of the check: the right token does let it pass.
     let right = format!(
         "select set_config('fence.presented', pg_current_xact_id() || ' 34 a', true); {UPDATE}"
     );
     attempt_and_roll_back(&mut writer, &right).await.unwrap();
+}
+
+/// What could name a setting among the constants in the plans of statements, as PostgreSQL prints them:
+/// `:constvalue 14 [ 56 0 0 0 111 119 … ]`, a length of four bytes and the text.
+fn printed_constants(server: &Postgres, statements: &str) -> BTreeSet<String> {
+    let printed = messages(
+        server,
+        &format!(
+            "set client_min_messages = log; set debug_pretty_print = off;
+             set debug_print_plan = on; {statements}"
+        ),
+    );
+    let constants = printed.split(":constvalue ").skip(1);
+    let bytes = constants.filter_map(|constant| {
+        let (_, rest) = constant.split_once('[')?;
+        let (bytes, _) = rest.split_once(']')?;
+        bytes.split_whitespace().map(|byte| byte.parse::<i16>().ok()).collect::<Option<Vec<_>>>()
+    });
+    let texts = bytes.filter_map(|bytes| {
+        let bytes: Vec<u8> = bytes.into_iter().skip(4).map(|byte| byte as u8).collect();
+        let is_of_a_name = |byte: char| byte.is_ascii_alphanumeric() || "._$".contains(byte);
+        String::from_utf8(bytes)
+            .ok()
+            .filter(|text| text.contains('.') && text.chars().all(is_of_a_name))
+    });
+    texts.collect()
 }
 
 #[tokio::test]

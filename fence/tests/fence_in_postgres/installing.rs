@@ -171,23 +171,29 @@ async fn another_build_is_recognised_before_anything_changes() {
         attempt(&mut owner, &format!("{table}; {build}")).await.unwrap();
         let by_psql = psql(&server.url(), &files()).unwrap_err();
         let by_install = postgres::install(&mut owner).await.unwrap_err().to_string();
-        for rejected in [by_psql, by_install] {
+        for rejected in [&by_psql, &by_install] {
             assert!(rejected.contains("another build") && rejected.contains(found), "{rejected}");
         }
         let functions = "select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
         assert_eq!(number(&mut owner, functions).await, 2);
 
-        // As the hint says.
-        let rename =
-            "begin; lock table fence.fence; alter schema fence rename to fence_before; commit";
-        attempt(&mut owner, rename).await.unwrap();
+        // As the hint of psql says.
+        let (before, carry) = (
+            ["lock table fence.fence", "alter schema fence rename to fence_before"],
+            [
+                "insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence",
+                "drop schema fence_before cascade",
+                "select fence.protect(",
+            ],
+        );
+        for step in before.iter().chain(&carry) {
+            assert!(by_psql.contains(step), "{by_psql}");
+        }
+        attempt(&mut owner, &format!("begin; {}; commit", before.join("; "))).await.unwrap();
         psql(&server.url(), &files()).unwrap();
-        let carry = "
-            insert into fence.fence
-            select resource, token, holder, claimed_by from fence_before.fence;
-            drop schema fence_before cascade;
-            select fence.protect('accounts', 'account_id')";
-        attempt(&mut owner, carry).await.unwrap();
+        let carry = format!("{}'accounts', 'account_id')", carry.join("; "));
+        attempt(&mut owner, &carry).await.unwrap();
+        assert_eq!(number(&mut owner, "select fence.version()::bigint").await, 6);
         let rejected = attempt(&mut owner, "insert into accounts values ('alice')").await;
         assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
         assert_it_works(&server).await;

@@ -152,6 +152,30 @@ async fn stale_write_that_waited_for_the_row_is_rejected() {
     assert_eq!(number(&mut second, BALANCE).await, 70);
 }
 
+/// The row is free: what the write waits for is the fence, which another transaction is about to raise.
+#[tokio::test]
+async fn presented_token_waits_for_the_claim_that_is_under_way() {
+    let (server, mut first) = accounts().await;
+    let stale = "
+        select fence.present(34, 'a');
+        update accounts set balance = 7 where account_id = 'alice'";
+    for (end, expected) in [("rollback", Ok(2)), ("commit", Err(STALE.to_owned()))] {
+        attempt(&mut first, "begin; select fence.claim('alice', 35, 'b')").await.unwrap();
+        let waiting = Waiting::begin(&server, session(&server).await, stale).await;
+        attempt(&mut first, end).await.unwrap();
+        let (_, written) = waiting.end().await;
+        assert_eq!(written, expected, "{end}");
+    }
+    // The negative control: a check that compares the tokens that it reads lets the write pass.
+    let compares = "
+        create or replace function fence.verify(resource text) returns boolean language sql
+        as 'select true from fence.fence f where f.resource = verify.resource and f.token <= 35'";
+    attempt(&mut first, compares).await.unwrap();
+    attempt(&mut first, "begin; select fence.claim('alice', 36, 'c')").await.unwrap();
+    let late = stale.replace("34, 'a'", "35, 'b'");
+    assert_eq!(attempt(&mut session(&server).await, &late).await, Ok(2));
+}
+
 #[tokio::test]
 async fn claims_in_opposite_order_end_as_a_deadlock_that_can_be_tried_again() {
     let (server, mut first) = accounts().await;
