@@ -54,6 +54,14 @@ async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Data
     drop(server);
     // An earlier build had other migrations.
     database.execute("update storage.migrations set checksum = ''").await.unwrap();
+    let error = database.run(&["migrate"]).await.failed();
+    for step in [
+        "rename the schema `storage` of PostgreSQL to `storage_before`",
+        "move the files of SQLite away",
+        "insert into storage.resource select * from storage_before.resource",
+    ] {
+        assert!(error.contains(step), "{error}");
+    }
     let aside = if database.postgres.is_some() {
         database.execute("alter schema storage rename to storage_before").await.unwrap();
         String::new()

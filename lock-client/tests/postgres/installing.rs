@@ -2,7 +2,7 @@
 
 use fence::Holder;
 use lock_client::{backend::Backend, postgres::install};
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor, PgConnection, postgres::PgDatabaseError};
 
 use super::{locked, patient};
 use crate::{lock_service::ttl, names::name, sql::granted};
@@ -67,18 +67,25 @@ async fn earlier_build_is_recognised_and_its_locks_can_be_carried_over() {
     assert!(rejected.contains("another build: its version is 8"), "{rejected}");
     // As every earlier build was.
     owner.execute("drop function fenced_lock.version").await.unwrap();
-    let rejected = install(&mut owner).await.unwrap_err().to_string();
-    assert!(rejected.contains("another build: its version is 0"), "{rejected}");
+    let rejected = install(&mut owner).await.unwrap_err();
+    let rejected = rejected.as_database_error().unwrap().downcast_ref::<PgDatabaseError>();
+    assert!(rejected.message().contains("another build: its version is 0"), "{rejected}");
 
     // As the hint says.
+    let [aside, carry, clear] = [
+        "alter schema fenced_lock rename to lock_before",
+        "insert into fenced_lock.lock select * from lock_before.lock",
+        "drop schema lock_before cascade",
+    ];
+    for step in [aside, carry, clear] {
+        assert!(rejected.hint().unwrap().contains(step), "{rejected}");
+    }
     let mut transaction = owner.begin().await.unwrap();
-    let aside = "alter schema fenced_lock rename to lock_before";
     transaction.execute(aside).await.unwrap();
     install(&mut *transaction).await.unwrap();
-    let carry = "
-        insert into fenced_lock.lock select * from lock_before.lock;
-        drop schema lock_before cascade";
-    transaction.execute(carry).await.unwrap();
+    for step in [carry, clear] {
+        transaction.execute(step).await.unwrap();
+    }
     transaction.commit().await.unwrap();
     let client = patient(&server.url());
     assert_eq!(client.renew(&name("r"), &held, ttl(600_000)).await.unwrap(), Some(token));
