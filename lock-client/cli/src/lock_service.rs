@@ -216,11 +216,10 @@ impl LockService {
             let addresses = service.addresses(&locks);
             let count = addresses.len();
             let misfits = service.misfits(addresses, limit).await;
-            let texts = misfits.iter().map(|misfit| misfit.text.as_str());
-            if count > 0 && misfits.iter().filter(|misfit| misfit.is_known).count() == count {
-                message = texts.collect::<Vec<_>>().join("; ");
+            if misfits.len() < count || count == 0 {
+                message = iter::once(message).chain(misfits).collect::<Vec<_>>().join("; ");
             } else {
-                message = iter::once(message.as_str()).chain(texts).collect::<Vec<_>>().join("; ");
+                message = misfits.join("; ");
             }
         }
         Failure::Unavailable(message)
