@@ -36,8 +36,8 @@ enum Command {
     /// Writes a value under a lock, with its token
     ///
     /// Acquires the lock of the resource's name if it is free, reads the value (which claims the
-    /// resource for the token), checks the lease, writes, and releases. SIGINT and SIGTERM end it
-    /// and release the lock; a write that was already sent may still land.
+    /// resource for the token), checks the lease, writes, and releases. SIGHUP, SIGINT,
+    /// SIGQUIT and SIGTERM end it and release the lock; a write that was already sent may still land.
     Put(put::Put),
     /// Prints the value of a resource
     Get(get::Get),

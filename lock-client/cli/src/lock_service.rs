@@ -257,13 +257,13 @@ impl LockService {
     ) -> Result<T, Failure> {
         let locks = self.locks()?;
         let result = work(&locks).await;
+        let mut signals = Signals::listen(ENDING)?;
         // A lock service that is slower than this does not hold up the end.
         if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
             // Then there is no lock that must be released, only a try to undo.
             && !matches!(result, Err(Failure::Unavailable(_) | Failure::Interrupted(_)))
             && let Some(unanswered) = locks.unanswered()
         {
-            let mut signals = Signals::listen(ENDING)?;
             stderr::print(retrying(&unanswered));
             tokio::select! {
                 _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()) => {}
