@@ -40,7 +40,7 @@ pub(crate) enum Change {
 /// Notifies the waiter, again and again. Each step begins with a look, and waits for changes that follow
 /// it. So it doesn't matter how a watch ends: with a change, or because it was lost.
 pub(crate) async fn follow<W: Watcher>(watcher: W, mut seen: W::Seen) {
-    let mut pauses = pauses(LONGEST_PAUSE);
+    let mut backoff = pauses(LONGEST_PAUSE);
     loop {
         let change = watcher.change(&mut seen).await;
         if change == Change::Turn {
@@ -52,12 +52,12 @@ pub(crate) async fn follow<W: Watcher>(watcher: W, mut seen: W::Seen) {
             if let Some(now) = watcher.look().await {
                 break now;
             }
-            sleep(pauses.next().expect("the pauses never end")).await;
+            sleep(backoff.next().expect("the pauses never end")).await;
         };
         if change == Change::Lost {
-            sleep(pauses.next().expect("the pauses never end")).await;
+            sleep(backoff.next().expect("the pauses never end")).await;
         } else {
-            pauses = self::pauses(LONGEST_PAUSE);
+            backoff = pauses(LONGEST_PAUSE);
         }
         watcher.looked(&seen, &now);
         seen = now;

@@ -216,11 +216,10 @@ impl LockService {
             let addresses = service.addresses(&locks);
             let count = addresses.len();
             let misfits = service.misfits(addresses, limit).await;
-            let texts = misfits.iter().map(|misfit| misfit.text.as_str());
-            if count > 0 && misfits.iter().filter(|misfit| misfit.is_known).count() == count {
-                message = texts.collect::<Vec<_>>().join("; ");
+            if misfits.len() < count || count == 0 {
+                message = iter::once(message).chain(misfits).collect::<Vec<_>>().join("; ");
             } else {
-                message = iter::once(message.as_str()).chain(texts).collect::<Vec<_>>().join("; ");
+                message = misfits.join("; ");
             }
         }
         Failure::Unavailable(message)
@@ -258,13 +257,13 @@ impl LockService {
     ) -> Result<T, Failure> {
         let locks = self.locks()?;
         let result = work(&locks).await;
+        let mut signals = Signals::listen(ENDING)?;
         // A lock service that is slower than this does not hold up the end.
         if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
             // Then there is no lock that must be released, only a try to undo.
             && !matches!(result, Err(Failure::Unavailable(_) | Failure::Interrupted(_)))
             && let Some(unanswered) = locks.unanswered()
         {
-            let mut signals = Signals::listen(ENDING)?;
             stderr::print(retrying(&unanswered));
             tokio::select! {
                 _ = timeout(RELEASE_PATIENCE, locks.wait_for_background()) => {}

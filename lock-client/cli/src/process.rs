@@ -16,6 +16,9 @@ pub(crate) struct Process {
     /// When it started, in clock ticks. It distinguishes the process from a later one of its id.
     pub(crate) started: i64,
     pub(crate) is_zombie: bool,
+    pub(crate) is_stopped: bool,
+    /// Whether it can't take a signal now. It waits for a disk, or for its child to execute a program.
+    pub(crate) is_uninterruptible: bool,
 }
 
 impl Process {
@@ -38,10 +41,12 @@ impl Process {
             started: number(22)?,
             // The other threads of a process may live on when its first thread has ended.
             is_zombie: fields[0] == "Z" && number(20)? == 1,
+            is_stopped: fields[0] == "T",
+            is_uninterruptible: fields[0] == "D",
         })
     }
 
-    /// Reads a process. `None` if it has ended. The parent and the start are not read.
+    /// Reads a process. `None` if it has ended. The parent, the start and the state are not read.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn read(pid: Pid) -> Option<Self> {
         use rustix::{
@@ -57,6 +62,8 @@ impl Process {
             foreground: foreground.map_or(-1, Pid::as_raw_pid),
             started: 0,
             is_zombie: false,
+            is_stopped: false,
+            is_uninterruptible: false,
         })
     }
 

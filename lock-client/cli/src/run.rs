@@ -16,12 +16,10 @@ mod reporter;
 mod status_fd;
 mod supervision;
 
-use std::{os::unix::process::ExitStatusExt, path::Path, time::Duration};
+use std::{iter, os::unix::process::ExitStatusExt, path::Path, time::Duration};
 
 use lock_client::{Lease, Locks, Moment, Released};
 use rustix::process::Signal;
-use signal_hook::low_level::emulate_default_handler;
-use tokio::time::timeout;
 
 pub(crate) use self::arguments::{Run, help};
 use self::{
@@ -29,8 +27,8 @@ use self::{
     command::{Command, exec_error},
     deadline::{DeadlineFile, OuterDeadline},
     descendants::Descendants,
-    guard::{Guard, GuardedLease, ObservedLease},
-    lost_lease::{LeaseWatch, grace},
+    guard::{Guard, GuardedLease},
+    lost_lease::{Action, LeaseWatch, grace},
     reporter::{Event, Reason, Reporter},
     status_fd::StatusFd,
     supervision::Supervision,
@@ -45,8 +43,6 @@ use crate::{
 };
 
 const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
-/// How long a release may still take once a signal has come.
-const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The command, with everything that it needs while it runs.
 #[derive(Debug)]
@@ -55,7 +51,7 @@ struct Job<'a> {
     command: Command,
     /// The leases of outer `run`s with other names.
     outer: OuterLeases,
-    reporter: Reporter,
+    reporter: Reporter<'a>,
     signals: Signals,
 }
 
@@ -66,7 +62,7 @@ impl Run {
         let status = StatusFd::open(self.status_fd.map(u32::cast_signed))?;
         let mut outer = OuterLeases::from_environment()?;
         let signals = Signals::listen(FORWARDED)?;
-        let mut reporter = Reporter { status };
+        let reporter = Reporter { name: &self.name, status };
         let run = async |locks: &Locks| {
             let command = Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
@@ -105,7 +101,7 @@ impl Job<'_> {
             return Ok(());
         };
         let Ok(mut record) = LeaseRecord::new(&lease, &arguments.lock_service, locks) else {
-            self.reporter.lost(&arguments.name, Reason::Expired);
+            self.reporter.lost(Reason::Expired);
             self.release(lease).await?;
             return Err(LEASE_LOST);
         };
@@ -139,18 +135,12 @@ impl Job<'_> {
         let Run { name, max_hold, on_lost, .. } = self.arguments;
         self.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
         let mut deadline = OuterDeadline::open(&lease);
-        let remaining = deadline.remaining();
-        if remaining.is_zero() {
-            self.reporter.lost(name, Reason::Expired);
-            return Err(LEASE_LOST);
-        }
-        let ttl = deadline.ttl();
+        let (ttl, remaining) = (deadline.ttl(), deadline.remaining());
         let ttl = max_hold.map_or(ttl, |max_hold| ttl.min(*max_hold));
         let grace = self.arguments.grace(ttl)?;
         let watch = LeaseWatch::new(*on_lost, grace, ttl, remaining)
             .until(max_hold.map(|max_hold| Moment::now() + *max_hold));
-        let observed = ObservedLease::start(locks.clone(), lease.clone(), deadline);
-        let guard = Guard { lease: GuardedLease::Outer(observed), watch };
+        let guard = Guard { lease: GuardedLease::Outer(&lease, locks, deadline), watch };
         self.run_under(&lease, guard, grace).await
     }
 
@@ -163,6 +153,11 @@ impl Job<'_> {
     ) -> Result<(), Failure> {
         let Self { arguments, command, outer, reporter, signals } = self;
         let close = arguments.close;
+        // 1. A command that would have to be ended at once is not started.
+        if let Some(Action::Lost(reason, _)) = guard.next_action() {
+            reporter.lost(reason);
+            return Err(LEASE_LOST);
+        }
         let descendants = match Descendants::adopt() {
             // Only Linux lets a process adopt its descendants.
             _ if !cfg!(target_os = "linux") => None,
@@ -170,20 +165,21 @@ impl Job<'_> {
             Err(_) if close => None,
             adopted => Some(adopted?),
         };
+        // 2. Nor is one after a signal. One that comes from now on is forwarded.
+        if let Some(received) = signals.take() {
+            reporter.event(&Event::Interrupted { signal: received.signal.as_raw() });
+            return Err(received.into());
+        }
+        signals.add(&[Signal::CONT, Signal::TSTP])?;
+        // 3. Run it, and wait for it.
         let urls = arguments.lock_service.urls_without_password();
         let child = Child::spawn(command, descendants, |environment| {
             outer.set_variables(environment, lease, urls.as_deref());
         });
         let child =
             child.map_err(|error| reporter.cannot_run(&exec_error(&command.program, &error)))?;
-        if !child.has_our_group() {
-            signals.add(&[Signal::CONT, Signal::TSTP])?;
-        }
-        let give_up_at = None;
-        let guarded = &mut guard;
-        let supervision =
-            Supervision { child, guard: guarded, close, grace, reporter, signals, give_up_at };
-        let status = supervision.run().await?;
+        let supervision = Supervision::new(child, &mut guard, grace, reporter, signals);
+        let status = supervision.run(close).await?;
         let Some(status) = status.filter(|_| guard.watch.lost().is_none()) else {
             return Err(LEASE_LOST);
         };
@@ -205,7 +201,7 @@ impl Job<'_> {
         let waits = terms.wait.is_some() || !skip_if_busy;
         let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
         let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
-        let waiting = reporter.waiting(name, order);
+        let waiting = reporter.waiting(order);
         let reason = match acquire(locks, name, terms, signals, waiting).await {
             Ok(lease) => return Ok(Some(lease)),
             Err(reason) => reason,
@@ -228,42 +224,22 @@ impl Job<'_> {
         Err(reporter.failed(reason.into()))
     }
 
-    /// Releases the lock. Fails if a signal comes before the lock service has answered.
+    /// Releases the lock. Fails if a signal comes, and the lock service does not answer.
     async fn release(&mut self, lease: Lease) -> Result<(), Failure> {
         let Self { reporter, signals, .. } = self;
         // Those that came before have ended the command.
         while signals.take().is_some() {}
-        let mut release = Box::pin(lease.release());
-        let (released, interrupted) = tokio::select! {
-            biased;
-            released = &mut release => (Some(released), None),
-            signal = ending(signals) => {
-                (timeout(INTERRUPTED_PATIENCE, release).await.ok(), Some(signal))
-            }
-        };
-        let error = match released {
-            Some(Ok(released)) => {
+        let error = match lease.release().await {
+            Ok(released) => {
                 let was_held = released == Released::Released;
                 reporter.event(if was_held { &Event::Released } else { &Event::NotHeld });
                 return Ok(());
             }
-            Some(Err(error)) => with_causes(&error),
-            None => "a signal came before the lock service answered".to_owned(),
+            Err(error) => with_causes(&error),
         };
         reporter.event(&Event::NotReleased { error: &error });
         stderr::print(format!("the lock was not released, and is free when its ttl ends: {error}"));
-        interrupted.map_or(Ok(()), |signal| Err(Failure::Interrupted(signal.as_raw())))
-    }
-}
-
-/// Waits for a signal that ends the wait for the release.
-async fn ending(signals: &mut Signals) -> Signal {
-    loop {
-        match signals.next().await.signal {
-            // Returns when this process continues.
-            Signal::TSTP => drop(emulate_default_handler(Signal::TSTP.as_raw())),
-            signal @ (Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) => return signal,
-            _ => {}
-        }
+        let ending = iter::from_fn(|| signals.take()).find(|received| received.is_ending());
+        ending.map_or(Ok(()), |received| Err(Failure::Interrupted(received.signal.as_raw())))
     }
 }

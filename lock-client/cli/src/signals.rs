@@ -10,7 +10,7 @@ use std::{
 use rustix::process::{Signal, getpid};
 use signal_hook::{
     iterator::{backend::SignalDelivery, exfiltrator::WithOrigin},
-    low_level::siginfo::{Cause, Origin},
+    low_level::siginfo::{Cause, Origin, Sent},
 };
 use tokio::{io::AsyncReadExt, net::UnixStream};
 
@@ -30,8 +30,8 @@ pub(crate) const FORWARDED: &[Signal] = &[
     Signal::ALARM,
 ];
 
-/// The signals that end any other command.
-pub(crate) const ENDING: &[Signal] = &[Signal::INT, Signal::TERM];
+/// The signals that end any other command, and the wait for the answer to a release.
+pub(crate) const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
 /// How long the same signal of the leader of this process's group counts as one, from the first one
 /// on. `timeout` signals its child, and at once its group, which the child is in.
@@ -62,6 +62,8 @@ pub(crate) struct Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Process,
+    /// An outer `run` that ends everything below it, by `sigqueue`.
+    OuterRun,
     /// The leader of this process's group.
     Leader,
     /// The kernel, for a terminal or a timer.
@@ -143,6 +145,7 @@ impl Received {
     fn new(origin: &Origin) -> Self {
         let signal = Signal::from_named_raw(origin.signal).expect("only such signals are taken");
         let sender = match origin.cause {
+            Cause::Sent(Sent::Queue) if signal == Signal::TERM => Sender::OuterRun,
             Cause::Sent(_) => {
                 let sender = origin.process.map(|process| process.pid);
                 let leader = Process::this().map(|this| this.group);
@@ -154,6 +157,16 @@ impl Received {
         Self { signal, sender }
     }
 
+    /// Whether it ends all that this process has started, and not the command alone.
+    pub(crate) fn is_for_all(self) -> bool {
+        self.sender == Sender::OuterRun
+    }
+
+    /// Whether it ends a command that waits for nothing but an answer.
+    pub(crate) fn is_ending(self) -> bool {
+        ENDING.contains(&self.signal)
+    }
+
     /// Whether it stops the command, or lets it continue.
     pub(crate) fn is_job_control(self) -> bool {
         [Signal::TSTP, Signal::CONT].contains(&self.signal)
@@ -161,7 +174,8 @@ impl Received {
 
     /// Whether it may be of the terminal. For a timer, the kernel sends SIGALRM.
     pub(crate) fn may_be_of_terminal(self) -> bool {
-        let of_terminal = [Signal::HUP, Signal::INT, Signal::QUIT].contains(&self.signal);
+        let of_terminal =
+            [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TSTP].contains(&self.signal);
         of_terminal && matches!(self.sender, Sender::Kernel | Sender::Unknown)
     }
 

@@ -14,19 +14,22 @@ use std::{
     time::Duration,
 };
 
-use rustix::termios::tcgetwinsize;
+use rustix::{process::Signal, termios::tcgetwinsize};
 
 use crate::process::is_in_foreground;
 
 /// How long to wait at most until everything is printed.
-const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 /// Moves to the start of the line, and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// The thread that prints. If a write blocks it, the end of the process ends it.
 static PRINTER: LazyLock<Sender<Text>> = LazyLock::new(|| {
     let (texts, to_print) = channel();
-    thread::spawn(move || print_all(&to_print));
+    thread::spawn(move || {
+        write_from_background();
+        print_all(&to_print);
+    });
     texts
 });
 
@@ -64,6 +67,13 @@ pub(crate) fn flush() {
     send(Text::End(done));
     // A stderr that takes nothing does not hold up the command.
     let _ = printed.recv_timeout(PATIENCE);
+}
+
+/// Lets this thread write to its terminal from the background, after `stty tostop` too. SIGTTOU would
+/// stop the whole process, and then nobody renews the lock.
+pub(crate) fn write_from_background() {
+    let blocked = inheritance::block(Signal::TTOU.as_raw());
+    blocked.expect("the signal exists");
 }
 
 /// Writes logs, each entry at once.

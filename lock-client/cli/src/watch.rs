@@ -29,7 +29,7 @@ lasts less than half a second may be missed; a higher last_token shows that ther
 how many.
 
 If the lock service can't be reached at first, the exit code is 69; if it can't be reached later, watch \
-retries. SIGINT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
+retries. SIGHUP, SIGINT, SIGQUIT, SIGTERM, and the end of the reader of stdout end the watch with 0.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Watch {

@@ -59,6 +59,19 @@ async fn manual_page_of_a_command_is_found_by_its_words() {
 }
 
 #[tokio::test]
+async fn help_of_run_and_readme_name_the_same_variables() {
+    let help = lock_client(&["run", "--help"]).await;
+    let help = String::from_utf8(help.stdout).unwrap();
+    let readme = include_str!("../README.md");
+    let of_readme = readme.lines().filter_map(|line| line.strip_prefix("| `FENCING_"));
+    let of_readme: Vec<_> = of_readme.filter_map(|line| line.split('`').next()).collect();
+    let of_help = help.lines().filter_map(|line| line.strip_prefix("  FENCING_"));
+    let of_help: Vec<_> = of_help.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(of_help, of_readme);
+    assert_eq!(of_help.len(), 8);
+}
+
+#[tokio::test]
 async fn lock_service_is_named_before_the_command_or_behind_it() {
     let redis = Redis::start().await.unwrap();
     let url = redis.url();

@@ -1,13 +1,13 @@
 //! Ports at which another server listens than the URL says.
 
 use futures_util::future::join_all;
-use testbed::{Etcd, MariaDb, Postgres, Proxy, Redis, ZooKeeper, wait::until_async};
+use testbed::{Etcd, MariaDb, Postgres, Proxy, Redis, ZooKeeper};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::TcpListener,
 };
 
-use crate::command::{NO_ANSWER, PATIENCE, assert_failed, lock_client};
+use crate::command::{NO_ANSWER, assert_failed, lock_client};
 
 /// A URL for each kind of server at an address, with the name of that kind.
 fn urls(address: &str) -> [(&'static str, String); 5] {
@@ -85,22 +85,14 @@ async fn http_server_is_named_unless_etcd_is_expected() {
 
 /// It may be the right server, which hangs.
 #[tokio::test]
-async fn silent_server_may_be_of_another_kind() {
+async fn silent_server_is_not_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let asking = urls(&address.to_string()).map(async |(expected, url)| {
+    let asking = urls(&address.to_string()).map(async |(_, url)| {
         let output = status(&url).await;
         assert_failed(&output, 69, NO_ANSWER);
-        let reason = "is silent: it hangs, is slower than --answer-timeout, or is not";
-        assert_failed(&output, 69, &format!("{address} {reason} {expected}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains(", not "), "{url}: {stderr}");
     });
     join_all(asking).await;
-
-    // A server that is down takes no connection. Nothing is said about it.
-    drop(listener);
-    let is_down = async || {
-        let output = status(&format!("redis://{address}")).await;
-        Ok(String::from_utf8(output.stderr)?.trim_end().ends_with("refused (os error 111)"))
-    };
-    until_async(PATIENCE, is_down).await.unwrap();
 }

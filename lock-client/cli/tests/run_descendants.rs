@@ -403,3 +403,27 @@ async fn command_of_an_inner_run_gets_sigterm_once() {
     assert_eq!(work.run.exit_code().await, 143);
     assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
 }
+
+/// The command of the inner run has a handler, so that a signal to it alone ends nothing.
+#[tokio::test]
+async fn lost_lease_gives_what_an_inner_run_has_started_time_to_clean_up() {
+    let redis = Redis::start().await.unwrap();
+    let worker =
+        "trap 'echo TERM' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02 & wait; done";
+    let short = ["--ttl", "12s", "--kill-after", "5s"];
+    for name in ["other", "r"] {
+        let inner = r#"trap : TERM; sh -c "$WORKER"; echo over"#;
+        let inner = format!("{LOCK_CLIENT} run {name} -- sh -c '{inner}'");
+        for script in [format!("exec {inner}"), format!("trap : TERM; {inner}")] {
+            let mut work = Work::start(&redis, &short, &script, worker);
+            work.run.pid().await;
+            let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
+            assert_eq!(deleted, 1);
+            assert_eq!(work.run.line().await, "TERM", "{script}");
+            sleep(Duration::from_millis(300)).await;
+            work.end();
+            assert_eq!(work.run.line().await, "over", "and not once more: {script}");
+            assert_eq!(work.run.exit_code().await, 79);
+        }
+    }
+}

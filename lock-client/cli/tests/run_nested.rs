@@ -240,6 +240,27 @@ async fn inner_run_has_its_own_kill_after_and_max_hold() {
     assert!((3_500..6_000).contains(&graced), "{graced} ms");
 }
 
+/// It would be ended as soon as it has started.
+#[tokio::test]
+async fn command_of_an_inner_run_is_not_started_without_time_to_end_it() {
+    let redis = Redis::start().await.unwrap();
+    let inner = |options: &str| {
+        let program = lock_client();
+        format!("{program} run r {options} --status-fd 3 -- echo it ran; echo code $?")
+    };
+    // When the first one starts, less than 4 s are left of the outer lease.
+    let script = format!("sleep 6; {}; {}", inner("--kill-after 4s"), inner("--kill-after 10ms"));
+    let options = ["--ttl", "10s", "--max-hold", "10s", "--kill-after", "10ms"];
+    let mut run = Run::start(&redis, &options, &script);
+    assert_eq!(run.line().await, "code 79");
+    // The control.
+    assert_eq!(run.line().await, "it ran");
+    assert_eq!(run.line().await, "code 0");
+    assert_eq!(run.exit_code().await, 0);
+    let started = run.event_names().into_iter().filter(|name| name == "started").count();
+    assert_eq!(started, 2, "that of the outer run, and one of the inner");
+}
+
 #[tokio::test]
 async fn folder_for_temporary_files_may_have_any_name() {
     let redis = Redis::start().await.unwrap();
@@ -258,8 +279,9 @@ async fn folder_for_temporary_files_may_have_any_name() {
 async fn command_of_an_inner_run_is_ended_when_another_client_has_the_lock() {
     let redis = Redis::start().await.unwrap();
     let nested = format!("{} run r -- sh -c 'echo $$; exec sleep 600'", lock_client());
-    // The outer run notices nothing: its next renewal is far away.
-    let mut run = Run::start(&redis, &["--ttl", "60s"], &format!("{nested}; echo code $?"));
+    // The outer run notices it at its next renewal.
+    let options = ["--ttl", "6s", "--on-lost", "continue"];
+    let mut run = Run::start(&redis, &options, &format!("{nested}; echo code $?"));
     let child = run.pid().await;
     let _: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();

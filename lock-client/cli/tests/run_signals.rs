@@ -1,10 +1,18 @@
 //! `lock-client run` and signals: forwarded, and ending a wait.
 
-use std::{os::unix::process::ExitStatusExt, time::Duration};
+use std::{
+    fs::Permissions,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    time::Duration,
+};
 
 use lock_client::Ttl;
 use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
-use testbed::{Redis, process::Process, wait::until_async};
+use testbed::{
+    Redis,
+    process::Process,
+    wait::{until, until_async},
+};
 use tokio::time::sleep;
 
 use crate::programs::LOCK_CLIENT;
@@ -115,7 +123,7 @@ async fn steady_signals_of_one_process_are_all_forwarded() {
 #[tokio::test]
 async fn signal_ends_the_wait_for_a_release_that_is_not_answered() {
     let mut redis = Redis::start().await.unwrap();
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let mut run = Run::start(&redis, &["--ttl", "600s"], "echo began; read go");
         assert_eq!(run.line().await, "began");
         run.event("started").await;
@@ -156,6 +164,57 @@ async fn signal_to_the_group_before_the_command_started_ends_it() {
         kill_process(pid, Signal::CONT).unwrap();
         assert_eq!(run.exit_code().await, 130);
     }
+}
+
+/// Who stops a service in the moment of the grant wants it not to start.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn command_is_not_started_after_a_signal() {
+    let redis = Redis::start().await.unwrap();
+    for _ in 0..20 {
+        let mut run = Run::start(&redis, &[], "exec sleep 600");
+        while !run.event_names().contains(&"acquired".to_owned()) {}
+        // Before the start, run looks at all processes of the machine, which takes a moment.
+        run.signal(Signal::STOP);
+        run.signal(Signal::TERM);
+        run.signal(Signal::CONT);
+        assert_eq!(run.exit_code().await, 143);
+        if run.event_names() == ["acquired", "interrupted", "released"] {
+            return;
+        }
+    }
+    panic!("the command was started each time");
+}
+
+/// As `run -- sudo worker` of a user.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn signal_that_the_command_can_not_get_is_named() {
+    assert!(geteuid().is_root(), "only root can start a process of another user");
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (path, mode) in [
+        (folder.path(), 0o755),
+        (redis.socket().parent().unwrap(), 0o755),
+        (&redis.socket(), 0o777),
+    ] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let root = folder.path().join("as-root");
+    std::fs::copy("/usr/bin/setpriv", &root).unwrap();
+    std::fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
+    let mut command = without_terminal("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
+    command.args(["run", "r", "--locks", &redis.url(), "--"]).arg(root);
+    command.args(["--reuid=0", "--regid=0", "--clear-groups", "sh", "-c"]);
+    command.arg("echo began; read go; exit 5");
+    let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+    assert_eq!(run.line(PATIENCE).await.unwrap(), "began");
+    run.signal(Signal::USR1).unwrap();
+    let named = || Ok(run.stderr().unwrap().contains("SIGUSR1 did not reach the command: "));
+    until(PATIENCE, named).await.unwrap();
+    run.write_line("").unwrap();
+    assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(5));
 }
 
 /// A parent sees what has ended the command: a shell says "Killed", and a service manager counts a crash.

@@ -85,20 +85,29 @@ fn pid(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
+/// The fields of a process from its state on.
+fn stat(pid: u32) -> Vec<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.split(' ').map(ToOwned::to_owned).collect()
+}
+
+fn is_stopped(pid: u32) -> bool {
+    stat(pid)[0] == "T"
+}
+
+fn parent(pid: u32) -> u32 {
+    stat(pid)[1].parse().unwrap()
+}
+
 /// Waits until processes are all stopped, or all not.
-async fn until_stopped(pids: (u32, u32), stopped: bool) {
-    let state = |pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    };
-    let all = || Ok(state(pids.0) == stopped && state(pids.1) == stopped);
+async fn until_stopped(pids: &[u32], stopped: bool) {
+    let all = || Ok(pids.iter().all(|pid| is_stopped(*pid) == stopped));
     until(PATIENCE, all).await.unwrap();
 }
 
 async fn until_in_foreground(pid: u32) {
     let foreground = || {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let fields = stat(pid);
         Ok(fields[2] == fields[5])
     };
     until(PATIENCE, foreground).await.unwrap();
@@ -122,9 +131,9 @@ async fn ctrl_z_stops_run_and_command_and_bg_and_fg_continue_both() {
             until_in_foreground(pids.1).await;
         }
         terminal.type_line(CTRL_Z);
-        until_stopped(pids, true).await;
+        until_stopped(&[pids.0, pids.1], true).await;
         terminal.type_line("bg");
-        until_stopped(pids, false).await;
+        until_stopped(&[pids.0, pids.1], false).await;
         terminal.type_line("fg");
         until_in_foreground(pids.1).await;
         terminal.type_line(CTRL_C);
@@ -133,6 +142,74 @@ async fn ctrl_z_stops_run_and_command_and_bg_and_fg_continue_both() {
         // An interactive shell leaves out the rest of a line that SIGINT has ended.
         terminal.type_line("echo over $?");
         terminal.until("over 130").await;
+    }
+}
+
+/// `timeout` leaves the group of `run` when it has started. The terminal's signals don't reach it then.
+#[tokio::test]
+async fn ctrl_z_stops_what_has_left_the_group_of_run() {
+    let redis = Redis::start().await.unwrap();
+    let mut terminal = Terminal::start(&redis, SHELL);
+    // The command itself, and a process that it has started.
+    for (command, generations) in
+        [("timeout 600 sh $WORKER", 1), ("sh -c 'timeout 600 sh $WORKER; :'", 2)]
+    {
+        terminal.type_line(&format!("$LC run r --kill-after 500ms -- {command}"));
+        let (worker, timeout) = terminal.pids().await;
+        assert_ne!(getpgid(Some(pid(timeout))), getpgid(Some(pid(parent(timeout)))));
+        let mut all = vec![worker, timeout];
+        for _ in 0..generations {
+            all.push(parent(all[all.len() - 1]));
+        }
+        terminal.type_line(CTRL_Z);
+        until_stopped(&all, true).await;
+        terminal.type_line("bg");
+        until_stopped(&all, false).await;
+        let run = all[all.len() - 1];
+        terminal.type_line("fg");
+        until_in_foreground(run).await;
+        terminal.end_worker();
+        until_async(PATIENCE, async || is_free(&redis).await).await.unwrap();
+        until(PATIENCE, || Ok(!lives(run))).await.unwrap();
+        std::fs::remove_file(terminal.folder.path().join("end")).unwrap();
+    }
+}
+
+/// The leader of a session can't be stopped by its terminal. `run` renews the lock for it.
+#[tokio::test]
+async fn ctrl_z_does_not_stop_run_alone() {
+    let redis = Redis::start().await.unwrap();
+    let mut terminal = Terminal::start(&redis, SHELL);
+    for command in ["setsid sh $WORKER", "sh -c 'trap \"\" TSTP; . $WORKER'"] {
+        terminal.type_line(&format!("$LC run r -- {command}"));
+        let (worker, run) = terminal.pids().await;
+        terminal.type_line(CTRL_Z);
+        sleep(Duration::from_millis(1_500)).await;
+        assert!(!is_stopped(run) && !is_stopped(worker), "{command}");
+        kill_process(pid(run), Signal::TERM).unwrap();
+        terminal.until("TERM").await;
+        terminal.end_worker();
+        until_async(PATIENCE, async || is_free(&redis).await).await.unwrap();
+        until(PATIENCE, || Ok(!lives(run))).await.unwrap();
+        std::fs::remove_file(terminal.folder.path().join("end")).unwrap();
+    }
+}
+
+/// After `stty tostop`, the terminal stops a process in the background that writes to it.
+#[tokio::test]
+async fn message_in_the_background_does_not_stop_run() {
+    let redis = Redis::start().await.unwrap();
+    let mut terminal = Terminal::start(&redis, &format!("stty tostop; {SHELL}"));
+    for (options, printed) in [("", "run waits for process"), ("--status-fd 3", "exited")] {
+        // The shell prints the process id of its job. The terminal may also print what is typed.
+        let run = format!("$LC run r {options} -- sh -c 'sleep 600 &' 3>&1");
+        terminal.type_line(&format!("{run} & echo 'p'id $!"));
+        let line = terminal.until("pid ").await;
+        let run = line.rsplit_once("pid ").unwrap().1.trim().parse().unwrap();
+        terminal.until(printed).await;
+        assert!(!is_stopped(run));
+        kill_process(pid(run), Signal::TERM).unwrap();
+        until_async(PATIENCE, async || is_free(&redis).await).await.unwrap();
     }
 }
 
@@ -204,10 +281,8 @@ async fn timeout_on_a_terminal_ends_the_command() {
         let mut terminal = Terminal::start(&redis, SHELL);
         terminal.type_line(&format!("timeout {options} 600 $LC run r -- sh $WORKER; echo over $?"));
         let pids = terminal.pids().await;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pids.1)).unwrap();
-        let timeout = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
         // Its time is over at once.
-        kill_process(pid(timeout), Signal::ALARM).unwrap();
+        kill_process(pid(parent(pids.1)), Signal::ALARM).unwrap();
         terminal.until("TERM").await;
         sleep(Duration::from_millis(200)).await;
         terminal.end_worker();

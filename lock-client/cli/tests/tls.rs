@@ -4,10 +4,7 @@ use std::process::Command;
 
 use testbed::{Redis, wait::until_async};
 
-use crate::{
-    command::{PATIENCE, lock_client},
-    programs::LOCK_CLIENT,
-};
+use crate::{command::PATIENCE, programs::LOCK_CLIENT};
 
 #[tokio::test]
 async fn encrypted_redis_is_used_if_its_certificate_is_trusted() {
@@ -26,27 +23,7 @@ async fn encrypted_redis_is_used_if_its_certificate_is_trusted() {
         assert_eq!(distrusted.status.code(), Some(69), "{distrusted:?}");
         // On a busy machine the handshake may also time out.
         let stderr = String::from_utf8_lossy(&distrusted.stderr).into_owned();
-        assert!(!stderr.contains("is silent"), "{stderr}");
         Ok(stderr.contains("certificate"))
     };
     until_async(PATIENCE, rejected_for_its_certificate).await.unwrap();
-}
-
-#[tokio::test]
-async fn port_that_takes_encrypted_connections_is_not_called_silent() {
-    let redis = Redis::start_tls().await.unwrap();
-    let address = redis.address().unwrap();
-    for url in [
-        format!("etcd://{address}"),
-        format!("etcds://{address}"),
-        format!("zookeeper://{address}"),
-        format!("zookeepers://{address}"),
-        format!("postgres://u:p@{address}/d"),
-        format!("mariadb://u:p@{address}/d"),
-    ] {
-        let output = lock_client(&["status", "r", "--locks", &url]).await;
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(69), "{stderr}");
-        assert!(!stderr.contains("is silent"), "{url}: {stderr}");
-    }
 }

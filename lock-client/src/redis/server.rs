@@ -24,7 +24,7 @@ use self::sentinel::Sentinels;
 use self::url::{RedisUrl, UrlKind};
 pub use self::{
     identity::{has_password, identity},
-    url::InvalidRedisUrl,
+    url::{InvalidRedisUrl, schemes},
 };
 use super::{
     settings::{TimeLimits, within},

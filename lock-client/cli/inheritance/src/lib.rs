@@ -37,6 +37,15 @@ extern "C" fn read_disposition() {
 /// Lets this thread receive a signal that the parent of this process may have blocked. Threads that it
 /// starts later receive the signal too.
 pub fn unblock(signal: i32) -> io::Result<()> {
+    change_mask(libc::SIG_UNBLOCK, signal)
+}
+
+/// Keeps a signal from this thread.
+pub fn block(signal: i32) -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, signal)
+}
+
+fn change_mask(change: i32, signal: i32) -> io::Result<()> {
     // SAFETY: a `sigset_t` is plain data, for which zeros are valid. `sigemptyset` initializes it.
     let mut signals: libc::sigset_t = unsafe { mem::zeroed() };
     // SAFETY: both write to `signals` only.
@@ -46,9 +55,20 @@ pub fn unblock(signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: `signals` lives until the call returns, and the old mask is not asked for.
-    match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, ptr::null_mut()) } {
+    match unsafe { libc::pthread_sigmask(change, &raw const signals, ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Sends a signal as `sigqueue(3)` does. The receiver sees the difference from `kill(2)`.
+#[cfg(target_os = "linux")]
+pub fn queue(process: i32, signal: i32) -> io::Result<()> {
+    let value = libc::sigval { sival_ptr: ptr::null_mut() };
+    // SAFETY: it only sends a signal, and nobody follows the pointer.
+    match unsafe { libc::sigqueue(process, signal, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -25,87 +25,48 @@ const QUESTIONS: [&[u8]; 3] = [
     // PostgreSQL's SSLRequest.
     &[0, 0, 0, 8, 4, 210, 22, 47],
 ];
-/// The shortest start of an encrypted connection. The server answers it with an alert.
-const TLS: &[u8] = &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 0];
-/// The types of the records in which it answers: alert and handshake.
-const TLS_ANSWERS: [u8; 2] = [0x15, 0x16];
 /// Answers are shorter.
 const LONGEST_ANSWER: u64 = 1 << 16;
 
-/// An address at which something else listens than the URL says, or nothing that answers.
-pub(super) struct Misfit {
-    /// A sentence.
-    pub(super) text: String,
-    /// Whether another server has answered.
-    pub(super) is_known: bool,
-}
-
 impl Service<'_> {
-    /// Asks what listens at these addresses. Returns those that are another server, or are silent.
-    pub(super) async fn misfits(&self, addresses: Vec<String>, limit: Duration) -> Vec<Misfit> {
+    /// Asks what listens at these addresses. Returns a sentence for each that is another server.
+    pub(super) async fn misfits(&self, addresses: Vec<String>, limit: Duration) -> Vec<String> {
         let expected = self.server_name();
         let found = addresses.into_iter().map(async |address| {
-            Some(match find(&address, limit).await? {
+            match find(&address, limit).await? {
                 // The error of etcd has the answer of another HTTP server.
-                Some(found) if found == expected => return None,
-                Some(HTTP) if matches!(self, Self::Etcd(_)) => return None,
-                Some(found) => {
-                    Misfit { text: format!("{address} is {found}, not {expected}"), is_known: true }
-                }
-                None => {
-                    let text = format!(
-                        "{address} is silent: it hangs, is slower than --answer-timeout, or is \
-                         not {expected}"
-                    );
-                    Misfit { text, is_known: false }
-                }
-            })
+                HTTP if matches!(self, Self::Etcd(_)) => None,
+                found if found == expected => None,
+                found => Some(format!("{address} is {found}, not {expected}")),
+            }
         });
         join_all(found).await.into_iter().flatten().collect()
     }
 }
 
-/// Finds the server at an address: `Some(None)` is one that accepts connections and answers nothing.
-/// `None` if nothing listens there, or it is unknown.
-async fn find(address: &str, limit: Duration) -> Option<Option<&'static str>> {
+/// Finds the server at an address. `None` if nothing answers there, or it is unknown.
+async fn find(address: &str, limit: Duration) -> Option<&'static str> {
     for question in QUESTIONS {
-        let connected = timeout(limit, TcpStream::connect(address)).await;
-        let (mut connection, mut answer) = (connected.ok()?.ok()?, Vec::new());
-        match timeout(limit, ask(&mut connection, question, &mut answer)).await {
-            Ok(Some(name)) => return Some(Some(name)),
-            // It has closed the connection.
-            Ok(None) => {}
-            // A server that takes encrypted connections waits for the rest of the question.
-            Err(_) if answer.is_empty() && !speaks_tls(address, limit).await => return Some(None),
-            Err(_) => return None,
+        let answer = async {
+            let mut connection = TcpStream::connect(address).await.ok()?;
+            Some(ask(&mut connection, question).await)
+        };
+        // Without a name, it has closed the connection.
+        if let Some(name) = timeout(limit, answer).await.ok()?? {
+            return Some(name);
         }
     }
     None
 }
 
-/// Whether a server answers the start of an encrypted connection. Then it is not silent, and the cause
-/// of the failure is in the error.
-async fn speaks_tls(address: &str, limit: Duration) -> bool {
-    let answer = async {
-        let mut connection = TcpStream::connect(address).await?;
-        connection.write_all(TLS).await?;
-        connection.read_u8().await
-    };
-    matches!(timeout(limit, answer).await, Ok(Ok(first)) if TLS_ANSWERS.contains(&first))
-}
-
 /// Asks a question, and returns the name of the server once its answer shows it. `None` if the
 /// connection ends before.
-async fn ask(
-    connection: &mut TcpStream,
-    question: &[u8],
-    answer: &mut Vec<u8>,
-) -> Option<&'static str> {
+async fn ask(connection: &mut TcpStream, question: &[u8]) -> Option<&'static str> {
     connection.write_all(question).await.ok()?;
-    let mut connection = connection.take(LONGEST_ANSWER);
+    let (mut connection, mut answer) = (connection.take(LONGEST_ANSWER), Vec::new());
     // The end of a connection may be an error, too.
-    while connection.read_buf(answer).await.is_ok_and(|length| length > 0) {
-        if let Some(name) = name_of(answer) {
+    while connection.read_buf(&mut answer).await.is_ok_and(|length| length > 0) {
+        if let Some(name) = name_of(&answer) {
             return Some(name);
         }
     }

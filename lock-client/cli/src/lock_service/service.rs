@@ -2,9 +2,14 @@
 
 use std::mem::discriminant;
 
+use lock_client::redis;
+
 use crate::failure::Failure;
 
-/// What the URLs name. A new kind is a variant here, and a line of `SCHEMES`.
+/// The scheme of a file, which no slashes need to follow.
+const FILE: &str = "sqlite";
+
+/// What the URLs name. A new kind is a variant here, and a line of `SCHEMES` below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Service<'a> {
     /// One Redis, a primary that Sentinels name, or a Cluster.
@@ -18,32 +23,27 @@ pub(crate) enum Service<'a> {
     Sqlite(&'a str),
 }
 
-/// A scheme, with what follows it in a URL, and what such a URL names.
+/// A scheme, and what its URLs name.
 type Scheme<'a> = (&'static str, fn(&'a str) -> Service<'a>);
 
 impl<'a> Service<'a> {
-    const SCHEMES: [Scheme<'a>; 20] = [
-        ("redis://", Self::Redis),
-        ("rediss://", Self::Redis),
-        ("redis+unix://", Self::Redis),
-        ("redis+sentinel://", Self::Redis),
-        ("rediss+sentinel://", Self::Redis),
-        ("redis+cluster://", Self::Redis),
-        ("rediss+cluster://", Self::Redis),
-        ("unix://", Self::Redis),
-        ("valkey://", Self::Redis),
-        ("valkeys://", Self::Redis),
-        ("valkey+unix://", Self::Redis),
-        ("etcd://", Self::Etcd),
-        ("etcds://", Self::Etcd),
-        ("zookeeper://", Self::ZooKeeper),
-        ("zookeepers://", Self::ZooKeeper),
-        ("postgres://", Self::Postgres),
-        ("postgresql://", Self::Postgres),
-        ("mariadb://", Self::MariaDb),
-        ("mysql://", Self::MariaDb),
-        ("sqlite:", Self::Sqlite),
+    /// The schemes of others than Redis.
+    const SCHEMES: [Scheme<'a>; 9] = [
+        ("etcd", Self::Etcd),
+        ("etcds", Self::Etcd),
+        ("zookeeper", Self::ZooKeeper),
+        ("zookeepers", Self::ZooKeeper),
+        ("postgres", Self::Postgres),
+        ("postgresql", Self::Postgres),
+        ("mariadb", Self::MariaDb),
+        ("mysql", Self::MariaDb),
+        (FILE, Self::Sqlite),
     ];
+
+    fn schemes() -> impl Iterator<Item = Scheme<'a>> {
+        let redis: fn(&'a str) -> Self = Self::Redis;
+        redis::schemes().map(move |scheme| (scheme, redis)).chain(Self::SCHEMES)
+    }
 
     /// Finds what the URLs name; `None` if there are none.
     ///
@@ -77,10 +77,11 @@ impl<'a> Service<'a> {
     }
 
     fn named_by(place: usize, url: &'a str) -> Result<Self, Failure> {
-        let is_scheme = |scheme: &str| {
-            url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+        let begins = |scheme: &str| {
+            let scheme = with_separator(scheme);
+            url.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(&scheme))
         };
-        let known = Self::SCHEMES.iter().find(|(scheme, _)| is_scheme(scheme));
+        let known = Self::schemes().find(|(scheme, _)| begins(scheme));
         let (_, service) = known.ok_or_else(|| unknown_scheme(place, url))?;
         Ok(service(url))
     }
@@ -118,10 +119,16 @@ impl<'a> Service<'a> {
     }
 }
 
+/// A scheme, with what follows it in a URL.
+fn with_separator(scheme: &str) -> String {
+    if scheme == FILE { format!("{scheme}:") } else { format!("{scheme}://") }
+}
+
 /// Names the scheme only, because the rest may have a password. Of a URL that follows a space, all may be
 /// a password.
 fn unknown_scheme(place: usize, url: &str) -> Failure {
-    let known = Service::SCHEMES.map(|(scheme, _)| scheme).join(", ");
+    let known: Vec<_> = Service::schemes().map(|(scheme, _)| with_separator(scheme)).collect();
+    let known = known.join(", ");
     let http = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
     Failure::Usage(match url.split_once("://") {
         Some((scheme, _)) if http => format!(
@@ -182,9 +189,9 @@ mod tests {
     #[test]
     fn readme_has_all_schemes() {
         let readme = include_str!("../../README.md");
-        for (scheme, _) in Service::SCHEMES {
+        for (scheme, _) in Service::schemes() {
             // It says that each of Redis has one for TLS.
-            let plain = scheme.replace("rediss", "redis");
+            let plain = with_separator(scheme).replace("rediss", "redis");
             assert!(readme.contains(&format!("`{plain}")), "{scheme}");
         }
     }

@@ -17,8 +17,8 @@ pub(super) const HELP: &str = "\
 A node that restarted may have lost its counters, and has no vote. This command first waits for \
 the longest ttl, so that every lock the node voted for before it restarted has expired; only the \
 clock of this machine counts. Then it copies the highest counters from a majority of nodes, all of \
-them others that may vote, and lets the node vote. SIGINT and SIGTERM end it, and the node stays \
-without a vote.
+them others that may vote, and lets the node vote. SIGHUP, SIGINT, SIGQUIT and SIGTERM \
+end it, and the node stays without a vote.
 
 With --watch it runs as a service, and does this for every node that restarts. A node that restarts \
 again while it waits starts a new wait. With fewer voters than a majority, it reports that a person \

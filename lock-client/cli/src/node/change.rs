@@ -28,8 +28,8 @@ majority of them must answer. An added node is one Redis with nothing of another
 First, the old members decide on the change; each that accepts it rejects votes in the old epoch. \
 The members that stay vote on. Then the command waits for the longest ttl, copies the counters to \
 each added node, and lets it vote. Until the added nodes vote, a majority of the new members must be \
-old ones that answer and do not restart: when three nodes become five, all three. SIGINT and SIGTERM \
-end the command. If it was interrupted, run it again, or let node admit --watch finish it.
+old ones that answer and do not restart: when three nodes become five, all three. SIGHUP, \
+SIGINT, SIGQUIT and SIGTERM end the command. If it was interrupted, run it again, or let node admit --watch finish it.
 
 A lease continues if it stands on a majority of the new members. One that stands on two of three \
 nodes may end when three become five.

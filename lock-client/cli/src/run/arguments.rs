@@ -28,25 +28,31 @@ machine was paused, the command may go on without the lock for a while.
 
 If the lease can't be renewed, the command gets SIGTERM early enough that --kill-after, and then \
 SIGKILL, end it before the ttl ends. If another client has acquired the lock, or the lock was \
-deleted, the command gets SIGTERM at once, and SIGKILL after --kill-after, or when the lease would \
-have ended, if that is sooner. The exit code is then 79, whatever the command did.
+deleted, the command gets SIGTERM at the next renewal, and SIGKILL after --kill-after, or when the \
+lease would have ended, if that is sooner. The exit code is then 79, whatever the command did.
 
-SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGALRM are forwarded to the command. While \
-run still waits for the lock, any of these ends the wait. A signal that was ignored when this process \
-started stays ignored. If a signal ends the command or the wait, this process ends by the same one, so \
-that a shell ends its loop; as the first process of a container, it exits with 128 + n.
+SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2 and SIGALRM are forwarded to the command. Before \
+it has started, any of these ends run. A signal that was ignored when this process started stays \
+ignored. One that can't reach the command, because it runs as another user, is reported. If a signal \
+ends the command or the wait, this process ends by the same one, so that a shell ends its loop; as \
+the first process of a container, it exits with 128 + n.
 
 In the foreground of a terminal, the command is in the process group of run. It reads the terminal and \
 receives Ctrl-C, Ctrl-\\ and Ctrl-Z from it; run does not forward these. Everywhere else (in the \
 background, under cron or a service manager) the command has a group of its own, and run forwards \
-each signal that it receives, also Ctrl-Z. While both are stopped, nothing is renewed.
+each signal that it receives, also Ctrl-Z.
+
+When Ctrl-Z has stopped the command, run stops as well, after all else that the command has started. \
+Then nothing is renewed: after the ttl, the command is killed when run continues. If the command does \
+not stop, because it ignores Ctrl-Z or has a session of its own (setsid), run goes on, too.
 
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
-reaches the command twice, as that of timeout does. So does one to all processes of a service: in a \
-unit of systemd, set KillMode=mixed. Elsewhere, a signal that a process sends to the group of run \
-reaches the command, and not what it has started. macOS does not show who sends a signal: in the \
-foreground, SIGHUP, SIGINT and SIGQUIT count as the terminal's. After `run … &` and `fg`, the command still is in the background: if it reads the terminal, it \
-stops, and run says so.
+reaches the command twice. So does one to all processes of a service: in a unit of systemd, set \
+KillMode=mixed. timeout signals run and then its whole group; so the same signal of the group's leader \
+counts once within 50 ms. Everywhere else than in the foreground, a signal that a process sends to \
+the group of run reaches the command, and not what it has started. macOS does not show who sends a \
+signal: in the foreground, SIGHUP, SIGINT, SIGQUIT and SIGTSTP count as the terminal's. After `run … &` \
+and `fg`, the command still is in the background: if it reads the terminal, it stops, and run says so.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
 for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
@@ -54,9 +60,8 @@ command itself alone.
 
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
 command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
-lost, all processes get the command's SIGTERM and SIGKILL at the same time as the command, with \
---close too. If any of them still lives 2 s after SIGKILL, run says so and ends. A run within the \
-command passes SIGTERM on to its own.
+lost, all processes get SIGTERM and SIGKILL at the same time as the command, with --close too. If any \
+of them still lives 2 s after SIGKILL, run says so and ends.
 
 Out of reach are processes of other users, if this user may not signal them or /proc hides them \
 (hidepid), and what another program has started for the command, such as docker, systemd-run, at or \
@@ -68,14 +73,13 @@ is a set-user-ID program). The processes that it has started live on, without th
 If the lock service does not answer a release, run repeats it, and says so after a while. SIGHUP, \
 SIGINT, SIGQUIT or SIGTERM ends that: the lock is free when its ttl ends.
 
-Within the command, run with the same NAME runs its command at once, under the lock that is \
-already held. The outer run writes the deadline of its lease to a file in the folder for temporary \
-files (TMPDIR), and the inner one ends its command by that deadline, with its own --kill-after and \
---max-hold. Every 2 s, it also asks the lock service whether the lock is still held. The exit code is \
-then 79. If it can't read the file, as on another machine or as another user, it counts on \
-FENCING_DEADLINE_MS alone. If the lock was lost before, or the environment is left over from a run \
-that has ended, run says so and acquires the lock anew. This works through runs of other locks too. \
-The same NAME in another lock service is another lock.
+Within the command, run with the same NAME in the same lock service runs its command at once, under \
+the lock that is already held, with its own --kill-after and --max-hold. The outer run writes the \
+deadline of its lease to a file in the folder for temporary files (TMPDIR), and the inner one ends \
+its command by then, with exit code 79. If it can't read the file, as on another machine or as \
+another user, it counts on FENCING_DEADLINE_MS alone. If the lock was lost before, or the environment \
+is left over from a run that has ended, run says so and acquires the lock anew. This works through \
+runs of other locks too.
 
 While run waits for the lock, a terminal shows who holds it, for how long, and how many clients \
 wait before.
@@ -83,7 +87,7 @@ wait before.
 --status-fd N writes JSON lines to the descriptor N, which the command inherits too: waiting (after \
 a second), acquired, re-entered, busy, unavailable, interrupted, cannot-run, started, lost, exited \
 (with the command's own code), killed (with the signal), released, not-held, not-released. It never \
-waits for the reader: a line that a pipe or a socket doesn't take at once is dropped.
+waits for the reader: when run ends, lines that the reader has not taken are dropped.
 
 Exit codes: the command's own, or
 ";

@@ -25,8 +25,9 @@ pub(super) struct Child {
     command: Pid,
     /// How the command ended. Then its process id may belong to another process.
     status: Option<ExitStatus>,
-    /// Whether the command has stopped because it used the terminal in the background.
     has_stopped: bool,
+    /// Whether the command has stopped because it used the terminal in the background.
+    has_stopped_for_terminal: bool,
     /// SIGCHLD. A process that was started to ignore it could not wait for its children, and one that
     /// was started with it blocked would not notice their ends.
     child_ended: unix::Signal,
@@ -54,7 +55,15 @@ impl Child {
         let child_ended = signal(SignalKind::child())?;
         inheritance::unblock(Signal::CHILD.as_raw())?;
         let command = Pid::from_child(&starting.spawn()?);
-        Ok(Self { command, status: None, has_stopped: false, child_ended, descendants })
+        let (status, has_stopped, has_stopped_for_terminal) = (None, false, false);
+        Ok(Self {
+            command,
+            status,
+            has_stopped,
+            has_stopped_for_terminal,
+            child_ended,
+            descendants,
+        })
     }
 
     /// Its process id.
@@ -62,22 +71,14 @@ impl Child {
         self.command.as_raw_pid().cast_unsigned()
     }
 
-    /// Waits until it has ended.
-    ///
-    /// # Cancellation safety
-    /// If this future is dropped, it can be called again.
-    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
-        loop {
-            self.reap()?;
-            if let Some(status) = self.status {
-                return Ok(status);
-            }
-            self.any_ended().await;
-        }
+    /// How it has ended, if it has.
+    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.reap()?;
+        Ok(self.status)
     }
 
-    /// Waits until a child of this process has ended: the command, or a process that it has started
-    /// and whose parent has ended.
+    /// Waits until a child of this process has ended or stopped: the command, or a process that it has
+    /// started and whose parent has ended.
     ///
     /// # Cancellation safety
     /// If this future is dropped, no end is missed.
@@ -89,12 +90,16 @@ impl Child {
     /// was one.
     fn reap(&mut self) -> io::Result<bool> {
         let mut any = false;
+        let states = WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         loop {
-            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-                Ok(Some((pid, status))) if status.stopped() => {
-                    let for_terminal = [Signal::TTIN, Signal::TTOU].map(|by| Some(by.as_raw()));
-                    self.has_stopped |=
-                        pid == self.command && for_terminal.contains(&status.stopping_signal());
+            match wait(WaitOptions::NOHANG | states) {
+                Ok(Some((pid, status))) if status.stopped() || status.continued() => {
+                    if pid == self.command {
+                        let stop = status.stopping_signal();
+                        let for_terminal = [Signal::TTIN, Signal::TTOU].map(|by| Some(by.as_raw()));
+                        self.has_stopped = stop.is_some();
+                        self.has_stopped_for_terminal |= for_terminal.contains(&stop);
+                    }
                 }
                 Ok(Some((pid, status))) => {
                     any = true;
@@ -112,7 +117,36 @@ impl Child {
     /// Whether the command has stopped because it used the terminal in the background, since the last
     /// call.
     pub(super) fn has_stopped_for_terminal(&mut self) -> bool {
-        mem::take(&mut self.has_stopped)
+        mem::take(&mut self.has_stopped_for_terminal)
+    }
+
+    /// Whether the command has stopped, or has ended.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.has_stopped || self.status.is_some()
+    }
+
+    /// Whether the command can't stop now.
+    pub(super) fn is_uninterruptible(&self) -> bool {
+        Process::read(self.command).is_some_and(|command| command.is_uninterruptible)
+    }
+
+    /// Stops the command, and all that it has started.
+    pub(super) fn stop(&self) {
+        if let Some(descendants) = &self.descendants {
+            descendants.stop();
+        }
+    }
+
+    /// Lets the command continue, and all that it has started. If the command is in the group of this
+    /// process, it has received SIGCONT like this process.
+    pub(super) fn resume(&self) {
+        if !self.has_our_group() {
+            // Without it, a SIGTSTP that is on its way would stop the command.
+            let _ = self.signal_group(Signal::CONT);
+        }
+        if let Some(descendants) = &self.descendants {
+            descendants.resume();
+        }
     }
 
     /// Returns whether any process that the command has started is left. If they are ending, new
@@ -143,30 +177,36 @@ impl Child {
     }
 
     /// Sends a signal to the command, unless it has ended.
-    pub(super) fn signal(&self, signal: Signal) {
-        if self.status.is_none() {
-            // The process id is still the command's: it was not waited for yet. A command that runs
-            // as another user may be out of reach, and nothing helps against that.
-            let _ = kill_process(self.command, signal);
-        }
+    ///
+    /// # Errors
+    /// A command that runs as another user may be out of reach.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        // The process id is still the command's if it was not waited for yet.
+        if self.status.is_none() { Ok(kill_process(self.command, signal)?) } else { Ok(()) }
     }
 
     /// Sends a signal to the command's own process group, or to the command alone if it is in the
     /// group of another process.
-    pub(super) fn signal_group(&self, signal: Signal) {
+    pub(super) fn signal_group(&self, signal: Signal) -> io::Result<()> {
         let group = self.command.as_raw_pid();
         // The group lasts as long as it has a process.
         let is_left = || self.descendants.as_ref().is_some_and(|others| others.are_in(group));
         if self.group() == Some(group) || self.status.is_some() && is_left() {
-            let _ = kill_process_group(self.command, signal);
+            Ok(kill_process_group(self.command, signal)?)
         } else {
-            self.signal(signal);
+            self.signal(signal)
         }
     }
 
-    /// Sends SIGTERM or SIGKILL to the command, and to the processes that it has started.
+    /// Sends SIGTERM or SIGKILL to the command, and to the processes that it has started, each once.
     pub(super) fn end(&mut self, signal: Signal) {
-        self.signal(signal);
+        if self.ending() != Some(signal) && self.status.is_none() {
+            // Nothing helps against a command that is out of reach.
+            match &self.descendants {
+                Some(descendants) => drop(descendants.send(signal, self.command)),
+                None => drop(self.signal(signal)),
+            }
+        }
         if let Some(descendants) = &mut self.descendants {
             descendants.end(signal, self.command);
         }

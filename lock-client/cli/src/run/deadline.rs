@@ -109,6 +109,11 @@ impl OuterDeadline {
         self.deadline.saturating_sub(now())
     }
 
+    /// Ends the lease, whatever the outer `run` writes.
+    pub(super) fn end(&mut self) {
+        (self.file, self.deadline) = (None, Duration::ZERO);
+    }
+
     /// Reads the file. If its two halves differ, it is being written, and the last deadline stands.
     fn read(&mut self) {
         let mut entry = [0; 2 * ENTRY];

@@ -7,7 +7,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs, io,
+    fs, io, mem,
+    path::PathBuf,
 };
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -23,6 +24,8 @@ pub(super) struct Descendants {
     /// The processes that there were before: children of a shell that has executed this program in its
     /// own place, with theirs.
     earlier: HashSet<Identity>,
+    /// The file of this program, by which a `run` within is known.
+    program: Option<PathBuf>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
     /// The processes that were sent that signal.
@@ -47,7 +50,8 @@ impl Descendants {
             )
         })?;
         let earlier = earlier.into_iter().map(|(pid, process)| (pid, process.started)).collect();
-        Ok(Self { earlier, ending: None, signalled: HashSet::new() })
+        let program = fs::read_link("/proc/self/exe").ok();
+        Ok(Self { earlier, program, ending: None, signalled: HashSet::new() })
     }
 
     /// Whether any is left.
@@ -70,9 +74,7 @@ impl Descendants {
             self.ending = Some(signal);
             self.signalled.clear();
         }
-        // A process that forks while SIGKILL is under way leaves a child that the next look finds.
-        // After SIGTERM, a process may start others to clean up: they need their time.
-        while self.signal_new(signal, |pid, _| pid != command) && signal == Signal::KILL {}
+        self.signal_new(signal, |pid, _| pid != command);
     }
 
     /// The signal that was sent to end them.
@@ -84,23 +86,66 @@ impl Descendants {
     /// SIGKILL to all, and SIGTERM to orphans.
     pub(super) fn end_new(&mut self) {
         let this = getpid().as_raw_pid();
-        match self.ending {
-            Some(Signal::KILL) => while self.signal_new(Signal::KILL, |_, _| true) {},
-            Some(signal) => drop(self.signal_new(signal, |_, process| process.parent == this)),
-            None => {}
+        if let Some(signal) = self.ending {
+            self.signal_new(signal, |_, process| signal == Signal::KILL || process.parent == this);
         }
     }
 
-    /// Returns whether a new one was signalled.
-    fn signal_new(&mut self, signal: Signal, is_meant: impl Fn(Pid, &Process) -> bool) -> bool {
-        let mut any = false;
-        for (pid, process) in self.living().unwrap_or_default() {
-            if is_meant(pid, &process) && self.signalled.insert((pid, process.started)) {
-                // It may run as another user, and nothing helps against that.
-                any |= kill_process(pid, signal).is_ok();
+    /// Sends the signal that ends them to those that it was not sent to.
+    fn signal_new(&mut self, signal: Signal, is_meant: impl Fn(Pid, &Process) -> bool) {
+        let mut signalled = mem::take(&mut self.signalled);
+        self.signal_others(signal, &mut signalled, is_meant);
+        self.signalled = signalled;
+    }
+
+    /// Stops all that run.
+    pub(super) fn stop(&self) {
+        self.signal_others(Signal::STOP, &mut HashSet::new(), |_, process| !process.is_stopped);
+    }
+
+    /// Lets all continue that have stopped.
+    pub(super) fn resume(&self) {
+        for (pid, _) in
+            self.living().unwrap_or_default().iter().filter(|(_, found)| found.is_stopped)
+        {
+            let _ = kill_process(*pid, Signal::CONT);
+        }
+    }
+
+    fn signal_others(
+        &self,
+        signal: Signal,
+        signalled: &mut HashSet<Identity>,
+        is_meant: impl Fn(Pid, &Process) -> bool,
+    ) {
+        loop {
+            let mut any = false;
+            for (pid, process) in self.living().unwrap_or_default() {
+                if is_meant(pid, &process) && signalled.insert((pid, process.started)) {
+                    // It may run as another user, and nothing helps against that.
+                    any |= self.send(signal, pid).is_ok();
+                }
+            }
+            // A process that forks meanwhile leaves a child that the next look finds. After SIGTERM, a
+            // process may start others to clean up: they need their time.
+            if !any || signal == Signal::TERM {
+                return;
             }
         }
-        any
+    }
+
+    /// Sends a signal. A `run` within passes SIGTERM on to all that it has started, not to its command
+    /// alone.
+    pub(super) fn send(&self, signal: Signal, pid: Pid) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if signal == Signal::TERM && self.is_run(pid) {
+            return inheritance::queue(pid.as_raw_pid(), signal.as_raw());
+        }
+        Ok(kill_process(pid, signal)?)
+    }
+
+    fn is_run(&self, pid: Pid) -> bool {
+        self.program.is_some() && fs::read_link(format!("/proc/{pid}/exe")).ok() == self.program
     }
 
     /// Describes those that are left: the first one, and how many more there are.
@@ -126,15 +171,12 @@ impl Descendants {
         for (pid, process) in processes()? {
             children.entry(process.parent).or_default().push((pid, process));
         }
-        let this_program = fs::read_link("/proc/self/exe").ok();
         let mut found = children.remove(&getpid().as_raw_pid()).unwrap_or_default();
         found.retain(|(pid, process)| !self.earlier.contains(&(*pid, process.started)));
         let mut next = 0;
         while let Some(&(pid, _)) = found.get(next) {
             next += 1;
-            let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
-            let is_run = program.is_some() && program == this_program;
-            if !(is_run && self.ending == Some(Signal::TERM)) {
+            if !(self.ending == Some(Signal::TERM) && self.is_run(pid)) {
                 found.extend(children.remove(&pid.as_raw_pid()).unwrap_or_default());
             }
         }

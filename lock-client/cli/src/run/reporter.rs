@@ -70,14 +70,15 @@ impl Reason {
 
 /// Reports what happens, and never blocks.
 #[derive(Debug)]
-pub(super) struct Reporter {
+pub(super) struct Reporter<'a> {
+    pub(super) name: &'a ResourceName,
     pub(super) status: StatusFd,
 }
 
-impl Reporter {
+impl Reporter<'_> {
     /// Returns how the wait for a lock is reported.
-    pub(super) fn waiting<'a>(&'a mut self, name: &'a ResourceName, order: Order) -> Waiting<'a> {
-        let status = &mut self.status;
+    pub(super) fn waiting(&self, order: Order) -> Waiting<'_> {
+        let Self { name, status } = self;
         let listener = status.is_open().then(|| -> Box<dyn FnOnce(&Status)> {
             Box::new(|found| status.write(&Event::Waiting(State::new(name, found))))
         });
@@ -85,12 +86,12 @@ impl Reporter {
     }
 
     /// Reports an event.
-    pub(super) fn event(&mut self, event: &Event<'_>) {
+    pub(super) fn event(&self, event: &Event<'_>) {
         self.status.write(event);
     }
 
     /// Reports the event of a failure, and returns the failure.
-    pub(super) fn failed(&mut self, failure: Failure) -> Failure {
+    pub(super) fn failed(&self, failure: Failure) -> Failure {
         if let Failure::Unavailable(error) = &failure {
             self.event(&Event::Unavailable { error });
         }
@@ -98,13 +99,13 @@ impl Reporter {
     }
 
     /// Reports that the lease is lost.
-    pub(super) fn lost(&mut self, name: &ResourceName, reason: Reason) {
+    pub(super) fn lost(&self, reason: Reason) {
         self.event(&Event::Lost { reason });
-        stderr::print(format!("lock `{name}` is lost: {}", reason.text()));
+        stderr::print(format!("lock `{}` is lost: {}", self.name, reason.text()));
     }
 
     /// Reports that the command can't be run, and returns the failure for it.
-    pub(super) fn cannot_run(&mut self, reason: &CannotRun) -> Failure {
+    pub(super) fn cannot_run(&self, reason: &CannotRun) -> Failure {
         self.event(&Event::CannotRun { error: &reason.message });
         stderr::print(&reason.message);
         Failure::Reported { code: reason.exit_code }

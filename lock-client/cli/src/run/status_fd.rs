@@ -1,45 +1,47 @@
 //! `--status-fd`: an open file descriptor that takes the events.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
-    os::{
-        fd::{OwnedFd, RawFd},
-        unix::fs::OpenOptionsExt,
-    },
+    os::fd::RawFd,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
 };
 
 use rustix::{
-    fs::{FileType, OFlags, fstat},
-    net::{SendFlags, send},
+    fs::{OFlags, fcntl_getfl},
+    io::Errno,
 };
 
 use super::reporter::Event;
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    stderr::{PATIENCE, write_from_background},
+};
 
 /// The descriptor for events, if there is one.
 #[derive(Debug)]
-pub(super) struct StatusFd(Option<Outlet>);
+pub(super) struct StatusFd(Option<Writer>);
 
-/// A descriptor whose writes never block: a blocked write would delay the signal to the child of a
-/// lost lease.
+/// A thread that writes the lines: a write that blocks would delay the signal to the child of a lost
+/// lease. The end of the process ends it.
 #[derive(Debug)]
-enum Outlet {
-    File(File),
-    Socket(OwnedFd),
+struct Writer {
+    lines: Option<Sender<String>>,
+    /// Its other end is closed when everything is written.
+    written: Receiver<()>,
 }
 
 impl StatusFd {
     /// Opens a descriptor that this process has inherited.
     pub(super) fn open(number: Option<RawFd>) -> Result<Self, Failure> {
-        let outlet = number.map(Outlet::open).transpose();
-        outlet.map(Self).map_err(|error| {
+        let file = number.map(open).transpose().map_err(|error| {
             let number = number.unwrap_or_default();
             Failure::Usage(format!(
-                "--status-fd {number} can't be written to: {error}; it must be open, to a pipe \
-                 with a reader or to a file"
+                "--status-fd {number} can't be written to: {error}; it must be open for writing"
             ))
-        })
+        })?;
+        Ok(Self(file.map(Writer::start)))
     }
 
     /// Whether events are written.
@@ -47,43 +49,49 @@ impl StatusFd {
         self.0.is_some()
     }
 
-    /// Writes an event, in one write. If the descriptor doesn't take it, it is dropped.
-    pub(super) fn write(&mut self, event: &Event<'_>) {
-        let Some(outlet) = &mut self.0 else {
-            return;
-        };
-        let line = serde_json::to_string(event).expect("events are plain JSON") + "\n";
-        match outlet.write(line.as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(written) if written == line.len() => {}
-            // Another line would be joined to the part of this one.
-            _ => self.0 = None,
+    /// Writes an event, soon.
+    pub(super) fn write(&self, event: &Event<'_>) {
+        if let Some(lines) = self.0.as_ref().and_then(|writer| writer.lines.as_ref()) {
+            let line = serde_json::to_string(event).expect("events are plain JSON") + "\n";
+            // The thread ends when its reader is gone.
+            let _ = lines.send(line);
         }
     }
 }
 
-impl Outlet {
-    /// Duplicates a file, whose offset other writers share, or a socket, which can't be opened
-    /// again. Opens anything else again, so that it doesn't block and others keep their settings.
-    fn open(number: RawFd) -> io::Result<Self> {
-        let inherited = inheritance::duplicate(number)?;
-        match FileType::from_raw_mode(fstat(&inherited)?.st_mode) {
-            FileType::RegularFile => Ok(Self::File(inherited.into())),
-            FileType::Socket => Ok(Self::Socket(inherited)),
-            _ => {
-                let mut options = OpenOptions::new();
-                options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-                options.open(format!("/dev/fd/{number}")).map(Self::File)
-            }
-        }
+fn open(number: RawFd) -> io::Result<File> {
+    let file = File::from(inheritance::duplicate(number)?);
+    match fcntl_getfl(&file)? & OFlags::ACCMODE {
+        OFlags::RDONLY => Err(Errno::BADF.into()),
+        _ => Ok(file),
     }
+}
 
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::File(file) => file.write(line),
-            Self::Socket(socket) => {
-                Ok(send(socket, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+impl Writer {
+    fn start(mut file: File) -> Self {
+        let (lines, to_write) = channel::<String>();
+        let (end, written) = channel();
+        thread::spawn(move || {
+            write_from_background();
+            let _end: Sender<()> = end;
+            for line in to_write {
+                match file.write(line.as_bytes()) {
+                    // Another process has set it not to block.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Ok(length) if length == line.len() => {}
+                    // Another line would be joined to the part of this one.
+                    _ => return,
+                }
             }
-        }
+        });
+        Self { lines: Some(lines), written }
+    }
+}
+
+/// Waits until everything is written, but not for long.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.lines = None;
+        let _ = self.written.recv_timeout(PATIENCE);
     }
 }

@@ -123,6 +123,11 @@ const SCHEMES: [(&str, UrlKind, bool); 11] = [
     ("rediss+cluster", UrlKind::Cluster, true),
 ];
 
+/// Returns the schemes of the URLs of Redis, without `://`.
+pub fn schemes() -> impl Iterator<Item = &'static str> {
+    SCHEMES.iter().map(|(scheme, ..)| *scheme)
+}
+
 impl<'a> RedisUrl<'a> {
     /// Splits a URL.
     ///
