@@ -16,7 +16,7 @@ use crate::{
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
         hex,
-        line::Statements,
+        line::{Connected, Statements},
         pool::Connect,
         url::KnownSettings,
         waiters::Waiters,
@@ -139,7 +139,7 @@ fn connection(options: &MySqlConnectOptions) -> Connect<MySql> {
         Box::pin(async move {
             let mut connection = options.connect().await?;
             connection.execute("set autocommit = 1").await?;
-            Ok(connection)
+            Ok(Connected::new(connection))
         })
     })
 }

@@ -2,10 +2,10 @@
 
 use std::{env, sync::Arc};
 
-use postgres_primary::{DividedUrl, Hosts, InvalidHosts, Newest, find_primary};
+use postgres_primary::{DividedUrl, Found, Hosts, InvalidHosts, Newest, NotFound, find_primary};
 use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 
-use crate::sql::{InvalidDatabaseUrl, pool::Connect, url::KnownSettings};
+use crate::sql::{InvalidDatabaseUrl, line::Connected, pool::Connect, url::KnownSettings};
 
 const SETTINGS: KnownSettings = KnownSettings {
     applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
@@ -57,27 +57,32 @@ impl Primary {
         format!("postgres://{}/{database}", hosts.join(","))
     }
 
-    /// Makes connections to the primary of the moment.
+    /// Makes connections to the primary of the moment. None is used any more once a newer one is known.
     pub(super) fn connect(&self) -> Connect<sqlx::Postgres> {
         let own = self.clone();
         Arc::new(move || {
             let own = own.clone();
             Box::pin(async move {
-                match own.find().await? {
-                    (_, Some(connection)) => Ok(connection),
-                    (options, None) => options.connect().await,
-                }
+                let (options, asked) = own.find().await?;
+                let Some((connection, timeline)) = asked else {
+                    return options.connect().await.map(Connected::new);
+                };
+                let is_newest = move || own.newest.timeline() == Some(timeline);
+                Ok(Connected { connection, is_current: Arc::new(is_newest) })
             })
         })
     }
 
-    /// The options of the primary, and a connection if it was asked over one.
+    /// The options of the primary; if it was asked, over which connection, and its timeline.
     pub(super) async fn find(
         &self,
-    ) -> Result<(PgConnectOptions, Option<PgConnection>), sqlx::Error> {
+    ) -> Result<(PgConnectOptions, Option<(PgConnection, i64)>), sqlx::Error> {
         let found = find_primary(&self.hosts, &self.newest).await;
-        let (host, connection) = found.map_err(sqlx::Error::config)?;
-        Ok((self.hosts.options(host).clone(), connection))
+        let Found { host, asked } = found.map_err(|error| match error {
+            NotFound::Denied(error) => error,
+            error => sqlx::Error::config(error),
+        })?;
+        Ok((self.hosts.options(host).clone(), asked))
     }
 }
 

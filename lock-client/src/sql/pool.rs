@@ -12,7 +12,7 @@ use std::{
     collections::HashMap,
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, Weak, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -27,7 +27,7 @@ use tokio::{
 
 use super::{
     answer::LockDatabase,
-    line::{Answer, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
+    line::{Answer, Connected, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
 };
 use crate::{clock::Moment, retry::pauses, ttl::Ttl};
 
@@ -42,8 +42,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-type Connecting<D> =
-    Pin<Box<dyn Future<Output = Result<<D as Database>::Connection, sqlx::Error>> + Send>>;
+type Connecting<D> = Pin<Box<dyn Future<Output = Result<Connected<D>, sqlx::Error>> + Send>>;
 
 /// Makes a connection.
 pub(crate) type Connect<D> = Arc<dyn Fn() -> Connecting<D> + Send + Sync>;
@@ -229,7 +228,7 @@ impl<D: LockDatabase> Pool<D> {
         reply: oneshot::Sender<Answer<D>>,
     ) {
         // 1. Connect, if that is needed.
-        let connection = match turn.connection.take() {
+        let connection = match turn.connection.take().filter(Connected::is_current) {
             Some(connection) => Ok(connection),
             None => self.connect(&turn.line).await,
         };
@@ -276,9 +275,9 @@ impl<D: LockDatabase> Pool<D> {
     async fn exchange(
         &self,
         mut turn: Turn<D>,
-        connection: D::Connection,
+        connection: Connected<D>,
         statements: Statements,
-    ) -> (Option<Turn<D>>, Option<D::Connection>, Answer<D>) {
+    ) -> (Option<Turn<D>>, Option<Connected<D>>, Answer<D>) {
         let line = turn.line.clone();
         let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
         let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
@@ -294,7 +293,7 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     /// Makes another connection for those that wait, with the permit to leave the silent one behind.
-    async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, D::Connection) {
+    async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
@@ -306,7 +305,7 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    async fn connect(&self, line: &Arc<Line<D>>) -> Result<D::Connection, sqlx::Error> {
+    async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
         if !Arc::ptr_eq(line, held) && !held.is_connected() && self.leases().are_held() {
             let reason =
@@ -327,13 +326,13 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     /// Makes the connection of a grant the one for held locks, unless there is one.
-    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<D::Connection>) {
+    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<Connected<D>>) {
         self.hold(holder, ttl);
         self.start_keeper();
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
-            if turn.connection.is_none() {
+            if !turn.connection.as_ref().is_some_and(Connected::is_current) {
                 *turn.connection = granted_over.take();
             }
         }
@@ -356,14 +355,14 @@ impl<D: LockDatabase> Pool<D> {
                 return false;
             }
             leases.keeper = None;
-            self.0.held.is_connected.store(false, Ordering::SeqCst);
+            self.0.held.set_connected(None);
         }
         let connection = held.connection.take();
         drop(held);
         match self.0.others.idle_turn() {
             Some(mut others) if others.connection.is_none() => *others.connection = connection,
             _ => {
-                if let Some(connection) = connection {
+                if let Some(Connected { connection, .. }) = connection {
                     let _ = timeout(self.answer_timeout(), connection.close()).await;
                 }
             }
