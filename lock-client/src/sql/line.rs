@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex as StdMutex},
+    sync::{
+        Arc, Mutex as StdMutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use sqlx::Database;
@@ -60,6 +63,7 @@ pub(super) struct Line<D: Database> {
     connection: Arc<Mutex<Option<Connected<D>>>>,
     /// Whether the connection may be used, also while a request uses it. `None` if there is none.
     state: StdMutex<Option<IsCurrent>>,
+    answers: AtomicU64,
     pub(super) silent: Arc<Semaphore>,
 }
 
@@ -76,6 +80,7 @@ impl<D: Database> Default for Line<D> {
         Self {
             connection: Arc::default(),
             state: StdMutex::default(),
+            answers: AtomicU64::default(),
             silent: Arc::new(Semaphore::new(MOST_SILENT)),
         }
     }
@@ -103,6 +108,15 @@ impl<D: Database> Line<D> {
     pub(super) fn set_connected(&self, connected: Option<&Connected<D>>) {
         *self.state.lock().expect("nothing panics while it holds this") =
             connected.map(|connected| connected.is_current.clone());
+    }
+
+    /// How many requests were answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_answer(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a request waits while another one is under way. Each of both refers to the connection, as
