@@ -3,9 +3,22 @@
 use std::{env, sync::Arc};
 
 use postgres_primary::{DividedUrl, Found, Hosts, InvalidHosts, Newest, NotFound, find_primary};
-use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions, PgConnection,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
-use crate::sql::{InvalidDatabaseUrl, line::Connected, pool::Connect, url::KnownSettings};
+use crate::{
+    service_url::UrlSettings,
+    sql::{
+        InvalidDatabaseUrl,
+        certificates::{self, NamedFiles},
+        line::Connected,
+        pool::Connect,
+        url::KnownSettings,
+    },
+    tls::Certificates,
+};
 
 const SETTINGS: KnownSettings = KnownSettings {
     applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
@@ -18,10 +31,12 @@ const SETTINGS: KnownSettings = KnownSettings {
 };
 
 /// The hosts of a database, and what is known of its primary. Clones share that.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Primary {
     hosts: Hosts,
     newest: Newest,
+    /// `None` if the connections need none.
+    certificates: Option<Certificates>,
 }
 
 /// Why a URL can't be used.
@@ -46,7 +61,10 @@ impl Primary {
             |Reason(reason)| InvalidDatabaseUrl::unparsable(url, &reason, SETTINGS.example);
         let hosts = parsed.map_err(unusable)?;
         SETTINGS.check(url)?;
-        Ok(Self { hosts, newest: Newest::default() })
+        let certificates = certificates::read(named_files(url), is_verified(hosts.options(0)));
+        let certificates = certificates
+            .map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), SETTINGS.example))?;
+        Ok(Self { hosts, newest: Newest::default(), certificates })
     }
 
     /// The address of the database, without user and password.
@@ -77,13 +95,48 @@ impl Primary {
     pub(super) async fn find(
         &self,
     ) -> Result<(PgConnectOptions, Option<(PgConnection, i64)>), sqlx::Error> {
-        let found = find_primary(&self.hosts, &self.newest).await;
+        let hosts = self.hosts.clone().map(|options| self.with_certificates(options));
+        let found = find_primary(&hosts, &self.newest).await;
         let Found { host, asked } = found.map_err(|error| match error {
             NotFound::Denied(error) => error,
             error => sqlx::Error::config(error),
         })?;
-        Ok((self.hosts.options(host).clone(), asked))
+        Ok((hosts.options(host).clone(), asked))
     }
+
+    /// Adds the certificates that are on disk now.
+    fn with_certificates(&self, mut options: PgConnectOptions) -> PgConnectOptions {
+        let Some(files) = self.certificates.as_ref().map(Certificates::current) else {
+            return options;
+        };
+        if is_verified(&options) {
+            options = options.ssl_root_cert_from_pem(files.authorities());
+        }
+        match &files.identity {
+            Some([certificate, key]) => options
+                .ssl_client_cert_from_pem(certificate.bytes())
+                .ssl_client_key_from_pem(key.bytes()),
+            None => options,
+        }
+    }
+}
+
+fn is_verified(options: &PgConnectOptions) -> bool {
+    matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+}
+
+/// The files of certificates that a URL names, or the environment.
+fn named_files(url: &str) -> NamedFiles {
+    let settings = UrlSettings::parse(url.split_once('?').map_or("", |(_, query)| query));
+    let file = |names: &[&str], variable| {
+        let named = names.iter().find_map(|name| settings.get(name)).map(str::to_owned);
+        named.or_else(|| env::var(variable).ok())
+    };
+    [
+        ("sslrootcert", file(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")),
+        ("sslcert", file(&["sslcert", "ssl-cert"], "PGSSLCERT")),
+        ("sslkey", file(&["sslkey", "ssl-key"], "PGSSLKEY")),
+    ]
 }
 
 /// Writes several hosts of the environment (`PGHOST` and `PGPORT`) into a URL that names none.
