@@ -165,6 +165,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Waits for the releases that the backend sends after their callers have given up.
+    ///
+    /// A backend needs it only if it sends some.
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
+
     /// How long one request may take. A request without an answer is repeated for a multiple of it.
     fn answer_timeout(&self) -> Duration {
         DEFAULT_ANSWER_TIMEOUT

@@ -17,7 +17,7 @@ pub(crate) struct Background {
 
 impl Background {
     /// Starts a task on the present runtime.
-    #[cfg(feature = "redlock")]
+    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redlock", feature = "sqlite"))]
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

@@ -74,7 +74,14 @@ mod service;
 mod service_url;
 #[cfg(feature = "redis")]
 mod tcp;
-#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "storage-tls",
+    feature = "tls",
+    feature = "zookeeper"
+))]
 mod tls;
 
 pub mod backend;

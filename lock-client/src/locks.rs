@@ -290,12 +290,15 @@ impl Locks {
 
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
     /// leases are released. A lock service that does not answer is asked for 4 answer time-outs,
-    /// and to release a lease until the lease's deadline. So set a time-out. Call it before the
-    /// process ends, because the background ends with it.
+    /// and to release a lease until the lease's deadline. A try that a database may still carry out is
+    /// waited for, up to 5 minutes. So set a time-out. Call it before the process ends, because the
+    /// background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.
     pub async fn wait_for_background(&self) {
         self.service.background.wait().await;
+        // A release of the background may have started one of the backend's own.
+        self.service.backend.wait_for_releases().await;
     }
 }

@@ -4,6 +4,8 @@ use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
 pub(crate) mod backend;
+#[cfg(any(feature = "mariadb", feature = "postgres"))]
+pub(crate) mod certificates;
 pub(crate) mod line;
 mod names;
 pub(crate) mod pool;

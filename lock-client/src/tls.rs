@@ -1,9 +1,22 @@
 //! Encrypted connections: the certificates that a client trusts.
 
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
 mod certificates;
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
 mod settings;
+mod system;
 
 use std::{
     fs,
@@ -21,12 +34,25 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
 pub(crate) use self::certificates::Certificates;
 #[cfg(any(feature = "tls", feature = "zookeeper"))]
 pub(crate) use self::certificates::Files;
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "mariadb",
+    feature = "postgres",
+    feature = "tls",
+    feature = "zookeeper"
+))]
 pub(crate) use self::settings::Settings;
+pub(crate) use self::system::SystemAuthorities;
 
 /// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
 /// one, and a program with two of them has no default. One that the program has chosen stays.
@@ -72,7 +98,7 @@ impl PemFile {
     }
 
     /// What the file contained.
-    #[cfg(any(feature = "tls", feature = "zookeeper"))]
+    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -116,12 +142,4 @@ impl PemFile {
     fn unusable(&self, reason: &str) -> UnusableFile {
         UnusableFile(format!("{}: {reason}", self.path.display()))
     }
-}
-
-/// Reads the system's authorities. Without any, each connection fails with an unknown issuer.
-#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
-pub(crate) fn system_authorities() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots
 }

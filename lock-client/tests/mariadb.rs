@@ -1,9 +1,9 @@
 //! Locks in MariaDB.
 
 mod claims;
-mod connections;
 mod failures;
 mod rejections;
+mod settings;
 
 use std::time::Duration;
 
@@ -42,6 +42,17 @@ pub(crate) async fn locked() -> (testbed::MariaDb, MariaDb) {
     install(&mut connection).await.unwrap();
     let client = patient(&server.url());
     (server, client)
+}
+
+/// A MariaDB with locks and these options. Its user `named` has no special rights.
+pub(crate) async fn locked_with(options: &[&str]) -> testbed::MariaDb {
+    let server = testbed::MariaDb::start_with(options).await.unwrap();
+    let mut connection = connect(&server).await;
+    install(&mut connection).await.unwrap();
+    for statement in ["create user named@localhost", "grant execute on test.* to named@localhost"] {
+        connection.execute(statement).await.unwrap();
+    }
+    server
 }
 
 /// Waits until a transaction waits for a row that another one keeps locked.

@@ -2,12 +2,12 @@
 
 mod broken;
 mod claims;
-mod connections;
 mod failures;
 mod hosts;
 mod installing;
 mod notifications;
 mod pgbouncer;
+mod settings;
 mod tls;
 
 use std::{path::Path, time::Duration};
@@ -33,7 +33,7 @@ pub(crate) async fn locked() -> (testbed::Postgres, Postgres) {
 }
 
 /// The same with settings, and with changed SQL.
-async fn locked_with(
+pub(crate) async fn locked_with(
     settings: &[&str],
     change: impl Fn(&str) -> String,
 ) -> (testbed::Postgres, Postgres) {

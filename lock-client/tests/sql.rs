@@ -1,7 +1,7 @@
 //! What every lock service in an SQL database must do. Each check fails with an error, so that it can
 //! be shown to fail on a broken service.
 
-mod kept_connection;
+mod connections;
 mod lost_tries;
 mod names;
 mod waiting;
@@ -28,10 +28,6 @@ use tokio::{
 };
 
 pub(crate) use self::{
-    kept_connection::{
-        connections_of_a_waiter, cut_connection_is_made_again, holder_needs_no_free_connection,
-        holder_outlives_a_pause, release_over_a_cut_connection_says_what_was_true,
-    },
     lost_tries::{
         late_try_is_released, release_does_not_overtake_a_lost_try,
         renewals_do_not_wait_behind_tries, waiter_of_a_free_lock,

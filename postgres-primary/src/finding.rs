@@ -1,8 +1,8 @@
 //! Asking all hosts which of them is the primary.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions, PgConnection, error::DatabaseError, postgres::PgConnectOptions};
 use tokio::{
     task::JoinSet,
     time::{Instant, timeout, timeout_at},
@@ -22,12 +22,26 @@ const GRACE: Duration = Duration::from_millis(100);
 pub type Seen = Vec<Result<Instance, String>>;
 
 /// No host can be used. It displays as the reason, with what each host has said.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotFound(pub String);
+#[derive(Debug, thiserror::Error)]
+pub enum NotFound {
+    /// No host has answered as the newest primary, or more than one may be it.
+    #[error("{0}")]
+    NoPrimary(String),
+    /// A host has rejected the user, the password or the database, and no host has accepted them.
+    #[error(transparent)]
+    Denied(sqlx::Error),
+}
 
-/// Asks all hosts at once. Returns the place of the primary, and the connection over which it has
-/// answered. A single host is not asked.
+/// The primary that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// Its place among the hosts.
+    pub host: usize,
+    /// The connection over which it has answered, and its timeline. A single host is not asked.
+    pub asked: Option<(PgConnection, i64)>,
+}
+
+/// Asks all hosts at once, and returns the primary.
 ///
 /// The first time, all hosts are waited for, up to 2 seconds: an old primary may answer first, and nothing
 /// is known of a newer one. Later, the others get as long again as the primary took, and 100 ms at least. So
@@ -35,22 +49,19 @@ pub struct NotFound(pub String);
 ///
 /// # Errors
 /// [`NotFound`] if no host is the newest primary, or more than one may be.
-pub async fn find_primary(
-    hosts: &Hosts,
-    newest: &Newest,
-) -> Result<(usize, Option<PgConnection>), NotFound> {
+pub async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<Found, NotFound> {
     if !hosts.has_several() {
-        return Ok((0, None));
+        return Ok(Found { host: 0, asked: None });
     }
     // 1. Ask all.
     let begun = Instant::now();
     let mut asking = JoinSet::new();
-    let (mut seen, mut connections) = (Seen::new(), Vec::new());
+    let (mut seen, mut connections, mut denied) = (Seen::new(), Vec::new(), None);
     for (host, options) in hosts.iter().enumerate() {
         let options = options.clone();
         asking.spawn(async move {
             let mut connection = None;
-            let answer = ask(&mut connection, &options).await;
+            let answer = ask_in_time(&mut connection, &options).await;
             (host, answer, connection)
         });
         seen.push(Err("no answer yet".to_owned()));
@@ -77,13 +88,30 @@ pub async fn find_primary(
         if is_primary && newest.timeline().is_some() {
             end = end.or(Some(Instant::now() + begun.elapsed().max(GRACE)));
         }
-        (seen[host], connections[host]) = (answer, connection);
+        connections[host] = connection;
+        seen[host] = answer.map_err(|error| {
+            let reason = error.to_string();
+            denied = denied.take().or(Some(error).filter(denies_the_session));
+            reason
+        });
     }
     // 3. The answers of the others may show that it was replaced.
-    match newest.choose(&seen) {
-        Ok(primary) => Ok((primary, connections.swap_remove(primary))),
-        Err(error) => Err(NotFound(describe(error, hosts, newest, &seen))),
+    match (newest.choose(&seen), denied) {
+        (Ok(host), _) => {
+            let connection = connections.swap_remove(host);
+            let timeline = seen[host].as_ref().map(|primary| primary.timeline);
+            Ok(Found { host, asked: connection.zip(timeline.ok()) })
+        }
+        // A standby has the users and the databases of its primary.
+        (Err(_), Some(denied)) if seen.iter().all(Result::is_err) => Err(NotFound::Denied(denied)),
+        (Err(error), _) => Err(NotFound::NoPrimary(describe(error, hosts, newest, &seen))),
     }
+}
+
+/// Whether the user, the password or the database is wrong.
+fn denies_the_session(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.is_some_and(|code| code.starts_with("28") || code == "3D000")
 }
 
 /// Asks a host over the connection, which is made if there is none, and kept if there is an answer.
@@ -94,6 +122,13 @@ pub async fn ask(
     connection: &mut Option<PgConnection>,
     options: &PgConnectOptions,
 ) -> Result<Instance, String> {
+    ask_in_time(connection, options).await.map_err(|error| error.to_string())
+}
+
+async fn ask_in_time(
+    connection: &mut Option<PgConnection>,
+    options: &PgConnectOptions,
+) -> Result<Instance, sqlx::Error> {
     let asked = timeout(LIMIT, async {
         let mut kept = match connection.take() {
             Some(kept) => kept,
@@ -103,10 +138,10 @@ pub async fn ask(
         *connection = Some(kept);
         Ok::<_, sqlx::Error>(instance)
     });
-    match asked.await {
-        Ok(instance) => instance.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
-    }
+    asked.await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {} s", LIMIT.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason).into())
+    })
 }
 
 /// Describes why no host was chosen, with what each has said.

@@ -71,14 +71,19 @@ impl Hosts {
         self.0.iter()
     }
 
+    /// Changes the options of all hosts.
+    pub fn map(self, change: impl FnMut(PgConnectOptions) -> PgConnectOptions) -> Self {
+        Self(self.0.into_iter().map(change).collect())
+    }
+
     /// Gives all sessions a name, for the database.
     pub fn application_name(self, name: &str) -> Self {
-        Self(self.0.into_iter().map(|options| options.application_name(name)).collect())
+        self.map(|options| options.application_name(name))
     }
 
     /// Gives all sessions a setting.
     pub fn setting(self, setting: (&str, &str)) -> Self {
-        Self(self.0.into_iter().map(|options| options.options([setting])).collect())
+        self.map(|options| options.options([setting]))
     }
 
     /// The address of a host, without user and password.

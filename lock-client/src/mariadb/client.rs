@@ -5,23 +5,26 @@ use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 use fence::{Holder, ResourceName};
 use sqlx::{
     ConnectOptions, Executor, MySql,
-    mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlRow},
+    mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlRow, MySqlSslMode},
 };
 
 use crate::{
     backend::Wakeups,
+    service_url::UrlSettings,
     sql::{
         InvalidDatabaseUrl,
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
+        certificates::{self, NamedFiles},
         hex,
-        line::Statements,
+        line::{Connected, Statements},
         pool::Connect,
         url::KnownSettings,
         waiters::Waiters,
     },
     terms::Order,
+    tls::Certificates,
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
@@ -37,7 +40,15 @@ const SETTINGS: KnownSettings = KnownSettings {
 pub struct MariaDb {
     client: Client<MySql>,
     waiters: Waiters,
+    server: Server,
+}
+
+/// How its server is reached.
+#[derive(Clone)]
+struct Server {
     options: MySqlConnectOptions,
+    /// `None` if the connections need none.
+    certificates: Option<Certificates>,
 }
 
 impl fmt::Debug for MariaDb {
@@ -80,15 +91,18 @@ impl MariaDb {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        let client = Client::new(connection(&options), address, explain);
-        Ok(Self { client, options, waiters: Waiters::default() })
+        let certificates = certificates::read(named_files(url), is_verified(&options))
+            .map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), EXAMPLE))?;
+        let server = Server { options: options.disable_statement_logging(), certificates };
+        let client = Client::new(server.connect(), address, explain);
+        Ok(Self { client, server, waiters: Waiters::default() })
     }
 
     /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let connect = connection(&self.options);
+        let connect = self.server.connect();
         Self { client: self.client.reconnected(connect, answer_timeout(timeout)), ..self }
     }
 
@@ -130,18 +144,48 @@ impl SqlBackend for MariaDb {
     }
 }
 
-/// Makes connections each of whose requests is a transaction, whatever the server's `autocommit` is.
-/// Without that, all reads of a connection would see the state at its first one.
-fn connection(options: &MySqlConnectOptions) -> Connect<MySql> {
-    let options = options.clone().disable_statement_logging();
-    Arc::new(move || {
-        let options = options.clone();
-        Box::pin(async move {
-            let mut connection = options.connect().await?;
-            connection.execute("set autocommit = 1").await?;
-            Ok(connection)
+impl Server {
+    /// Makes connections each of whose requests is a transaction, whatever the server's `autocommit` is.
+    /// Without that, all reads of a connection would see the state at its first one.
+    fn connect(&self) -> Connect<MySql> {
+        let own = self.clone();
+        Arc::new(move || {
+            let options = own.present_options();
+            Box::pin(async move {
+                let mut connection = options.connect().await?;
+                connection.execute("set autocommit = 1").await?;
+                Ok(Connected::new(connection))
+            })
         })
-    })
+    }
+
+    /// The options with the certificates that are on disk now.
+    fn present_options(&self) -> MySqlConnectOptions {
+        let mut options = self.options.clone();
+        let Some(files) = self.certificates.as_ref().map(Certificates::current) else {
+            return options;
+        };
+        if is_verified(&options) {
+            options = options.ssl_ca_from_pem(files.authorities());
+        }
+        match &files.identity {
+            Some([certificate, key]) => options
+                .ssl_client_cert_from_pem(certificate.bytes())
+                .ssl_client_key_from_pem(key.bytes()),
+            None => options,
+        }
+    }
+}
+
+fn is_verified(options: &MySqlConnectOptions) -> bool {
+    matches!(options.get_ssl_mode(), MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity)
+}
+
+/// The files of certificates that a URL names.
+fn named_files(url: &str) -> NamedFiles {
+    let settings = UrlSettings::parse(url.split_once('?').map_or("", |(_, query)| query));
+    [("ssl-ca", "sslca"), ("ssl-cert", "sslcert"), ("ssl-key", "sslkey")]
+        .map(|(name, short)| (name, settings.get(name).or(settings.get(short)).map(str::to_owned)))
 }
 
 /// Explains an error of MariaDB.

@@ -166,9 +166,9 @@ impl Notifications {
                         self.registry.confirm_delivery();
                     }
                     Err(_) if arrived => {}
-                    // A probe that was not sent proves nothing.
+                    // A probe that was not sent proves nothing. It may still wait behind tries.
                     Err(_) => {
-                        let is_sent = sending.await.unwrap_or(false);
+                        let is_sent = sending.is_finished() && sending.await.unwrap_or(false);
                         return if is_sent { Ok(End::Undelivered) } else { Err(lost()) };
                     }
                 }

@@ -2,10 +2,23 @@
 
 use std::{env, sync::Arc};
 
-use postgres_primary::{DividedUrl, Hosts, InvalidHosts, Newest, find_primary};
-use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
+use postgres_primary::{DividedUrl, Found, Hosts, InvalidHosts, Newest, NotFound, find_primary};
+use sqlx::{
+    ConnectOptions, PgConnection,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
-use crate::sql::{InvalidDatabaseUrl, pool::Connect, url::KnownSettings};
+use crate::{
+    service_url::UrlSettings,
+    sql::{
+        InvalidDatabaseUrl,
+        certificates::{self, NamedFiles},
+        line::Connected,
+        pool::Connect,
+        url::KnownSettings,
+    },
+    tls::Certificates,
+};
 
 const SETTINGS: KnownSettings = KnownSettings {
     applied: "sslmode sslrootcert sslcert sslkey host hostaddr port dbname user password \
@@ -18,10 +31,12 @@ const SETTINGS: KnownSettings = KnownSettings {
 };
 
 /// The hosts of a database, and what is known of its primary. Clones share that.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Primary {
     hosts: Hosts,
     newest: Newest,
+    /// `None` if the connections need none.
+    certificates: Option<Certificates>,
 }
 
 /// Why a URL can't be used.
@@ -46,7 +61,10 @@ impl Primary {
             |Reason(reason)| InvalidDatabaseUrl::unparsable(url, &reason, SETTINGS.example);
         let hosts = parsed.map_err(unusable)?;
         SETTINGS.check(url)?;
-        Ok(Self { hosts, newest: Newest::default() })
+        let certificates = certificates::read(named_files(url), is_verified(hosts.options(0)));
+        let certificates = certificates
+            .map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), SETTINGS.example))?;
+        Ok(Self { hosts, newest: Newest::default(), certificates })
     }
 
     /// The address of the database, without user and password.
@@ -57,28 +75,68 @@ impl Primary {
         format!("postgres://{}/{database}", hosts.join(","))
     }
 
-    /// Makes connections to the primary of the moment.
+    /// Makes connections to the primary of the moment. None is used any more once a newer one is known.
     pub(super) fn connect(&self) -> Connect<sqlx::Postgres> {
         let own = self.clone();
         Arc::new(move || {
             let own = own.clone();
             Box::pin(async move {
-                match own.find().await? {
-                    (_, Some(connection)) => Ok(connection),
-                    (options, None) => options.connect().await,
-                }
+                let (options, asked) = own.find().await?;
+                let Some((connection, timeline)) = asked else {
+                    return options.connect().await.map(Connected::new);
+                };
+                let is_newest = move || own.newest.timeline() == Some(timeline);
+                Ok(Connected { connection, is_current: Arc::new(is_newest) })
             })
         })
     }
 
-    /// The options of the primary, and a connection if it was asked over one.
+    /// The options of the primary; if it was asked, over which connection, and its timeline.
     pub(super) async fn find(
         &self,
-    ) -> Result<(PgConnectOptions, Option<PgConnection>), sqlx::Error> {
-        let found = find_primary(&self.hosts, &self.newest).await;
-        let (host, connection) = found.map_err(sqlx::Error::config)?;
-        Ok((self.hosts.options(host).clone(), connection))
+    ) -> Result<(PgConnectOptions, Option<(PgConnection, i64)>), sqlx::Error> {
+        let hosts = self.hosts.clone().map(|options| self.with_certificates(options));
+        let found = find_primary(&hosts, &self.newest).await;
+        let Found { host, asked } = found.map_err(|error| match error {
+            NotFound::Denied(error) => error,
+            error => sqlx::Error::config(error),
+        })?;
+        Ok((hosts.options(host).clone(), asked))
     }
+
+    /// Adds the certificates that are on disk now.
+    fn with_certificates(&self, mut options: PgConnectOptions) -> PgConnectOptions {
+        let Some(files) = self.certificates.as_ref().map(Certificates::current) else {
+            return options;
+        };
+        if is_verified(&options) {
+            options = options.ssl_root_cert_from_pem(files.authorities());
+        }
+        match &files.identity {
+            Some([certificate, key]) => options
+                .ssl_client_cert_from_pem(certificate.bytes())
+                .ssl_client_key_from_pem(key.bytes()),
+            None => options,
+        }
+    }
+}
+
+fn is_verified(options: &PgConnectOptions) -> bool {
+    matches!(options.get_ssl_mode(), PgSslMode::VerifyCa | PgSslMode::VerifyFull)
+}
+
+/// The files of certificates that a URL names, or the environment.
+fn named_files(url: &str) -> NamedFiles {
+    let settings = UrlSettings::parse(url.split_once('?').map_or("", |(_, query)| query));
+    let file = |names: &[&str], variable| {
+        let named = names.iter().find_map(|name| settings.get(name)).map(str::to_owned);
+        named.or_else(|| env::var(variable).ok())
+    };
+    [
+        ("sslrootcert", file(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")),
+        ("sslcert", file(&["sslcert", "ssl-cert"], "PGSSLCERT")),
+        ("sslkey", file(&["sslkey", "ssl-key"], "PGSSLKEY")),
+    ]
 }
 
 /// Writes several hosts of the environment (`PGHOST` and `PGPORT`) into a URL that names none.

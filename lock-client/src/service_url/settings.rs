@@ -43,7 +43,14 @@ impl UrlSettings {
     }
 
     /// The value of a setting.
-    #[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper", test))]
+    #[cfg(any(
+        feature = "etcd",
+        feature = "mariadb",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zookeeper",
+        test
+    ))]
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.0.iter().rev();
         settings.find(|(known, _)| known == name).map(|(_, value)| value.as_str())

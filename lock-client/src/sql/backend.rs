@@ -1,6 +1,6 @@
 //! Locks in a database, as a backend. Each database makes its own statements.
 
-use std::{fmt, time::Duration};
+use std::{fmt, pin::Pin, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use sqlx::Database;
@@ -279,6 +279,10 @@ impl<B: SqlBackend> Backend for B {
                 client.read(B::Database::text(&row, "names").map_err(Into::into))
             }
         })
+    }
+
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.client().pool.wait_for_releases())
     }
 
     fn answer_timeout(&self) -> Duration {

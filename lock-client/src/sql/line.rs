@@ -3,8 +3,8 @@
 use std::{
     io,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex as StdMutex,
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -37,11 +37,33 @@ impl From<String> for Statements {
     }
 }
 
+/// Whether a connection may still be used.
+type IsCurrent = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// A connection, until its server is replaced.
+pub(crate) struct Connected<D: Database> {
+    pub(crate) connection: D::Connection,
+    /// Whether no newer primary than its server is known.
+    pub(crate) is_current: IsCurrent,
+}
+
+impl<D: Database> Connected<D> {
+    /// A connection to a server that nothing replaces.
+    pub(crate) fn new(connection: D::Connection) -> Self {
+        Self { connection, is_current: Arc::new(|| true) }
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        (self.is_current)()
+    }
+}
+
 /// A connection that one request at a time may use.
 pub(super) struct Line<D: Database> {
-    connection: Arc<Mutex<Option<D::Connection>>>,
-    /// Whether there is a connection, also while a request uses it.
-    pub(super) is_connected: AtomicBool,
+    connection: Arc<Mutex<Option<Connected<D>>>>,
+    /// Whether the connection may be used, also while a request uses it. `None` if there is none.
+    state: StdMutex<Option<IsCurrent>>,
+    answers: AtomicU64,
     pub(super) silent: Arc<Semaphore>,
 }
 
@@ -50,14 +72,15 @@ pub(super) struct Turn<D: Database> {
     pub(super) line: Arc<Line<D>>,
     /// Taken while it is in use. If it is not put back, because it was lost or the runtime ends, the
     /// next request connects again.
-    pub(super) connection: OwnedMutexGuard<Option<D::Connection>>,
+    pub(super) connection: OwnedMutexGuard<Option<Connected<D>>>,
 }
 
 impl<D: Database> Default for Line<D> {
     fn default() -> Self {
         Self {
             connection: Arc::default(),
-            is_connected: AtomicBool::default(),
+            state: StdMutex::default(),
+            answers: AtomicU64::default(),
             silent: Arc::new(Semaphore::new(MOST_SILENT)),
         }
     }
@@ -76,8 +99,24 @@ impl<D: Database> Line<D> {
         Some(Turn { line: self.clone(), connection })
     }
 
+    /// Whether there is a connection that may be used.
     pub(super) fn is_connected(&self) -> bool {
-        self.is_connected.load(Ordering::SeqCst)
+        let state = self.state.lock().expect("nothing panics while it holds this");
+        state.as_ref().is_some_and(|is_current| is_current())
+    }
+
+    pub(super) fn set_connected(&self, connected: Option<&Connected<D>>) {
+        *self.state.lock().expect("nothing panics while it holds this") =
+            connected.map(|connected| connected.is_current.clone());
+    }
+
+    /// How many requests were answered.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_answer(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a request waits while another one is under way. Each of both refers to the connection, as
@@ -89,27 +128,31 @@ impl<D: Database> Line<D> {
 
 impl<D: Database> Drop for Turn<D> {
     fn drop(&mut self) {
-        self.line.is_connected.store(self.connection.is_some(), Ordering::SeqCst);
+        self.line.set_connected(self.connection.as_ref());
     }
 }
 
 /// Sends statements as one message. Returns the only row of the answer, and the connection, unless it
-/// can't be used any more.
+/// can't be used any more. What a primary answers that was replaced meanwhile proves nothing.
 pub(super) async fn exchange<D: LockDatabase>(
-    mut connection: D::Connection,
+    mut connected: Connected<D>,
     statements: Statements,
-) -> (Option<D::Connection>, Answer<D>) {
-    let answer = D::fetch_only(&mut connection, statements).await;
+) -> (Option<Connected<D>>, Answer<D>) {
+    let connection = &mut connected.connection;
+    let answer = D::fetch_only(connection, statements).await;
     let is_usable = match &answer {
         Ok(_) => true,
         Err(error) if is_harmless(error) => {
             // The error may have left a transaction open. Without one, SQLite rejects this.
-            let rolled_back = D::fetch_only(&mut connection, "rollback".to_owned().into()).await;
+            let rolled_back = D::fetch_only(connection, "rollback".to_owned().into()).await;
             rolled_back.as_ref().err().is_none_or(|error| !is_lost(error))
         }
         Err(_) => false,
     };
-    (is_usable.then_some(connection), answer)
+    match connected.is_current() {
+        true => (is_usable.then_some(connected), answer),
+        false => (None, Err(replaced())),
+    }
 }
 
 /// Whether the request may still be under way in the server.
@@ -131,6 +174,11 @@ pub(super) fn not_connected(error: sqlx::Error) -> sqlx::Error {
         }
         error => error,
     }
+}
+
+fn replaced() -> sqlx::Error {
+    let reason = "the server was replaced by a newer primary";
+    io::Error::new(io::ErrorKind::ConnectionReset, reason).into()
 }
 
 pub(super) fn silence() -> sqlx::Error {

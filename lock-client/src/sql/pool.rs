@@ -2,22 +2,25 @@
 //!
 //! The connection for held locks exists before a grant is reported: the one over which the grant came
 //! becomes it, unless there is one. So other clients can't use up what a renewal needs, and no renewal
-//! waits behind a try. It is checked every second, and made again before any other. When no lock is held
-//! any more, one connection remains.
+//! waits behind a try, and behind one release at most. It is checked every second, and made again before
+//! any other. When no lock is held any more, one connection remains.
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
 //! It is given up only then, because a server may have no connection left.
+//!
+//! The answer time-out begins when a request is sent. Before that, a request waits as long as others are
+//! answered.
 
 use std::{
     collections::HashMap,
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, Weak, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
 use fence::Holder;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use sqlx::{Connection, Database};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot, watch},
@@ -27,9 +30,9 @@ use tokio::{
 
 use super::{
     answer::LockDatabase,
-    line::{Answer, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
+    line::{Answer, Connected, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
 };
-use crate::{clock::Moment, retry::pauses, ttl::Ttl};
+use crate::{background::Background, clock::Moment, retry::pauses, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
@@ -42,8 +45,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-type Connecting<D> =
-    Pin<Box<dyn Future<Output = Result<<D as Database>::Connection, sqlx::Error>> + Send>>;
+type Connecting<D> = Pin<Box<dyn Future<Output = Result<Connected<D>, sqlx::Error>> + Send>>;
 
 /// Makes a connection.
 pub(crate) type Connect<D> = Arc<dyn Fn() -> Connecting<D> + Send + Sync>;
@@ -57,9 +59,26 @@ struct Shared<D: Database> {
     /// For renewals, reissues and releases of held locks.
     held: Arc<Line<D>>,
     others: Arc<Line<D>>,
+    /// The first of the requests that wait for the connection for held locks behind the renewals.
+    first_behind: tokio::sync::Mutex<()>,
+    /// Notified of each change that was answered.
+    changes: watch::Sender<()>,
     /// The holders of the tries that may still be carried out.
     trying: watch::Sender<Vec<Holder>>,
+    /// The releases that follow tries.
+    following: Background,
     leases: Mutex<Leases>,
+}
+
+/// The requests among which one waits for a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    /// Renewals and reissues of held locks.
+    Renewals,
+    /// What needs the connection for held locks, and can wait for the renewals.
+    BehindRenewals,
+    /// What needs any other connection.
+    Others,
 }
 
 /// The locks that this client may hold.
@@ -102,9 +121,17 @@ impl Leases {
 
 impl<D: LockDatabase> Pool<D> {
     pub(crate) fn new(connect: Connect<D>, answer_timeout: Duration) -> Self {
-        let (held, others, leases) = Default::default();
-        let trying = watch::Sender::default();
-        Self(Arc::new(Shared { connect, answer_timeout, held, others, trying, leases }))
+        Self(Arc::new(Shared {
+            connect,
+            answer_timeout,
+            held: Arc::default(),
+            others: Arc::default(),
+            first_behind: tokio::sync::Mutex::default(),
+            changes: watch::Sender::default(),
+            trying: watch::Sender::default(),
+            following: Background::default(),
+            leases: Mutex::default(),
+        }))
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
@@ -115,18 +142,19 @@ impl<D: LockDatabase> Pool<D> {
     pub(crate) async fn fetch(&self, statements: Statements) -> Answer<D> {
         let Shared { held, others, .. } = &*self.0;
         let is_busy = others.idle_turn().is_none();
-        self.send_twice(if is_busy && held.is_connected() { held } else { others }, statements)
-            .await
+        let queue =
+            if is_busy && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
+        self.send_twice(queue, statements).await
     }
 
     /// Sends a renewal or a reissue of a held lock, which may be carried out twice.
     pub(crate) async fn fetch_held(&self, statements: Statements) -> Answer<D> {
-        self.send_twice(&self.0.held, statements).await
+        self.send_twice(Queue::Renewals, statements).await
     }
 
     /// Sends statements once, and never over the connection for held locks.
     pub(crate) async fn fetch_aside(&self, statements: Statements) -> Answer<D> {
-        self.send(&self.0.others, None, statements).await
+        self.send(Queue::Others, None, statements).await
     }
 
     /// Sends the try of a holder. If it is granted, there is a connection for held locks from then on.
@@ -136,7 +164,7 @@ impl<D: LockDatabase> Pool<D> {
         ttl: Ttl,
         statements: Statements,
     ) -> Answer<D> {
-        self.send(&self.0.others, Some((holder.clone(), ttl)), statements).await
+        self.send(Queue::Others, Some((holder.clone(), ttl)), statements).await
     }
 
     /// Sends the release of a holder. If a try of the holder may still be carried out, another release
@@ -150,18 +178,23 @@ impl<D: LockDatabase> Pool<D> {
         let is_tried = self.0.trying.borrow().contains(holder);
         let following = is_tried
             .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
-            .map(tokio::spawn);
+            .map(|release| self.0.following.spawn(release));
         let answer = match following {
             Some(release) if gave_up => timeout(self.answer_timeout(), release)
                 .await
                 .map_or_else(|_| Err(silence()), |ended| ended.unwrap_or_else(|_| Err(silence()))),
             None if gave_up => self.fetch_aside(statements).await,
-            _ => self.send(&self.0.held, None, statements).await,
+            _ => self.send(Queue::BehindRenewals, None, statements).await,
         };
         if answer.is_ok() {
             self.let_go(holder);
         }
         answer
+    }
+
+    /// Waits for the releases that follow tries, also of callers that gave up.
+    pub(crate) async fn wait_for_releases(&self) {
+        self.0.following.wait().await;
     }
 
     async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
@@ -192,10 +225,10 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
     /// the first may have been carried out all the same.
-    async fn send_twice(&self, line: &Arc<Line<D>>, statements: Statements) -> Answer<D> {
-        match self.send(line, None, statements.clone()).await {
+    async fn send_twice(&self, queue: Queue, statements: Statements) -> Answer<D> {
+        match self.send(queue, None, statements.clone()).await {
             Err(lost) if is_lost(&lost) => {
-                self.send(line, None, statements).await.map_err(|_| lost)
+                self.send(queue, None, statements).await.map_err(|_| lost)
             }
             answer => answer,
         }
@@ -208,30 +241,58 @@ impl<D: LockDatabase> Pool<D> {
     /// waits for the answer.
     async fn send(
         &self,
-        line: &Arc<Line<D>>,
+        queue: Queue,
         trying: Option<(Holder, Ttl)>,
         statements: Statements,
     ) -> Answer<D> {
-        let answer = async {
-            let turn = line.turn().await;
-            let (reply, answer) = oneshot::channel();
-            tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
-            answer.await.unwrap_or_else(|_| Err(silence()))
-        };
-        timeout(self.answer_timeout(), answer).await.unwrap_or_else(|_| Err(silence()))
+        let turn = self.turn_in_time(queue).await?;
+        let (reply, answer) = oneshot::channel();
+        tokio::spawn(self.clone().carry_out(queue, turn, trying, statements, reply));
+        let answer = timeout(self.answer_timeout(), answer).await;
+        answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
+    }
+
+    /// Waits for a turn, as long as those who had theirs before are answered.
+    async fn turn_in_time(&self, queue: Queue) -> Result<Turn<D>, sqlx::Error> {
+        let Shared { held, others, .. } = &*self.0;
+        let line = if queue == Queue::Others { others } else { held };
+        let mut turn = pin!(self.turn(queue));
+        loop {
+            let answers = line.answers();
+            match timeout(self.answer_timeout(), &mut turn).await {
+                Ok(turn) => return Ok(turn),
+                Err(_) if line.answers() != answers => {}
+                Err(_) => return Err(silence()),
+            }
+        }
+    }
+
+    async fn turn(&self, queue: Queue) -> Turn<D> {
+        let Shared { held, others, first_behind, .. } = &*self.0;
+        match queue {
+            Queue::Renewals => held.turn().await,
+            Queue::BehindRenewals => {
+                // Turns are given in order, so a renewal is behind one of these at most.
+                let _first = first_behind.lock().await;
+                held.turn().await
+            }
+            Queue::Others => others.turn().await,
+        }
     }
 
     async fn carry_out(
         self,
+        queue: Queue,
         mut turn: Turn<D>,
         trying: Option<(Holder, Ttl)>,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
         // 1. Connect, if that is needed.
-        let connection = match turn.connection.take() {
+        let line = turn.line.clone();
+        let connection = match turn.connection.take().filter(Connected::is_current) {
             Some(connection) => Ok(connection),
-            None => self.connect(&turn.line).await,
+            None => self.connect(&line).await,
         };
         let connection = match connection {
             Ok(connection) => connection,
@@ -251,10 +312,18 @@ impl<D: LockDatabase> Pool<D> {
         }
         // 3. Send it, and wait for the answer.
         let (turn, mut connection, answer) = self.exchange(turn, connection, statements).await;
+        let is_doubtful = answer.as_ref().is_err_and(is_lost);
+        if !is_doubtful {
+            line.count_answer();
+        }
+        let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
+        let has_token = answer.as_ref().is_ok_and(has_token);
+        if has_token && (trying.is_some() || queue == Queue::Renewals) {
+            self.0.changes.send_replace(());
+        }
         // 4. What a renewal needs exists before the grant is reported.
-        let is_granted = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         if let Some((holder, ttl)) = &trying
-            && answer.as_ref().is_ok_and(is_granted)
+            && has_token
             && !reply.is_closed()
         {
             self.keep(holder, *ttl, &mut connection).await;
@@ -263,7 +332,6 @@ impl<D: LockDatabase> Pool<D> {
         if let Some(mut turn) = turn {
             *turn.connection = connection;
         }
-        let is_doubtful = answer.as_ref().is_err_and(is_lost);
         let _ = reply.send(answer);
         // 6. The server may not notice a loss, and carry out the try until its own time-out.
         if is_doubtful && trying.is_some() {
@@ -276,25 +344,28 @@ impl<D: LockDatabase> Pool<D> {
     async fn exchange(
         &self,
         mut turn: Turn<D>,
-        connection: D::Connection,
+        connection: Connected<D>,
         statements: Statements,
-    ) -> (Option<Turn<D>>, Option<D::Connection>, Answer<D>) {
+    ) -> (Option<Turn<D>>, Option<Connected<D>>, Answer<D>) {
         let line = turn.line.clone();
         let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
         let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
-            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
+            Either::Left((exchanged, _)) => (exchanged.ok(), Some(turn)),
             Either::Right(((_permit, replacement), asking)) => {
                 *turn.connection = Some(replacement);
                 drop(turn);
-                (asking.await, None)
+                match select(asking, pin!(self.later_change())).await {
+                    Either::Left((exchanged, _)) => (exchanged.ok(), None),
+                    Either::Right(_) => (None, None),
+                }
             }
         };
-        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
+        let (connection, answer) = exchanged.unwrap_or_else(|| (None, Err(silence())));
         (turn, connection, answer)
     }
 
     /// Makes another connection for those that wait, with the permit to leave the silent one behind.
-    async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, D::Connection) {
+    async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
@@ -306,7 +377,15 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    async fn connect(&self, line: &Arc<Line<D>>) -> Result<D::Connection, sqlx::Error> {
+    /// Waits until a connection that is silent is lost for certain: the server makes changes durable, and
+    /// would have ended a statement that waits.
+    async fn later_change(&self) {
+        let mut changes = self.0.changes.subscribe();
+        // The sender lives as long as this pool.
+        let _ = join(sleep(self.answer_timeout() * 2), changes.changed()).await;
+    }
+
+    async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
         if !Arc::ptr_eq(line, held) && !held.is_connected() && self.leases().are_held() {
             let reason =
@@ -327,13 +406,13 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     /// Makes the connection of a grant the one for held locks, unless there is one.
-    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<D::Connection>) {
+    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<Connected<D>>) {
         self.hold(holder, ttl);
         self.start_keeper();
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
-            if turn.connection.is_none() {
+            if !turn.connection.as_ref().is_some_and(Connected::is_current) {
                 *turn.connection = granted_over.take();
             }
         }
@@ -356,14 +435,14 @@ impl<D: LockDatabase> Pool<D> {
                 return false;
             }
             leases.keeper = None;
-            self.0.held.is_connected.store(false, Ordering::SeqCst);
+            self.0.held.set_connected(None);
         }
         let connection = held.connection.take();
         drop(held);
         match self.0.others.idle_turn() {
             Some(mut others) if others.connection.is_none() => *others.connection = connection,
             _ => {
-                if let Some(connection) = connection {
+                if let Some(Connected { connection, .. }) = connection {
                     let _ = timeout(self.answer_timeout(), connection.close()).await;
                 }
             }
@@ -387,7 +466,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
             return;
         }
         let check = Statements::from("select 1".to_owned());
-        pause = match pool.send_twice(&pool.0.held, check).await {
+        pause = match pool.send_twice(Queue::Renewals, check).await {
             Ok(_) => CHECK_INTERVAL,
             Err(error) => {
                 tracing::debug!(%error, "the connection for held locks can't be made");

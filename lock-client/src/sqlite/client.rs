@@ -16,7 +16,7 @@ use crate::{
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
-        line::Statements,
+        line::{Connected, Statements},
         pool::Connect,
         url::KnownSettings,
         waiters::Waiters,
@@ -94,7 +94,7 @@ fn connection(options: &SqliteConnectOptions) -> Connect<sqlx::Sqlite> {
     let options = options.clone().disable_statement_logging();
     Arc::new(move || {
         let options = options.clone();
-        Box::pin(async move { options.connect().await })
+        Box::pin(async move { options.connect().await.map(Connected::new) })
     })
 }
 

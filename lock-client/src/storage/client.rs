@@ -21,7 +21,7 @@ use super::{
     wire::Request,
 };
 #[cfg(feature = "storage-tls")]
-use crate::tls::{Identity, PemFile, UnusableFile, system_authorities, trusting};
+use crate::tls::{Identity, PemFile, SystemAuthorities, UnusableFile, trusting};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ impl Storage {
         #[cfg(feature = "storage-tls")]
         {
             let authorities = Arc::new(match url.is_encrypted() {
-                true => system_authorities(),
+                true => SystemAuthorities::read().roots(),
                 false => RootCertStore::empty(),
             });
             let http = encrypting_client(&authorities, None);

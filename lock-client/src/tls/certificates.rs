@@ -1,4 +1,4 @@
-//! Certificates in files, which are read again for each new connection.
+//! The certificates of encrypted connections, which are read again for each new connection.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,16 +6,13 @@ use std::sync::{Arc, Mutex};
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 
-use super::{
-    Identity, PemFile, Settings,
-    settings::{incomplete, unusable_authority, unusable_certificate, unusable_key},
-};
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-use super::{system_authorities, trusting};
+use super::trusting;
+use super::{Identity, PemFile, Settings, SystemAuthorities, settings::incomplete};
 use crate::service_url::InvalidUrl;
 
-/// The certificates of encrypted connections. Their files are read again for each new connection,
-/// because they are renewed on disk.
+/// The certificates of encrypted connections. They are read again for each new connection, because they
+/// are renewed on disk.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     settings: Settings,
@@ -25,13 +22,21 @@ pub(crate) struct Certificates {
 
 /// What the files contained when they were read.
 pub(crate) struct Files {
-    /// The authority, the client's certificate, and its key.
-    pub(crate) pem: [Option<PemFile>; 3],
+    authorities: Authorities,
+    /// The client's certificate, and its key.
+    pub(crate) identity: Option<[PemFile; 2]>,
     #[cfg_attr(
         not(any(feature = "etcd", feature = "zookeeper")),
-        expect(dead_code, reason = "the `redis` crate parses the files itself")
+        expect(dead_code, reason = "the other clients parse the files themselves")
     )]
-    parsed: (Option<Arc<RootCertStore>>, Option<Identity>),
+    parsed: (Arc<RootCertStore>, Option<Identity>),
+}
+
+/// The certificates that are trusted.
+#[derive(PartialEq, Eq)]
+enum Authorities {
+    Named(PemFile),
+    OfTheSystem(SystemAuthorities),
 }
 
 impl Certificates {
@@ -51,8 +56,8 @@ impl Certificates {
     pub(crate) fn current(&self) -> Arc<Files> {
         let read = Files::read(&self.settings);
         let mut last = self.last.lock().expect("nothing panics while it holds this");
-        match read {
-            Ok(files) if files.pem == last.pem => {}
+        match read.and_then(|files| files.after(&last)) {
+            Ok(files) if files == **last => {}
             Ok(files) => {
                 tracing::info!(files = ?self.settings, "new certificates are used from now on");
                 *last = Arc::new(files);
@@ -68,35 +73,64 @@ impl Certificates {
     }
 }
 
+impl PartialEq for Files {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.authorities, &self.identity) == (&other.authorities, &other.identity)
+    }
+}
+
 impl Files {
     fn read(settings: &Settings) -> Result<Self, InvalidUrl> {
-        let read = |file: &Option<String>| file.as_ref().map(PemFile::read).transpose();
-        let authority = read(&settings.authority).map_err(|error| unusable_authority(&error))?;
-        let certificate =
-            read(&settings.certificate).map_err(|error| unusable_certificate(&error))?;
-        let key = read(&settings.key).map_err(|error| unusable_key(&error))?;
-        let roots = authority.as_ref().map(PemFile::authorities).transpose();
-        let roots = roots.map_err(|error| unusable_authority(&error))?.map(Arc::new);
-        let identity = match (&certificate, &key) {
-            (Some(certificate), Some(key)) => {
-                let chain = certificate.certificates();
-                let chain = chain.map_err(|error| unusable_certificate(&error))?;
-                Some(key.identity(chain).map_err(|error| unusable_key(&error))?)
-            }
-            (None, None) => None,
-            _ => return Err(incomplete()),
+        let [authority, certificate, key] = settings.each();
+        let authorities = match authority.file {
+            Some(file) => Authorities::Named(PemFile::read(file).map_err(authority.unusable())?),
+            None => Authorities::OfTheSystem(SystemAuthorities::read()),
         };
-        Ok(Self { pem: [authority, certificate, key], parsed: (roots, identity) })
+        let roots = match &authorities {
+            Authorities::Named(file) => file.authorities().map_err(authority.unusable())?,
+            Authorities::OfTheSystem(system) => system.roots(),
+        };
+        let identity = match (certificate.file, key.file) {
+            (Some(certificate_file), Some(key_file)) => Some([
+                PemFile::read(certificate_file).map_err(certificate.unusable())?,
+                PemFile::read(key_file).map_err(key.unusable())?,
+            ]),
+            (None, None) => None,
+            _ => return Err(incomplete(certificate, key)),
+        };
+        let parsed = identity.as_ref().map(|[certificate_file, key_file]| {
+            let chain = certificate_file.certificates().map_err(certificate.unusable())?;
+            key_file.identity(chain).map_err(key.unusable())
+        });
+        Ok(Self { authorities, identity, parsed: (Arc::new(roots), parsed.transpose()?) })
     }
 
-    /// The settings of a connection. Without a named authority, the system's are read.
+    /// Returns these, unless fewer of the system's authorities could be read than for the last ones.
+    fn after(self, last: &Self) -> Result<Self, InvalidUrl> {
+        if let (Authorities::OfTheSystem(now), Authorities::OfTheSystem(last)) =
+            (&self.authorities, &last.authorities)
+        {
+            now.check_after(last)?;
+        }
+        Ok(self)
+    }
+
+    /// The certificates that are trusted, as PEM.
+    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
+    pub(crate) fn authorities(&self) -> Vec<u8> {
+        match &self.authorities {
+            Authorities::Named(file) => file.bytes().to_vec(),
+            Authorities::OfTheSystem(system) => system.pem(),
+        }
+    }
+
+    /// The settings of a connection.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn config(&self) -> ClientConfig {
         let (roots, identity) = self.parsed.clone();
-        let config = trusting(roots.unwrap_or_else(|| system_authorities().into()));
         match identity {
-            Some(identity) => config.with_client_cert_resolver(identity),
-            None => config.with_no_client_auth(),
+            Some(identity) => trusting(roots).with_client_cert_resolver(identity),
+            None => trusting(roots).with_no_client_auth(),
         }
     }
 }
@@ -146,11 +180,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new().unwrap();
         let file = |name: &str| folder.path().join(name).display().to_string();
-        let settings = Settings {
-            authority: Some(file("ca.pem")),
-            certificate: Some(file("c.pem")),
-            key: Some(file("c.key")),
-        };
+        let settings =
+            Settings::new(["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name)))));
         let copy = |from: &Path, name: &str| fs::copy(from, file(name)).unwrap();
         let [one, other] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
         copy(&authority.ca_file(), "ca.pem");
@@ -158,8 +189,8 @@ mod tests {
         copy(&one.key, "c.key");
         let certificates = Certificates::read(settings).unwrap();
         let has = |files: &Files, expected: &Certificate| {
-            let [_, certificate, _] = &files.pem;
-            certificate.as_ref().unwrap().bytes() == fs::read(&expected.certificate).unwrap()
+            let [certificate, _] = files.identity.as_ref().unwrap();
+            certificate.bytes() == fs::read(&expected.certificate).unwrap()
         };
         let first = certificates.current();
         assert!(has(&first, &one) && Arc::ptr_eq(&first, &certificates.current()));

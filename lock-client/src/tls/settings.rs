@@ -1,56 +1,64 @@
-//! The settings of a URL that name the certificates of encrypted connections.
+//! The settings that name the certificates of encrypted connections.
 
 use super::UnusableFile;
-use crate::service_url::{InvalidUrl, UrlSettings};
+use crate::service_url::InvalidUrl;
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
+use crate::service_url::UrlSettings;
 
-const AUTHORITY: &str = "tls-ca";
-const CERTIFICATE: &str = "tls-cert";
-const KEY: &str = "tls-key";
-
-/// The files of certificates that a URL names.
+/// The files of certificates that a URL names: the authority to trust instead of the system's, the
+/// client's certificate, and its key.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// The authority to trust instead of the system's.
-    pub(super) authority: Option<String>,
-    /// The client's certificate.
-    pub(super) certificate: Option<String>,
-    /// The client's key.
-    pub(super) key: Option<String>,
+pub(crate) struct Settings([(&'static str, Option<String>); 3]);
+
+/// One of the settings.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    name: &'static str,
+    pub(super) file: Option<&'a str>,
 }
 
+#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 impl Settings {
     /// The names of the settings.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-    pub(crate) const NAMES: [&str; 3] = [AUTHORITY, CERTIFICATE, KEY];
+    pub(crate) const NAMES: [&str; 3] = ["tls-ca", "tls-cert", "tls-key"];
 
     /// Takes them from the settings of a URL.
     ///
     /// # Errors
     /// [`InvalidUrl`] if one is given twice.
     pub(crate) fn from_url(settings: &UrlSettings) -> Result<Self, InvalidUrl> {
-        let file = |name| Ok(settings.get_once(name)?.map(str::to_owned));
-        Ok(Self { authority: file(AUTHORITY)?, certificate: file(CERTIFICATE)?, key: file(KEY)? })
+        let mut named = Self(Self::NAMES.map(|name| (name, None)));
+        for (name, file) in &mut named.0 {
+            *file = settings.get_once(name)?.map(str::to_owned);
+        }
+        Ok(named)
     }
 
     /// Whether the URL names no file.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn is_empty(&self) -> bool {
-        self.authority.is_none() && self.certificate.is_none() && self.key.is_none()
+        self.0.iter().all(|(_, file)| file.is_none())
     }
 }
 
-pub(super) fn incomplete() -> InvalidUrl {
-    InvalidUrl::new(format!("{CERTIFICATE} and {KEY} belong together"))
+impl Settings {
+    /// Takes those of a database, which have other names.
+    #[cfg(any(feature = "mariadb", feature = "postgres", test))]
+    pub(crate) fn new(named: [(&'static str, Option<String>); 3]) -> Self {
+        Self(named)
+    }
+
+    pub(super) fn each(&self) -> [Setting<'_>; 3] {
+        self.0.each_ref().map(|(name, file)| Setting { name, file: file.as_deref() })
+    }
 }
 
-pub(super) fn unusable_authority(error: &UnusableFile) -> InvalidUrl {
-    InvalidUrl::new(format!("{AUTHORITY}: {error}"))
+impl Setting<'_> {
+    pub(super) fn unusable(self) -> impl Fn(UnusableFile) -> InvalidUrl {
+        move |error| InvalidUrl::new(format!("{}: {error}", self.name))
+    }
 }
 
-pub(super) fn unusable_certificate(error: &UnusableFile) -> InvalidUrl {
-    InvalidUrl::new(format!("{CERTIFICATE}: {error}"))
-}
-
-pub(super) fn unusable_key(error: &UnusableFile) -> InvalidUrl {
-    InvalidUrl::new(format!("{KEY}: {error}"))
+pub(super) fn incomplete(certificate: Setting<'_>, key: Setting<'_>) -> InvalidUrl {
+    InvalidUrl::new(format!("{} and {} belong together", certificate.name, key.name))
 }

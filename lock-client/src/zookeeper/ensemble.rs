@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use tokio::{sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error, SessionInfo, TlsCa, TlsCerts, TlsIdentity, TlsOptions};
 
@@ -267,25 +266,18 @@ pub(super) fn granted_ms(connection: &Connection) -> u64 {
     connection.client.session_timeout().as_millis().try_into().expect("a time-out has 32 bits")
 }
 
-/// The certificates as the client underneath takes them. It takes the system's only as PEM, too.
+/// The certificates as the client underneath takes them.
 fn tls_options(files: &tls::Files) -> Result<TlsOptions, Error> {
-    let text = |file: &tls::PemFile| String::from_utf8_lossy(file.bytes()).into_owned();
-    let [authority, certificate, key] = files.pem.each_ref().map(|file| file.as_ref().map(text));
-    let authority = authority.unwrap_or_else(|| {
-        let certificates = rustls_native_certs::load_native_certs().certs;
-        let pem = certificates.iter().map(|certificate| {
-            let text = BASE64_STANDARD.encode(certificate);
-            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
-        });
-        pem.collect()
-    });
-    if authority.is_empty() {
+    let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
+    let authorities = text(&files.authorities());
+    if authorities.is_empty() {
         // Each connection fails with an unknown issuer.
         return Ok(TlsOptions::new());
     }
-    let mut certificates = TlsCerts::builder().with_ca(TlsCa::from_pem(&authority)?);
-    if let (Some(certificate), Some(key)) = (certificate, key) {
-        certificates = certificates.with_identity(TlsIdentity::from_pem(&certificate, &key)?);
+    let mut certificates = TlsCerts::builder().with_ca(TlsCa::from_pem(&authorities)?);
+    if let Some([certificate, key]) = files.identity.as_ref().map(|pem| pem.each_ref()) {
+        let identity = TlsIdentity::from_pem(&text(certificate.bytes()), &text(key.bytes()))?;
+        certificates = certificates.with_identity(identity);
     }
     Ok(TlsOptions::new().with_certs(certificates.build()?))
 }

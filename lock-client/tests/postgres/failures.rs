@@ -114,14 +114,16 @@ async fn wrong_password_is_rejected() {
     let server = testbed::Postgres::start_with(&[&setting]).await.unwrap();
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     connection.execute("create role locker login password 'right'").await.unwrap();
-    let url = server.url().replace("//postgres@", "//locker:wrong@");
-    let client = patient(&url);
-    for error in all_requests(&client).await.0 {
-        let error = error.unwrap();
-        assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
-        assert!(!with_causes(&error).contains("wrong"), "{error:?}");
+    let hosts = testbed::Postgres::url_of_all(&[&server, &server]);
+    for url in [server.url(), hosts] {
+        let client = patient(&url.replace("//postgres@", "//locker:wrong@"));
+        for error in all_requests(&client).await.0 {
+            let error = error.unwrap();
+            assert!(matches!(error, BackendError::Rejected(_)), "{error:?}");
+            assert!(!with_causes(&error).contains("wrong"), "{error:?}");
+        }
+        assert!(!client.address().contains("wrong") && !format!("{client:?}").contains("wrong"));
     }
-    assert!(!client.address().contains("wrong") && !format!("{client:?}").contains("wrong"));
 }
 
 /// The first request of a client that is connected, and of one that is not.

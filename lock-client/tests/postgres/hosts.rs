@@ -8,7 +8,7 @@ use lock_client::{
     backend::{Attempt, Backend},
     postgres::Postgres,
 };
-use testbed::{Proxy, wait::until_async};
+use testbed::{Proxy, proxy::Latency, wait::until_async};
 use tokio::net::TcpListener;
 
 use super::{locked, patient};
@@ -50,6 +50,45 @@ async fn primary_is_found_and_followed() {
     }
     let old = patient(&primary.url()).status(&lock).await.unwrap();
     assert!(old.held.is_none_or(|held| held.ownership.holder != holder));
+}
+
+/// A failover leaves the old primary running. Once a client knows the newer one, it takes no answer from
+/// the old one, over no connection.
+#[tokio::test]
+async fn held_lock_is_not_renewed_on_an_old_primary() {
+    let (old, _) = locked().await;
+    let replica = old.start_replica().await.unwrap();
+    let new = replica.server();
+    let client = patient(&testbed::Postgres::url_of_all(&[&old, new]));
+    let (token, ownership) = granted(&client, "r", &Holder::random(), 600_000).await.unwrap();
+    replica.catch_up(&old).await.unwrap();
+    replica.promote().await.unwrap();
+    // The connection that is kept for held locks still leads to the old primary. A try finds the new one.
+    granted(&client, "other", &Holder::random(), 600_000).await.unwrap();
+    let renewed = client.renew(&name("r"), &ownership, ttl(6_000_000)).await.unwrap();
+    assert_eq!(renewed, Some(token));
+    for (server, is_renewed) in [(&old, false), (new, true)] {
+        let held = patient(&server.url()).status(&name("r")).await.unwrap().held.unwrap();
+        assert_eq!(held.remaining > Some(Duration::from_secs(600)), is_renewed, "{held:?}");
+    }
+}
+
+/// The new primary is far away, and the old one answers long before it.
+#[tokio::test]
+async fn new_client_waits_for_all_hosts() {
+    let (old, _) = locked().await;
+    let replica = old.start_replica().await.unwrap();
+    replica.promote().await.unwrap();
+    let new = replica.server();
+    let proxy = Proxy::start(new.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    proxy.add(Latency(Duration::from_millis(250)));
+    let near = old.socket_folder().display().to_string().replace('/', "%2F");
+    let hosts = format!("{near},{}", proxy.address());
+    let client = patient(&format!("postgres://postgres@{hosts}/postgres?sslmode=disable"));
+    let holder = Holder::random();
+    granted(&client, "r", &holder, 600_000).await.unwrap();
+    let held = patient(&new.url()).status(&name("r")).await.unwrap().held;
+    assert_eq!(held.expect("it is held there").ownership.holder, holder);
 }
 
 /// A host that is down answers nothing. Even the first request does not wait for it.

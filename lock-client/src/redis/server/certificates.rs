@@ -14,12 +14,13 @@ use crate::tls;
 /// The names of the settings.
 pub(super) const SETTINGS: [&str; 3] = ["tls-ca", "tls-cert", "tls-key"];
 
-/// The certificates that a URL names, if it names any. Each new connection has those that are on disk
-/// at that moment.
+/// The certificates of encrypted connections. Each new connection has those that are on disk at that
+/// moment.
 #[derive(Clone)]
 pub(super) struct Certificates {
+    /// `None` if connections are not encrypted.
     #[cfg(feature = "tls")]
-    named: Option<tls::Certificates>,
+    files: Option<tls::Certificates>,
 }
 
 /// The certificates of a connection that connects again by itself.
@@ -27,7 +28,7 @@ pub(super) struct Certificates {
 #[derive(Clone)]
 pub(crate) struct UsedCertificates {
     #[cfg(feature = "tls")]
-    named: Option<(tls::Certificates, Arc<tls::Files>)>,
+    files: Option<(tls::Certificates, Arc<tls::Files>)>,
 }
 
 impl Certificates {
@@ -40,29 +41,27 @@ impl Certificates {
         if is_named && !url.is_encrypted {
             return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
         }
-        #[cfg(all(feature = "tls", feature = "zookeeper"))]
-        crate::tls::choose_provider();
         #[cfg(feature = "tls")]
         let open = || tls::Certificates::read(tls::Settings::from_url(&url.parts.settings)?);
         Ok(Self {
             #[cfg(feature = "tls")]
-            named: is_named.then(open).transpose()?,
+            files: url.is_encrypted.then(open).transpose()?,
         })
     }
 
     /// Makes a client for a new connection.
     pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
         #[cfg(feature = "tls")]
-        if let Some(named) = self.read() {
-            return Client::build_with_tls(info, named);
+        if let Some(certificates) = self.read() {
+            return Client::build_with_tls(info, certificates);
         }
         Client::open(info)
     }
 
-    /// Reads the certificates for a new connection. `None` if the URL names none.
+    /// Reads the certificates for a new connection. `None` if it is not encrypted.
     #[cfg(feature = "tls")]
     pub(super) fn read(&self) -> Option<TlsCertificates> {
-        self.named.as_ref().map(|named| pem(&named.current()))
+        self.files.as_ref().map(|files| pem(&files.current()))
     }
 
     /// Reads the certificates for a new connection that connects again by itself.
@@ -70,7 +69,7 @@ impl Certificates {
     pub(super) fn for_lasting_connection(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
-            named: self.named.as_ref().map(|named| (named.clone(), named.current())),
+            files: self.files.as_ref().map(|files| (files.clone(), files.current())),
         }
     }
 }
@@ -79,25 +78,25 @@ impl Certificates {
 impl UsedCertificates {
     #[cfg(feature = "tls")]
     pub(super) fn pem(&self) -> Option<TlsCertificates> {
-        self.named.as_ref().map(|(_, used)| pem(used))
+        self.files.as_ref().map(|(_, used)| pem(used))
     }
 
     /// Whether those on disk are others now.
     pub(crate) fn were_renewed(&self) -> bool {
         #[cfg(feature = "tls")]
-        if let Some((named, used)) = &self.named {
-            return !Arc::ptr_eq(used, &named.current());
+        if let Some((files, used)) = &self.files {
+            return !Arc::ptr_eq(used, &files.current());
         }
         false
     }
 }
 
+/// The system's authorities are given, too: the crate `redis` would accept none if one can't be read.
 #[cfg(feature = "tls")]
 fn pem(files: &tls::Files) -> TlsCertificates {
-    let [root_cert, client_cert, client_key] =
-        files.pem.each_ref().map(|file| file.as_ref().map(|file| file.bytes().to_vec()));
-    let client_tls = client_cert
-        .zip(client_key)
-        .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    TlsCertificates { client_tls, root_cert }
+    let client_tls = files.identity.as_ref().map(|[certificate, key]| ClientTlsConfig {
+        client_cert: certificate.bytes().to_vec(),
+        client_key: key.bytes().to_vec(),
+    });
+    TlsCertificates { client_tls, root_cert: Some(files.authorities()) }
 }

@@ -20,9 +20,11 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Asks all hosts at once, and returns the place of the primary. One host is not asked.
 pub(super) async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<usize, OpenError> {
     let found = postgres_primary::find_primary(hosts, newest).await;
-    found
-        .map(|(primary, _)| primary)
-        .map_err(|NotFound(reason)| OpenError::NoPrimary { database: hosts.database(), reason })
+    let database = || hosts.database();
+    found.map(|found| found.host).map_err(|error| match error {
+        NotFound::NoPrimary(reason) => OpenError::NoPrimary { database: database(), reason },
+        NotFound::Denied(source) => OpenError::Connect { database: database(), source },
+    })
 }
 
 /// Follows the primary, until it is dropped.
