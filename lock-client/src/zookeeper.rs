@@ -102,7 +102,7 @@ mod wakeups;
 
 pub use self::{
     client::ZooKeeper,
-    health::{MemberHealth, MemberReport},
+    health::{Connections, MemberHealth, MemberReport},
     login::Login,
     server::InvalidZooKeeperUrl,
 };
