@@ -11,6 +11,8 @@
 mod check;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 mod clock;
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "zookeeper"))]
+mod connections;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod disk;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]

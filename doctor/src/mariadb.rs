@@ -6,9 +6,9 @@ use sqlx::{MySql, Row, mysql::MySqlConnectOptions};
 
 use crate::{
     check::{Check, Cure, Verdict},
-    clock,
+    clock, connections,
     report::Report,
-    sql::{self, Session},
+    sql::Session,
     version,
 };
 
@@ -104,12 +104,7 @@ pub async fn clock(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
 /// If the database does not answer any more.
 pub async fn connections(session: &mut Session<MySql>) -> Result<Check, sqlx::Error> {
     let row = session.row(CONNECTIONS).await?;
-    let (limit, open): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(sql::connections(saturated(limit), saturated(open), 1))
-}
-
-fn saturated(count: i64) -> i32 {
-    count.try_into().unwrap_or(i32::MAX)
+    Ok(connections::room(row.try_get(0)?, row.try_get(1)?, 1))
 }
 
 struct Settings(HashMap<String, String>);

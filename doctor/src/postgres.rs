@@ -18,9 +18,9 @@ use tokio::time::timeout;
 pub use self::patroni::{PatroniUrl, ask_patroni};
 use crate::{
     check::{Check, Verdict},
-    clock,
+    clock, connections,
     report::Report,
-    sql::{self, Session, limited},
+    sql::{Session, limited},
 };
 
 const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
@@ -127,7 +127,8 @@ async fn settings(
 /// If the database does not answer any more.
 pub async fn connections(session: &mut Session<Postgres>) -> Result<Check, sqlx::Error> {
     let row = session.row(CONNECTIONS).await?;
-    Ok(sql::connections(row.try_get(0)?, row.try_get(1)?, 2))
+    let (limit, open): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(connections::room(limit.into(), open.into(), 2))
 }
 
 /// Checks that each connection has a session of its own: what one session sends arrives at another that

@@ -5,8 +5,6 @@ use std::{fmt, io, time::Duration};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Executor, raw_sql};
 use tokio::time::timeout;
 
-use crate::check::{Check, Verdict};
-
 /// The time limit of one answer.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -60,22 +58,6 @@ impl<D: Database> fmt::Debug for Session<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").finish_non_exhaustive()
     }
-}
-
-/// How many waiting clients must find room.
-const WAITING_CLIENTS: i32 = 10;
-
-/// Compares a limit of connections with what clients of the locks need, each of which has so many while
-/// it waits.
-pub(crate) fn connections(limit: i32, open: i32, of_each: i32) -> Check {
-    let room = limit.saturating_sub(open) / of_each;
-    let found = format!("at most {limit}, {open} open: room for {room} waiting clients");
-    Check::ok("connections", found).unless(
-        room >= WAITING_CLIENTS,
-        Verdict::Warning,
-        "no lock that is held, because its client keeps a connection; but further clients can't wait for a lock",
-        "raise the limit, or end connections that are idle",
-    )
 }
 
 /// Limits the time of a request to a database to 10 seconds.

@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 pub use crate::members::Member;
 use crate::{
     check::{Check, Verdict},
+    connections,
     members::{quorum, reports},
     version,
 };
@@ -25,6 +26,17 @@ pub struct MemberReport {
     pub shares_sessions: bool,
     /// The ttls that it grants.
     pub ttls: RangeInclusive<Duration>,
+    /// Its connections, unless it hides them.
+    pub connections: Option<Connections>,
+}
+
+/// The connections of a member.
+#[derive(Clone, Copy, Debug)]
+pub struct Connections {
+    /// How many it allows to each address; 0 without a limit.
+    pub limit: u32,
+    /// How many are open from the address that has the most.
+    pub open: u32,
 }
 
 /// Judges what the members have reported, of which one has at least. `size` is the number of all members.
@@ -33,6 +45,7 @@ pub fn check(members: &[Member<MemberReport>], size: &Result<usize, String>) -> 
     let mut checks: Vec<_> = quorum(members, belong_together, size).collect();
     checks.extend(members.iter().filter_map(version));
     checks.push(ttl(members));
+    checks.extend(members.iter().filter_map(connections));
     checks
 }
 
@@ -52,6 +65,29 @@ fn version(member: &Member<MemberReport>) -> Option<Check> {
         "it lacks requests that the locks use",
         "update ZooKeeper to 3.6 or newer",
     ))
+}
+
+/// A client that waits may have a connection for its session, and one that watches.
+const WAITING_CONNECTIONS: i64 = 2;
+
+fn connections(member: &Member<MemberReport>) -> Option<Check> {
+    const NAME: &str = "connections";
+    let address = &member.address;
+    Some(match member.report.as_ref().ok()?.connections {
+        Some(Connections { limit: 0, .. }) => Check::ok(NAME, format!("{address} has no limit")),
+        Some(Connections { limit, open }) => {
+            let check = connections::room(limit.into(), open.into(), WAITING_CONNECTIONS);
+            Check { found: format!("{address}, for each address: {}", check.found), ..check }
+        }
+        None => {
+            let found =
+                format!("{address} does not show its limit of connections (maxClientCnxns)");
+            let cure = "add conf and cons to its setting 4lw.commands.whitelist";
+            Check::unseen(NAME, found, cure).lowered(
+                "no lock that is held; but it may have no room for the connections of waiting clients",
+            )
+        }
+    })
 }
 
 /// The ttls that all members grant. The range is empty if there are none.
@@ -104,6 +140,7 @@ mod tests {
             mode: None,
             shares_sessions,
             ttls: Duration::from_secs(from)..=Duration::from_secs(to),
+            connections: None,
         };
         Member { address: "n1:2181".to_owned(), report: Ok(report) }
     }
@@ -150,6 +187,22 @@ mod tests {
                 expected,
                 "{shares:?}"
             );
+        }
+    }
+
+    #[test]
+    fn connections_of_one_address_are_compared_with_the_limit() {
+        for (connections, expected) in [
+            (Some((60, 40)), Verdict::Ok),
+            (Some((60, 41)), Verdict::Warning),
+            (Some((60, 60)), Verdict::Warning),
+            (Some((0, 500)), Verdict::Ok),
+            (None, Verdict::Warning),
+        ] {
+            let mut member = member(None, true, (4, 40));
+            let report = member.report.as_mut().unwrap();
+            report.connections = connections.map(|(limit, open)| Connections { limit, open });
+            assert_eq!(verdict("connections", &[member], Ok(1)), expected, "{connections:?}");
         }
     }
 

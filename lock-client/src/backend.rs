@@ -117,6 +117,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Releases the lock if the holder holds it, and returns whether it did. A holder that waits in
     /// the queue leaves it.
     ///
+    /// The answer is about this request alone. If an earlier release had no answer, and has released
+    /// the lock, this returns `false`: nobody can tell that from a lock that was lost before.
+    ///
     /// `token` is the last token that the lease was given. It is `None` if the caller never got a
     /// grant, and undoes what its unanswered attempts may have done.
     fn release<'a>(

@@ -25,8 +25,8 @@
 //! # Sessions
 //! The locks of a client that have the same ttl share a session, whose time-out is the ttl, and one
 //! connection. So a lock whose lease ends is deleted, again and again until that is answered. Without an
-//! answer for a ttl, the session is given up, and the other locks move to a new one. A process that is
-//! paused or dead keeps no session alive. A session takes paths of half a mebibyte: its end lists them in
+//! answer for a ttl, the session is given up: its connection is closed, and its other locks move to a new
+//! one when they are renewed. A process that is paused or dead keeps no session alive. A session takes paths of half a mebibyte: its end lists them in
 //! one message, and one above `jute.maxbuffer` would stop the ensemble (ZOOKEEPER-4306).
 //!
 //! A renewal proves that the leader knows of the session, and that the lock's node is still there. The
@@ -91,9 +91,10 @@ mod failure;
 mod health;
 mod login;
 mod names;
-mod nodes;
 mod own_nodes;
-mod ownership;
+mod paths;
+mod release;
+mod renewal;
 mod report;
 mod server;
 mod session;
@@ -102,7 +103,7 @@ mod wakeups;
 
 pub use self::{
     client::ZooKeeper,
-    health::{MemberHealth, MemberReport},
+    health::{Connections, MemberHealth, MemberReport},
     login::Login,
     server::InvalidZooKeeperUrl,
 };

@@ -95,6 +95,7 @@ async fn backend_that_breaks_a_promise_fails() {
         ),
         (Fault::ReissueSetsShortTtl, "a reissue keeps the ttl"),
         (Fault::ReleasesOthers, "only the holder releases"),
+        (Fault::ReleasesAgain, "only the holder releases"),
         (Fault::LosesNotifications, "a release notifies the waiter"),
         (Fault::NotifiesOne, "a release notifies all waiters that are in no order"),
         (Fault::SubscribesOnce, "a subscription survives a restart of the service"),

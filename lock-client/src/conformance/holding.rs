@@ -195,6 +195,9 @@ pub(super) async fn others_can_not_release(subject: &mut impl Subject) -> Checke
     if !release(PROMISE, &backend, &name, &held).await? {
         return Err(violation(PROMISE, "the holder could not"));
     }
+    if release(PROMISE, &backend, &name, &held).await? {
+        return Err(violation(PROMISE, "it released what an earlier release had released"));
+    }
     acquire_when_free(PROMISE, &backend, &name, long()).await.map(drop)
 }
 

@@ -10,8 +10,8 @@ use super::{
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
-    own::OwnHolder,
-    session::{Joined, whole_seconds},
+    own_keys::OwnKey,
+    session::{Joined, Purpose, whole_seconds},
     view::{Part, View, token},
 };
 use crate::{
@@ -90,7 +90,7 @@ impl Etcd {
 }
 
 impl Try<'_> {
-    async fn run(&self, known: OwnHolder) -> Result<Attempt, BackendError> {
+    async fn run(&self, known: OwnKey) -> Result<Attempt, BackendError> {
         // 1. An earlier attempt without an answer may have put the own key. Otherwise it must not
         // do so after this one: another client may release the lock that this one acquires, and
         // knows of no earlier attempts.
@@ -128,7 +128,7 @@ impl Try<'_> {
         if self.order == Order::Fair {
             match view.position(&self.place) {
                 Some(0) => {}
-                Some(place) => self.keep_place(&view.queue[place]).await?,
+                Some(place) => self.stay_in_place(&view.queue[place]).await?,
                 None => view = self.put_last().await?,
             }
         }
@@ -139,7 +139,7 @@ impl Try<'_> {
     async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
-            Sharing::Client => self.etcd.join(seconds, since).await,
+            Sharing::Client => self.etcd.join(Purpose::Try, seconds, since).await,
             Sharing::Nothing => self.etcd.begin_session(keys::own_lease(), seconds).await,
         }
     }
@@ -148,18 +148,18 @@ impl Try<'_> {
     /// whole ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
         let shortest = self.seconds.min(PLACE_PATIENCE.as_secs().cast_signed());
-        self.etcd.join(shortest..=self.seconds, since).await
+        self.etcd.join(Purpose::Try, shortest..=self.seconds, since).await
     }
 
     /// Keeps the session of the own key alive, if it is known and serves for so many seconds.
-    async fn keep_session(
+    async fn keep_own_alive(
         &self,
         own: &KeyValue,
         seconds: i64,
     ) -> Result<Option<Joined>, BackendError> {
         let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
         match session.filter(|it| it.lease == own.lease && it.serves(seconds)) {
-            Some(session) => self.etcd.keep(&session, self.asked).await,
+            Some(session) => self.etcd.keep_alive(&session, self.asked).await,
             None => Ok(None),
         }
     }
@@ -194,8 +194,8 @@ impl Try<'_> {
     }
 
     /// Keeps the session of a waiter's key alive. If that has ended, the key moves.
-    async fn keep_place(&self, own: &KeyValue) -> Result<(), BackendError> {
-        if self.keep_session(own, 0).await?.is_none() {
+    async fn stay_in_place(&self, own: &KeyValue) -> Result<(), BackendError> {
+        if self.keep_own_alive(own, 0).await?.is_none() {
             let joined = self.waiting_session(self.asked).await?;
             self.etcd.move_key(&self.keys, own, &joined).await?;
         }
@@ -296,7 +296,7 @@ impl Try<'_> {
     /// Sets the full ttl of the own key, which is the oldest.
     async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
         // 1. Keep the session alive, or move the key to another. Only then look whose the lock is.
-        let joined = match self.keep_session(owner, self.seconds).await? {
+        let joined = match self.keep_own_alive(owner, self.seconds).await? {
             Some(joined) => joined,
             None => self.session(self.asked).await?,
         };
@@ -328,7 +328,7 @@ impl Try<'_> {
         let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
         self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
         // What a renewal needs exists before the grant is reported.
-        self.etcd.connection.keep().await?;
+        self.etcd.connection.reserve().await?;
         let ownership = Ownership { holder: self.holder.clone(), grant };
         Ok(Attempt::Granted { token, ownership, asked })
     }

@@ -12,7 +12,7 @@ use super::{
     connection::Connection,
     keys::{self, Keys},
     messages::{KeyValue, RangeReply, bytes},
-    own::OwnHolders,
+    own_keys::OwnKeys,
     server::{InvalidEtcdUrl, Server},
     session::{Sessions, whole_seconds},
     view::{Part, foreign, token},
@@ -41,7 +41,7 @@ pub struct Etcd {
     /// For sessions, and what held locks need.
     pub(super) held: Connection,
     pub(super) sessions: Sessions,
-    pub(super) own: OwnHolders,
+    pub(super) own: OwnKeys,
 }
 
 impl fmt::Debug for Etcd {
@@ -78,7 +78,7 @@ impl Etcd {
     pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
         let connection = Connection::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
         let (held, sessions, own) =
-            (connection.for_held(), Sessions::default(), OwnHolders::default());
+            (connection.for_held(), Sessions::default(), OwnKeys::default());
         Ok(Self { connection, held, sessions, own })
     }
 
@@ -191,7 +191,8 @@ impl Backend for Etcd {
             let Some(owner) = view.owner() else {
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };
-            let holder = keys.holder(&owner.key.0).ok_or_else(|| foreign(owner))?;
+            let holder = keys::holder_in_queue(&owner.key.0).and_then(|id| id.parse().ok());
+            let holder = holder.ok_or_else(|| foreign(owner))?;
             let token = view.token(owner)?;
             let held = HeldLock {
                 token,
@@ -230,6 +231,12 @@ impl Backend for Etcd {
                 Ok(Some((names, next)))
             }
         }))
+    }
+
+    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
+        // Its session ends after its time, unless another process keeps it alive.
+        self.own.forget_holder(&ownership.holder);
+        token
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {

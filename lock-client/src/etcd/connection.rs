@@ -64,13 +64,13 @@ impl Connection {
         &self.shared.server
     }
 
-    /// Makes the connection that is kept, if there is none.
-    pub(super) async fn keep(&self) -> Result<(), Failure> {
+    /// Makes the reserved connection, if there is none.
+    pub(super) async fn reserve(&self) -> Result<(), Failure> {
         let number = *self.shared.current.borrow();
         let member = &self.shared.server.members[number];
-        let keeping = timeout(self.answer_timeout, self.shared.http.keep(member));
-        let kept = keeping.await.unwrap_or_else(|_| Err(self.silent(member)));
-        kept.inspect_err(|_| self.fail_over_from(number))
+        let reserving = timeout(self.answer_timeout, self.shared.http.reserve(member));
+        let reserved = reserving.await.unwrap_or_else(|_| Err(self.silent(member)));
+        reserved.inspect_err(|_| self.fail_over_from(number))
     }
 
     pub(super) fn http(&self) -> &Http {

@@ -1,9 +1,11 @@
-//! HTTP connections to the members of etcd: one that is kept, and further ones while it is busy.
+//! HTTP connections to the members of etcd: one that is reserved, and further ones while it is busy.
 //!
-//! A held lock must not be lost because no new connection can be made. So one connection is kept as
-//! long as there are holders, and is made again at once if it is lost. Every request uses it if it
-//! is free, until it is answered, or else a further one. If that can't be made, a request of a held lock waits for the
-//! kept one, and a try does not. A watch always has a further one, because it keeps it busy.
+//! A held lock must not be lost because no new connection can be made. So one connection is reserved
+//! as long as there are holders, and is made again at once if it is lost. Every request uses it if
+//! it is free, until it is answered, or else a further one. If all are busy, a try waits for a
+//! further one, and a request of a held lock for the first that is free. If a further one can't be
+//! made, a request of a held lock waits for the reserved one, and a try does not. A watch always has
+//! a connection of its own, because it keeps it busy.
 
 use std::{
     mem,
@@ -23,7 +25,7 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::RootCertStore;
 use tokio::{
-    sync::{Mutex, Notify},
+    sync::{Mutex, Notify, OwnedMutexGuard, Semaphore},
     time::timeout,
 };
 use tower_service::Service;
@@ -42,8 +44,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an answer may take until its connection is given up, though its caller has long given up.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
-/// How many further connections are left open for later requests, for a while.
-const MOST_SPARE: usize = 16;
+/// How many further connections there are at most. Those that are not busy are left open for a
+/// while.
+const MOST_FURTHER: usize = 16;
 
 /// A request.
 pub(super) type Message = Request<Full<Bytes>>;
@@ -53,9 +56,11 @@ pub(super) type Message = Request<Full<Bytes>>;
 pub(super) struct Http {
     tcp: HttpConnector,
     certificates: Option<tls::Certificates>,
-    kept: Arc<Mutex<Option<Connected>>>,
+    reserved: Arc<Mutex<Option<Connected>>>,
     /// Further connections that are not busy.
     spare: Arc<std::sync::Mutex<Vec<Connected>>>,
+    /// One for each further connection that is busy.
+    further: Arc<Semaphore>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
@@ -80,15 +85,17 @@ impl Http {
         tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         #[cfg(target_os = "linux")]
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-        let (kept, spare, lost) = Default::default();
-        Self { tcp, certificates: server.certificates.clone(), kept, spare, lost }
+        let ((reserved, spare, lost), certificates) =
+            (Default::default(), server.certificates.clone());
+        let further = Arc::new(Semaphore::new(MOST_FURTHER));
+        Self { tcp, certificates, reserved, spare, further, lost }
     }
 
-    /// Makes the kept connection, unless it leads to this member already.
-    pub(super) async fn keep(&self, member: &Member) -> Result<(), Failure> {
-        let mut kept = self.kept.lock().await;
-        if !kept.as_ref().is_some_and(|kept| kept.serves(member)) {
-            *kept = Some(self.connect(member).await?);
+    /// Makes the reserved connection, unless it leads to this member already.
+    pub(super) async fn reserve(&self, member: &Member) -> Result<(), Failure> {
+        let mut reserved = self.reserved.lock().await;
+        if !reserved.as_ref().is_some_and(|reserved| reserved.serves(member)) {
+            *reserved = Some(self.connect(member).await?);
         }
         Ok(())
     }
@@ -106,27 +113,41 @@ impl Http {
         is_held: bool,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let message = on_a_connection(message);
-        if let Ok(mut kept) = self.kept.clone().try_lock_owned() {
-            // In a task, because a caller that gives up must not close the connection.
-            let (http, asked) = (self.clone(), member.clone());
-            let exchange = async move { http.exchange_over(&mut kept, &asked, message).await };
-            let exchanged = tokio::spawn(timeout(LONGEST_ANSWER, exchange)).await;
-            let silent = || Failure::unavailable(member, "no answer");
-            return exchanged.map_err(|_| silent())?.map_err(|_| silent())?;
+        if let Ok(reserved) = self.reserved.clone().try_lock_owned() {
+            return self.exchange_over_reserved(reserved, member, message).await;
         }
+        let busy = tokio::select! {
+            reserved = self.reserved.clone().lock_owned(), if is_held => {
+                return self.exchange_over_reserved(reserved, member, message).await;
+            }
+            busy = self.further.acquire() => busy,
+        };
         let mut spare = self.spare().pop();
-        match self.exchange_over(&mut spare, member, message.clone()).await {
+        let answer = self.exchange_over(&mut spare, member, message.clone()).await;
+        self.spare().extend(spare);
+        drop(busy);
+        match answer {
             Err(Failure::NotSent(_)) if is_held => {
-                let mut kept = self.kept.lock().await;
-                self.exchange_over(&mut kept, member, message).await
+                let reserved = self.reserved.clone().lock_owned().await;
+                self.exchange_over_reserved(reserved, member, message).await
             }
-            answer => {
-                let mut spares = self.spare();
-                spares.extend(spare);
-                spares.truncate(MOST_SPARE);
-                answer
-            }
+            answer => answer,
         }
+    }
+
+    /// Sends a request over the reserved connection. In a task, because a caller that gives up must
+    /// not close it.
+    async fn exchange_over_reserved(
+        &self,
+        mut reserved: OwnedMutexGuard<Option<Connected>>,
+        member: &Member,
+        message: Message,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let (http, asked) = (self.clone(), member.clone());
+        let exchange = async move { http.exchange_over(&mut reserved, &asked, message).await };
+        let exchanged = tokio::spawn(timeout(LONGEST_ANSWER, exchange)).await;
+        let silent = || Failure::unavailable(member, "no answer");
+        exchanged.map_err(|_| silent())?.map_err(|_| silent())?
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole

@@ -40,11 +40,6 @@ impl Keys {
     pub(super) fn place(&self, holder: &Holder) -> String {
         self.queue() + holder.as_str()
     }
-
-    /// Returns the holder that has this key in the queue.
-    pub(super) fn holder(&self, place: &str) -> Option<Holder> {
-        place.strip_prefix(&self.queue())?.parse().ok()
-    }
 }
 
 /// The beginning of the keys of all locks whose names have this prefix.
@@ -54,9 +49,18 @@ pub(super) fn prefix_of_names(prefix: &str) -> String {
 
 /// Returns the name of the lock whose owner or waiter has this key.
 pub(super) fn name_in_queue(key: &str) -> Option<ResourceName> {
-    let (name, rest) = key.strip_prefix(BEGINNING)?.split_once('/')?;
-    rest.strip_prefix("queue/")?;
+    let (name, _holder) = name_and_holder(key)?;
     name.replace("%2F", "/").replace("%25", "%").parse().ok()
+}
+
+/// Returns the id of the holder that has this key in the queue of a lock.
+pub(super) fn holder_in_queue(key: &str) -> Option<&str> {
+    name_and_holder(key).map(|(_name, holder)| holder)
+}
+
+fn name_and_holder(key: &str) -> Option<(&str, &str)> {
+    let (name, rest) = key.strip_prefix(BEGINNING)?.split_once('/')?;
+    Some((name, rest.strip_prefix("queue/")?))
 }
 
 /// Makes the id of the lease of a session that locks share. It is even.
@@ -106,8 +110,8 @@ mod tests {
     #[test]
     fn holder_is_found_in_its_key() {
         let (keys, holder) = (Keys::new(&"a/b".parse().unwrap()), Holder::random());
-        assert_eq!(keys.holder(&keys.place(&holder)), Some(holder));
-        assert_eq!(keys.holder("fenced/other/queue/me"), None);
+        assert_eq!(holder_in_queue(&keys.place(&holder)), Some(holder.as_str()));
+        assert_eq!(holder_in_queue(&keys.offset()), None);
     }
 
     #[test]

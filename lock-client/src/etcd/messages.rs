@@ -177,7 +177,21 @@ pub(super) struct WatchReply {
     #[serde(default)]
     pub(super) canceled: bool,
     #[serde(default)]
-    pub(super) events: Vec<IgnoredAny>,
+    pub(super) events: Vec<Event>,
+}
+
+/// A change of a key.
+#[derive(Debug, Deserialize)]
+pub(super) struct Event {
+    /// The kind of a put is the default, and left out.
+    #[serde(default, rename = "type")]
+    kind: String,
+}
+
+impl Event {
+    pub(super) fn is_deletion(&self) -> bool {
+        self.kind == "DELETE"
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 //!
 //! To make a lease and to revoke it are two durable writes. So a client has one for each ttl, as
 //! `concurrency.Session` of etcd's own client is, and every renewal of a lock keeps it alive for
-//! all. A lock that ends is deleted, because its session doesn't end with it (`own.rs`).
+//! all. A lock that ends is deleted, because its session doesn't end with it (`release.rs`).
 //!
 //! A request to put a key that had no answer may arrive when its holder is gone. It would acquire
 //! the lock for nobody, for as long as the session lives. So a key is put only as long as its
@@ -27,7 +27,7 @@ use super::{
     failure::Failure,
     keys,
     messages::{Header, LeaseReply, Streamed, bytes},
-    ownership::Rounds,
+    renewal::Rounds,
 };
 use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
 
@@ -46,8 +46,18 @@ pub(super) struct Alive {
 pub(super) struct Sessions {
     /// The newest session for each ttl in seconds.
     newest: Arc<Mutex<HashMap<i64, Arc<Session>>>>,
-    /// Attempts at one time wait for the session that one of them begins.
+    /// Tries at one time wait for the session that one of them begins.
     beginning: Arc<tokio::sync::Mutex<()>>,
+    /// So do locks that move, but not for tries.
+    moving: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Try,
+    /// A held lock, which moves.
+    Held,
 }
 
 impl Sessions {
@@ -158,6 +168,7 @@ impl Etcd {
     /// [`BackendError::Invalid`] if etcd's shortest time is longer.
     pub(super) async fn join(
         &self,
+        purpose: Purpose,
         seconds: RangeInclusive<i64>,
         since: Moment,
     ) -> Result<Joined, BackendError> {
@@ -166,9 +177,12 @@ impl Etcd {
         if let Some(joined) = joined {
             return Ok(joined);
         }
-        let _turn = self.sessions.beginning.lock().await;
+        let _turn = match purpose {
+            Purpose::Try => self.sessions.beginning.lock().await,
+            Purpose::Held => self.sessions.moving.lock().await,
+        };
         if let Some(session) = self.sessions.find(key)
-            && let Some(joined) = self.keep(&session, since).await?
+            && let Some(joined) = self.keep_alive(&session, since).await?
         {
             return Ok(joined);
         }
@@ -190,7 +204,7 @@ impl Etcd {
 
     /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has
     /// ended, or was given up.
-    pub(super) async fn keep(
+    pub(super) async fn keep_alive(
         &self,
         session: &Arc<Session>,
         since: Moment,

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::{
     client::Etcd,
     keys::Keys,
-    messages::{Streamed, WatchReply, bytes},
+    messages::{Event, Streamed, WatchReply, bytes},
     view::{Part, View},
 };
 use crate::{
@@ -67,9 +67,9 @@ impl Watcher for Waiter {
         self.etcd.connection.view(&self.keys, part).await.ok()
     }
 
-    /// Waits for deletions: of the key before the own one, so that it may be the own turn, of the
-    /// own key if that is the oldest, or of any key of the queue. A watch of the queue goes on for
-    /// a waiter in no order.
+    /// Waits for deletions: of the key before the own one, of the own key if that is the oldest, or of
+    /// any key of the queue. It is the own turn if the key before was the owner's. A waiter's key is put
+    /// again when it becomes the owner's. A watch of the queue goes on for a waiter in no order.
     async fn change(&self, view: &mut View) -> Change {
         let position = self.position(view);
         let key = position.map(|position| &view.queue[position.saturating_sub(1)].key.0);
@@ -77,23 +77,31 @@ impl Watcher for Waiter {
             Some(key) => (key.clone(), None),
             None => (self.keys.queue(), Some(bytes(&self.keys.queue_end()))),
         };
+        let mut is_owners = position == Some(1);
+        let filters: &[_] = if position >= Some(2) { &[] } else { &["NOPUT"] };
         let request = json!({ "create_request": {
             "key": bytes(&key), "range_end": range_end,
-            "start_revision": view.header.revision + 1, "filters": ["NOPUT"],
+            "start_revision": view.header.revision + 1, "filters": filters,
         } });
         let Ok(mut messages) = self.etcd.connection.stream("watch", &request).await else {
             return Change::Lost;
         };
         let mut change = Change::Lost;
         while let Some(Streamed { result }) = messages.next::<Streamed<WatchReply>>().await {
-            if !result.events.is_empty() {
+            is_owners |= result.events.iter().any(|event| !event.is_deletion());
+            if result.events.iter().any(Event::is_deletion) {
                 change = Change::Seen;
-                if let Some(position @ 1..) = position {
-                    let own = &view.queue[position];
-                    self.etcd.own.change(&own.key.0, |known| known.turn = Some(own.clone()));
-                    change = Change::Turn;
+                match position {
+                    Some(position @ 1..) if is_owners => {
+                        let own = &view.queue[position];
+                        self.etcd.own.change(&own.key.0, |known| known.turn = Some(own.clone()));
+                        change = Change::Turn;
+                        self.freed.notify_one();
+                    }
+                    // Another waiter has left, and the lock is held.
+                    Some(1..) => {}
+                    _ => self.freed.notify_one(),
                 }
-                self.freed.notify_one();
             }
             // Another key may be awaited now.
             if result.canceled || change != Change::Lost && self.place.is_some() {

@@ -10,8 +10,8 @@ use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    nodes::Nodes,
     own_nodes::OwnNode,
+    paths::Paths,
     session::{Purpose, Usage},
     view::{Before, View, record, token},
 };
@@ -30,7 +30,7 @@ const PROOF_AGE: u32 = 10;
 struct Try<'a> {
     zookeeper: &'a ZooKeeper,
     name: &'a ResourceName,
-    nodes: Nodes,
+    paths: Paths,
     holder: &'a Holder,
     ttl: Ttl,
     order: Order,
@@ -54,13 +54,13 @@ impl ZooKeeper {
         order: Order,
         usage: Usage,
     ) -> Result<Attempt, BackendError> {
-        let (nodes, asked) = (self.nodes(name), Moment::now());
-        Try { zookeeper: self, name, nodes, holder, ttl, order, asked }.run(usage).await
+        let (paths, asked) = (self.paths(name), Moment::now());
+        Try { zookeeper: self, name, paths, holder, ttl, order, asked }.run(usage).await
     }
 
     /// Makes the container of a lock, and the nodes above it if they don't exist.
-    async fn make_container(&self, connection: &Connection, nodes: &Nodes) -> Result<(), Failure> {
-        let container = nodes.queue();
+    async fn make_container(&self, connection: &Connection, paths: &Paths) -> Result<(), Failure> {
+        let container = paths.queue();
         match self.make(connection, &container, CreateMode::Container).await {
             Err(Failure::NoNode) => {
                 self.make_parents(connection).await?;
@@ -73,7 +73,7 @@ impl ZooKeeper {
     /// Makes the nodes above those of all locks.
     pub(super) async fn make_parents(&self, connection: &Connection) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
-        for path in Nodes::above_all(root) {
+        for path in Paths::above_all(root) {
             match self.make(connection, &path, CreateMode::Persistent).await {
                 Err(Failure::NoNode) if !root.is_empty() => return Err(self.missing_root()),
                 made => made?,
@@ -99,7 +99,7 @@ impl ZooKeeper {
 
 impl Try<'_> {
     async fn run(&self, usage: Usage) -> Result<Attempt, BackendError> {
-        let Self { zookeeper, name, nodes, holder, ttl, order, asked } = self;
+        let Self { zookeeper, name, paths, holder, ttl, order, asked } = self;
         let own_nodes = &zookeeper.shared.own_nodes;
         // 1. See what an earlier attempt has left. A holder that was granted the lock renews it.
         let mut own = own_nodes.get(name, holder);
@@ -114,7 +114,7 @@ impl Try<'_> {
         if *order == Order::Unordered
             && own.is_none()
             && zookeeper.ensemble.is_reading()
-            && let Some(owner) = zookeeper.view(nodes).await?.owner()
+            && let Some(owner) = zookeeper.view(paths).await?.owner()
         {
             return Ok(busy(owner.lasts, None, *ttl));
         }
@@ -130,13 +130,13 @@ impl Try<'_> {
         let link = session.proven_since(&zookeeper.ensemble, since, Purpose::Try).await;
         if let Err(Failure::Expired) = link {
             // If a member is wrong, the node still exists, and is deleted.
-            zookeeper.shared.sessions.forget(session);
+            session.give_up();
             own_nodes.end(name, holder);
         }
         let link = link?;
         let sent = Moment::now();
         // 4. Queue, and look behind that.
-        let look = match self.queue(&link.connection, &own, is_new).await {
+        let look = match self.queue(&link, &own, is_new).await {
             Ok(look) => look,
             Err(Failure::Other(error @ BackendError::Rejected(_))) if is_new => {
                 drop(link);
@@ -188,9 +188,9 @@ impl Try<'_> {
 
     /// Remembers a new node of the holder, in a session that lasts for the ttl.
     async fn remember_node(&self, usage: Usage) -> Result<OwnNode, BackendError> {
-        let Self { zookeeper, name, nodes, holder, ttl, .. } = self;
-        let session = zookeeper.session(*ttl, usage).await?;
-        let path = nodes.new_place(holder);
+        let Self { zookeeper, name, paths, holder, ttl, .. } = self;
+        let session = zookeeper.session(*ttl, usage, Purpose::Try).await?;
+        let path = paths.new_place(holder);
         let own = OwnNode {
             room: session.room(&path),
             path,
@@ -211,7 +211,7 @@ impl Try<'_> {
         own: &OwnNode,
         is_new: bool,
     ) -> Result<Look, Failure> {
-        let Self { zookeeper, name, nodes, holder, .. } = self;
+        let Self { zookeeper, name, paths, holder, .. } = self;
         let own_nodes = &zookeeper.shared.own_nodes;
         let options = CreateMode::Ephemeral.with_acls(zookeeper.access());
         let data = record(own.session().ttl, None);
@@ -225,12 +225,12 @@ impl Try<'_> {
                 (Err(Failure::NodeExists), look) => return look,
                 // A waiter that has lost its place is the last again.
                 (Ok(_), Ok(Look::Behind(_))) => {
-                    let view = View::read(connection, nodes, Some(&own.path)).await;
+                    let view = View::read(connection, paths, Some(&own.path)).await;
                     return view.map(Look::Whole);
                 }
                 (Ok(_), look) => return look,
                 // An empty container may be deleted at any moment.
-                (Err(Failure::NoNode), _) => zookeeper.make_container(connection, nodes).await?,
+                (Err(Failure::NoNode), _) => zookeeper.make_container(connection, paths).await?,
                 (Err(failure), _) => {
                     if is_new && matches!(failure, Failure::Other(BackendError::Rejected(_))) {
                         own_nodes.forget(name, holder, &own.path);
@@ -250,7 +250,7 @@ impl Try<'_> {
                 return Ok(Look::Behind(before.clone()));
             }
         }
-        View::read(connection, &self.nodes, Some(&own.path)).await.map(Look::Whole)
+        View::read(connection, &self.paths, Some(&own.path)).await.map(Look::Whole)
     }
 
     /// Keeps the place of a fair waiter.

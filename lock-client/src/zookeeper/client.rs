@@ -1,20 +1,19 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{sync::RwLockReadGuard, time::timeout};
+use tokio::time::timeout;
 use zookeeper_client::Acls;
 
 use super::{
-    connection::Connection,
     ensemble::{Ensemble, SessionRequest},
     failure::Failure,
     names,
-    nodes::Nodes,
     own_nodes::{OwnNode, OwnNodes},
+    paths::Paths,
     server::{InvalidZooKeeperUrl, Server},
-    session::{Link, Session, Sessions, Usage},
+    session::{InUse, Purpose, Session, Sessions, Usage},
     view::{View, token},
     wakeups,
 };
@@ -110,14 +109,15 @@ impl ZooKeeper {
         &self,
         ttl: Ttl,
         usage: Usage,
+        purpose: Purpose,
     ) -> Result<Arc<Session>, BackendError> {
         match usage {
             Usage::OneLock => Session::open(&self.ensemble, ttl, usage).await,
-            Usage::Shared => self.shared.sessions.get(&self.ensemble, ttl).await,
+            Usage::Shared => self.shared.sessions.get(&self.ensemble, ttl, purpose).await,
         }
     }
 
-    /// Remembers a node, and keeps its session connected.
+    /// Remembers a node, which is deleted when its lease ends.
     pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own: OwnNode) {
         self.shared.own_nodes.insert(name, holder, own);
         self.shared.own_nodes.keep(&self.shared, &self.ensemble);
@@ -127,8 +127,8 @@ impl ZooKeeper {
         BackendError::Unavailable(format!("{}: {reason}", self.address()).into())
     }
 
-    pub(super) fn nodes(&self, name: &ResourceName) -> Nodes {
-        Nodes::new(&self.ensemble.server().root, name)
+    pub(super) fn paths(&self, name: &ResourceName) -> Paths {
+        Paths::new(&self.ensemble.server().root, name)
     }
 
     /// Who may use the nodes that this client makes.
@@ -140,8 +140,8 @@ impl ZooKeeper {
     }
 
     /// Reads a lock, after everything that was changed until now.
-    pub(super) async fn view(&self, nodes: &Nodes) -> Result<View, Failure> {
-        View::read_synced(&*self.ensemble.reading().await?, nodes).await
+    pub(super) async fn view(&self, paths: &Paths) -> Result<View, Failure> {
+        View::read_synced(&*self.ensemble.reading().await?, paths).await
     }
 
     /// Returns a connection for requests of a holder: that of its node's session, which waiters can't use
@@ -149,19 +149,16 @@ impl ZooKeeper {
     pub(super) async fn connected<'a>(
         &self,
         own: Option<&'a OwnNode>,
-    ) -> Result<HoldersConnection<'a>, Failure> {
-        let Some(own) = own else {
-            return Ok(HoldersConnection::Reading(self.ensemble.reading().await?));
-        };
-        match own.session().connected(&self.ensemble).await {
-            Ok(link) => Ok(HoldersConnection::Session(link)),
-            // No member gives the session its time any more.
-            Err(Failure::Expired | Failure::Shortened { .. })
-            | Err(Failure::Other(BackendError::Invalid(_))) => {
-                Ok(HoldersConnection::Reading(self.ensemble.reading().await?))
+    ) -> Result<InUse<'a>, Failure> {
+        if let Some(own) = own {
+            match own.session().connected(&self.ensemble).await {
+                // No member gives the session its time any more.
+                Err(Failure::Expired | Failure::Shortened { .. })
+                | Err(Failure::Other(BackendError::Invalid(_))) => {}
+                connected => return connected,
             }
-            Err(failure) => Err(failure),
         }
+        Ok(self.ensemble.reading().await?.into())
     }
 
     /// Fails if the URL names a root that does not exist. No lock is held there, but none is free.
@@ -181,23 +178,6 @@ impl ZooKeeper {
         let reason =
             format!("{}: the node {} does not exist", self.address(), self.ensemble.server().root);
         Failure::Other(BackendError::Rejected(reason.into()))
-    }
-}
-
-/// A connection for requests of a holder.
-pub(super) enum HoldersConnection<'a> {
-    Session(RwLockReadGuard<'a, Link>),
-    Reading(Arc<Connection>),
-}
-
-impl Deref for HoldersConnection<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        match self {
-            Self::Session(link) => &link.connection,
-            Self::Reading(connection) => connection,
-        }
     }
 }
 
@@ -260,7 +240,7 @@ impl Backend for ZooKeeper {
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         Box::pin(self.within(async move {
-            let view = self.view(&self.nodes(name)).await?;
+            let view = self.view(&self.paths(name)).await?;
             let Some(owner) = view.owner() else {
                 self.check_root().await?;
                 return Ok(Status { held: None, last_token: None, queued: 0 });

@@ -164,11 +164,18 @@ impl Connection {
         !*self.task.has_ended.borrow()
     }
 
-    /// Waits until the connection is not usable any more.
-    pub(super) async fn ended(&self) {
+    /// Waits until the connection is not usable any more. This keeps no connection open.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut has_ended = self.task.has_ended.subscribe();
-        // The sender lives as long as this value.
-        let _ = has_ended.wait_for(|has_ended| *has_ended).await;
+        async move {
+            // A connection without a task has ended, too.
+            let _ = has_ended.wait_for(|has_ended| *has_ended).await;
+        }
+    }
+
+    /// Ends the connection, whoever still uses it.
+    pub(super) fn end(&self) {
+        self.task.end();
     }
 }
 

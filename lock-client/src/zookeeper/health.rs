@@ -1,6 +1,6 @@
 //! What the members of ZooKeeper report about themselves, for a check of the ensemble.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     client::ZooKeeper,
@@ -41,6 +41,17 @@ pub struct MemberReport {
     pub shortest_ttl: Duration,
     /// The longest ttl that it grants.
     pub longest_ttl: Duration,
+    /// Its connections. `None` if its setting `4lw.commands.whitelist` is without `conf` or `cons`.
+    pub connections: Option<Connections>,
+}
+
+/// The connections of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// How many it allows to each address (`maxClientCnxns`); 0 without a limit.
+    pub limit: u32,
+    /// How many are open from the address that has the most.
+    pub open: u32,
 }
 
 impl ZooKeeper {
@@ -82,14 +93,34 @@ impl ZooKeeper {
         let longest_ttl = self.granted(number, LONGEST_MS).await?;
         // One that does not answer has no session to share.
         first.get_or_insert(number);
-        let server = self.ensemble.server();
-        let report = report(server, &server.members[number], self.ensemble.answer_timeout).await;
-        let report = report.unwrap_or_default();
+        let report = self.report(number, "srvr").await;
         let line = |name| report.lines().find_map(|line| line.strip_prefix(name));
         let version = line("Zookeeper version: ")
             .map(|version| version.split([',', '-']).next().unwrap_or_default().trim().to_owned());
         let mode = line("Mode: ").map(str::to_owned);
-        Ok(MemberReport { version, mode, shares_sessions, shortest_ttl, longest_ttl })
+        let connections = self.connections(number).await;
+        Ok(MemberReport { version, mode, shares_sessions, shortest_ttl, longest_ttl, connections })
+    }
+
+    /// Returns what a member reports of its connections; `None` if it hides them.
+    async fn connections(&self, number: usize) -> Option<Connections> {
+        let settings = self.report(number, "conf").await;
+        let limit = settings.lines().find_map(|line| line.strip_prefix("maxClientCnxns="))?;
+        // Each line has a client, such as `/127.0.0.1:40516[1](queued=0,recved=1,sent=0)`.
+        let report = self.report(number, "cons").await;
+        let clients = report.lines().filter_map(|line| Some(line.split_once('[')?.0));
+        let mut open = HashMap::<_, u32>::new();
+        for (address, _port) in clients.filter_map(|client| client.rsplit_once(':')) {
+            *open.entry(address).or_default() += 1;
+        }
+        // The question itself is among them.
+        Some(Connections { limit: limit.trim().parse().ok()?, open: open.into_values().max()? })
+    }
+
+    /// Returns one of a member's reports; an empty text if it has none.
+    async fn report(&self, number: usize, name: &str) -> String {
+        let (server, limit) = (self.ensemble.server(), self.ensemble.answer_timeout);
+        report(server, &server.members[number], name, limit).await.unwrap_or_default()
     }
 
     /// Whether a session of the first member goes on at another one.

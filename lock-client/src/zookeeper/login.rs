@@ -3,7 +3,7 @@
 use futures_util::future::try_join_all;
 use zookeeper_client::{Acl, Error, Permission};
 
-use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, paths::Paths};
 use crate::backend::BackendError;
 
 /// How many nodes of locks are looked at.
@@ -50,7 +50,7 @@ impl ZooKeeper {
     /// An error names its node.
     async fn login_at(&self, connection: &Connection) -> Result<Login, (String, Failure)> {
         let (server, client) = (self.ensemble.server(), &connection.client);
-        let [root, queues, offsets] = Nodes::above_all(&server.root);
+        let [root, queues, offsets] = Paths::above_all(&server.root);
         let (mut is_empty, mut is_open) = (true, false);
         for node in [&root, &queues, &offsets] {
             if let Some((access, _)) = read(connection, node, client.get_acl(node)).await? {

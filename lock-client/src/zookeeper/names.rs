@@ -6,7 +6,7 @@ use fence::ResourceName;
 use futures_util::{future::try_join_all, stream::try_unfold};
 use tokio::try_join;
 
-use super::{client::ZooKeeper, connection::Connection, failure::Failure, nodes::Nodes};
+use super::{client::ZooKeeper, connection::Connection, failure::Failure, paths::Paths};
 use crate::backend::{BackendError, HeldNames};
 
 /// How many queues are read at once.
@@ -36,7 +36,7 @@ pub(super) fn held(zookeeper: ZooKeeper, prefix: &str) -> HeldNames {
 
 /// Returns the names of all queues with this prefix, after everything that was changed until now.
 async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, BackendError> {
-    let queues = Nodes::queues(&zookeeper.ensemble.server().root);
+    let queues = Paths::queues(&zookeeper.ensemble.server().root);
     let connection = zookeeper.ensemble.reading().await?;
     // The member may be behind the leader.
     let synced = connection.answer(connection.client.sync(&queues));
@@ -45,7 +45,7 @@ async fn list(zookeeper: &ZooKeeper, prefix: &str) -> Result<Vec<ResourceName>, 
     if queues.is_empty() {
         zookeeper.check_root().await?;
     }
-    let names = queues.iter().filter_map(|child| Nodes::parse_name(child));
+    let names = queues.iter().filter_map(|child| Paths::parse_name(child));
     Ok(names.filter(|name| name.as_str().starts_with(prefix)).collect())
 }
 
@@ -57,12 +57,12 @@ async fn held_of(
 ) -> Result<Vec<ResourceName>, BackendError> {
     let connection = zookeeper.ensemble.reading().await?;
     let reads = names.into_iter().map(async |name| {
-        let places = match children_of(&connection, &zookeeper.nodes(&name).queue()).await {
+        let places = match children_of(&connection, &zookeeper.paths(&name).queue()).await {
             Err(Failure::Other(BackendError::Rejected(_))) => return Ok(Some(name)),
             places => places?,
         };
         // A place that can't be read may be the owner's.
-        let is_held = places.iter().any(|place| !matches!(Nodes::parse(place), Ok(None)));
+        let is_held = places.iter().any(|place| !matches!(Paths::parse(place), Ok(None)));
         Ok::<_, Failure>(is_held.then_some(name))
     });
     Ok(try_join_all(reads).await?.into_iter().flatten().collect())

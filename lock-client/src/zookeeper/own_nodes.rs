@@ -1,4 +1,6 @@
 //! The nodes of a client's own holders, and the task that deletes those whose leases have ended.
+//!
+//! A lease that has ended stays so: what is remembered of it changes no more, until its node is deleted.
 
 use std::{
     collections::HashMap,
@@ -7,20 +9,15 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
-use futures_util::future::join_all;
-use tokio::{join, task::JoinHandle, time::sleep};
+use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
     client::{Shared, ZooKeeper},
     ensemble::Ensemble,
-    failure::Failure,
     session::{Room, Session},
     view::Before,
 };
-use crate::{
-    backend::{BackendError, Ownership},
-    clock::Moment,
-};
+use crate::{backend::Ownership, clock::Moment};
 
 /// How often the task looks.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -37,7 +34,7 @@ pub(super) struct OwnNode {
     pub(super) grant: Option<Token>,
     /// The node before that of a waiter; `None` if the queue was not read since it went.
     pub(super) before: Option<Before>,
-    /// Who deletes the node holds it: a release returns whether it was the one.
+    /// Held while the node is being deleted: a release returns whether it deleted the node.
     pub(super) deletion: Arc<tokio::sync::Mutex<()>>,
     /// When the lease ends, or a waiter loses its place. From then on, the node is only deleted. The
     /// session lives longer.
@@ -110,10 +107,6 @@ impl OwnNodes {
         self.nodes().retain(|(_, other), _| other != holder);
     }
 
-    fn forget_session(&self, session: &Arc<Session>) {
-        self.nodes().retain(|_, own| !Arc::ptr_eq(own.session(), session));
-    }
-
     /// Starts the task that deletes nodes, unless it runs.
     pub(super) fn keep(&self, shared: &Arc<Shared>, ensemble: &Ensemble) {
         let mut keeper = self.keeper();
@@ -134,27 +127,19 @@ impl OwnNodes {
         ended.map(|((name, holder), own)| (name.clone(), holder.clone(), own.clone())).collect()
     }
 
-    /// The sessions that have nodes.
-    fn sessions(&self) -> Vec<Arc<Session>> {
-        let nodes = self.nodes();
-        let sessions: HashMap<_, _> =
-            nodes.values().map(|own| (own.session().id(), own.session())).collect();
-        sessions.into_values().cloned().collect()
-    }
-
     fn nodes(&self) -> MutexGuard<'_, HashMap<(ResourceName, Holder), OwnNode>> {
         self.nodes.lock().expect("nothing panics while it holds this")
     }
 }
 
 /// Deletes nodes whose leases have ended, again and again until that is answered: their session goes
-/// on. Makes connections again that were cut. Ends when no session is left.
+/// on. Ends when no session is left.
 async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
     loop {
         sleep(INTERVAL).await;
         let Some(shared) = shared.upgrade() else { return };
         {
-            // Who remembers a node later finds no task, and starts another.
+            // A client that remembers a node later finds no task, and starts another.
             let mut keeper = shared.own_nodes.keeper();
             if shared.sessions.sweep() && shared.own_nodes.nodes().is_empty() {
                 *keeper = None;
@@ -162,52 +147,10 @@ async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
             }
         }
         let zookeeper = ZooKeeper { ensemble: ensemble.clone(), shared };
-        let own_nodes = &zookeeper.shared.own_nodes;
-        let deletions = own_nodes.ended().into_iter().map(async |(name, holder, own)| {
-            // The next round tries again.
-            let _ = zookeeper.delete_ended(&name, &holder, &own).await;
-        });
-        let sessions = own_nodes.sessions();
-        let mends = sessions.iter().map(|session| session.mend(&ensemble));
-        join!(join_all(deletions), join_all(mends));
-    }
-}
-
-impl ZooKeeper {
-    /// Deletes a node whose time has passed. Without an answer for a ttl, its session is given up, which
-    /// ends by itself then. A renewal of another lock moves that to another session.
-    pub(super) async fn delete_ended(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-        own: &OwnNode,
-    ) -> Result<(), BackendError> {
-        let (session, own_nodes) = (own.session(), &self.shared.own_nodes);
-        let _deleting = own.deletion.lock().await;
-        let deleting = async { self.delete_own(own).await.map_err(Failure::into) };
-        let deleted = self.within(deleting).await;
-        if deleted.is_ok() {
-            own_nodes.forget(name, holder, &own.path);
-        } else if (own.until + session.ttl.as_duration()).has_passed() {
-            self.shared.sessions.forget(session);
-            own_nodes.forget_session(session);
+        for (name, holder, own) in zookeeper.shared.own_nodes.ended() {
+            let zookeeper = zookeeper.clone();
+            // One that hangs holds up no other. The next round tries again.
+            tokio::spawn(async move { zookeeper.delete_ended(&name, &holder, &own).await });
         }
-        deleted.map(drop)
-    }
-
-    /// Deletes the node of a holder, and returns whether there was one.
-    pub(super) async fn delete_own(&self, own: &OwnNode) -> Result<bool, Failure> {
-        // It is sent behind the attempt that makes the node, over the same connection, or over a later
-        // one: then the attempt is rejected.
-        let connection = self.connected(Some(own)).await?;
-        // If the node is gone, a late request that moves it comes too late.
-        for path in [Some(&own.path), own.moves_to.as_ref()].into_iter().flatten() {
-            match connection.answer(connection.client.delete(path, None)).await {
-                Ok(()) => return Ok(true),
-                Err(Failure::NoNode) => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(false)
     }
 }

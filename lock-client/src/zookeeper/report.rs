@@ -13,24 +13,25 @@ use tokio_rustls::TlsConnector;
 use super::{failure::Failure, server::Server};
 use crate::service_url::Member;
 
-/// Reports of members are shorter.
-const LONGEST_REPORT: u64 = 1 << 16;
+/// Reports of members are shorter, unless there are thousands of connections.
+const LONGEST_REPORT: u64 = 1 << 20;
 
-/// Asks a member for its report `srvr`. It may be disabled.
+/// Asks a member for one of its reports, such as `srvr`. It may be disabled.
 pub(super) async fn report(
     server: &Server,
     member: &Member,
+    name: &str,
     limit: Duration,
 ) -> Result<String, Failure> {
     let lost = |error: io::Error| Failure::unavailable(&member.to_string(), &error.to_string());
     let asking = async {
         let stream = TcpStream::connect((member.host.as_str(), member.port)).await.map_err(lost)?;
-        let Some(certificates) = &server.tls else { return read(stream).await.map_err(lost) };
+        let Some(certificates) = &server.tls else { return read(stream, name).await.map_err(lost) };
         let encrypted = async {
-            let name = ServerName::try_from(member.host.clone()).map_err(io::Error::other)?;
+            let host = ServerName::try_from(member.host.clone()).map_err(io::Error::other)?;
             let connector = TlsConnector::from(Arc::new(certificates.current().config()));
             // A rejection of the client's certificate comes behind the handshake.
-            read(connector.connect(name, stream).await?).await
+            read(connector.connect(host, stream).await?, name).await
         };
         encrypted.await.map_err(|error| not_encrypted(member, &error))
     };
@@ -40,7 +41,7 @@ pub(super) async fn report(
 
 /// Finds out why a member took no session. The client underneath does not report it.
 pub(super) async fn why_no_session(server: &Server, member: &Member, limit: Duration) -> Failure {
-    let reason = match report(server, member, limit).await {
+    let reason = match report(server, member, "srvr", limit).await {
         Err(failure) => return failure,
         Ok(report) if report.contains("not currently serving requests") => {
             "it serves nobody now: it has no quorum, or just starts"
@@ -53,9 +54,9 @@ pub(super) async fn why_no_session(server: &Server, member: &Member, limit: Dura
     Failure::unavailable(&member.to_string(), reason)
 }
 
-async fn read(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+async fn read(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) -> io::Result<String> {
     // A port that takes TLS only reads five bytes before it closes the connection.
-    stream.write_all(b"srvr\n").await?;
+    stream.write_all(format!("{name}\n").as_bytes()).await?;
     stream.flush().await?;
     let mut report = Vec::new();
     match stream.take(LONGEST_REPORT).read_to_end(&mut report).await {

@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,7 +13,7 @@ use std::{
 use tokio::{
     join,
     sync::{RwLock, RwLockReadGuard},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use zookeeper_client::SessionInfo;
 
@@ -33,6 +34,10 @@ const TRIES: usize = 2;
 /// The least time between two proofs of one session, in parts of its ttl. So thousands of leases that
 /// are renewed at the same time share one.
 const PAUSE: u32 = 200;
+/// How long a new connection waits for requests that are under way, as a part of the answer time-out.
+const REQUESTS_PATIENCE: u32 = 4;
+/// The time between two tries to make a connection again that was cut.
+const CONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// How long a member has to see that a connection was left.
 const PLACE_PAUSE: Duration = Duration::from_millis(5);
 /// How long a session without a node is kept at least.
@@ -43,10 +48,22 @@ pub(super) struct Session {
     pub(super) ttl: Ttl,
     pub(super) usage: Usage,
     info: SessionInfo,
-    link: RwLock<Option<Link>>,
+    link: Mutex<Option<Link>>,
+    /// Each request holds a part of it. A connection that replaces another waits a little for all of it.
+    requests: RwLock<()>,
+    /// One caller at a time connects.
+    connecting: tokio::sync::Mutex<()>,
     /// The moment of the last proof.
     proven: Mutex<Moment>,
     bytes: AtomicUsize,
+    end: OnceLock<End>,
+}
+
+/// Since when and why a session is not used any more.
+struct End {
+    at: Moment,
+    /// Its time-out, if a member has shortened it.
+    granted_ms: Option<u64>,
 }
 
 /// Whose locks a session has.
@@ -59,14 +76,36 @@ pub(super) enum Usage {
 }
 
 /// The connection of a session.
-pub(super) struct Link {
-    pub(super) connection: Connection,
+#[derive(Clone)]
+struct Link {
+    connection: Arc<Connection>,
     /// Whether the server has no followers. Then each write on the connection sets the session's full
     /// time.
-    pub(super) is_standalone: bool,
+    is_standalone: bool,
 }
 
-/// What a connection of a session is made for.
+/// A connection in use. If its session connects anew, that waits a little until this is dropped.
+pub(super) struct InUse<'a> {
+    connection: Arc<Connection>,
+    pub(super) is_standalone: bool,
+    _request: Option<RwLockReadGuard<'a, ()>>,
+}
+
+impl From<Arc<Connection>> for InUse<'_> {
+    fn from(connection: Arc<Connection>) -> Self {
+        Self { connection, is_standalone: false, _request: None }
+    }
+}
+
+impl Deref for InUse<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// What a session or its connection is made for. A lock that is held waits for no try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A try. It must not cost the locks of the session their connection.
@@ -93,14 +132,19 @@ impl Session {
         let connection = ensemble.open_session(ttl, SessionRequest::Lasting).await?;
         let info = connection.client.session().clone();
         let is_standalone = is_standalone(&connection).await;
-        Ok(Arc::new(Self {
+        let session = Arc::new(Self {
             ttl,
             usage,
             info,
-            link: RwLock::new(Some(Link { connection, is_standalone })),
+            link: Mutex::new(Some(Link { connection: connection.into(), is_standalone })),
+            requests: RwLock::default(),
+            connecting: tokio::sync::Mutex::default(),
             proven: Mutex::new(asked),
             bytes: AtomicUsize::new(0),
-        }))
+            end: OnceLock::new(),
+        });
+        tokio::spawn(keep_connected(Arc::downgrade(&session), ensemble.clone()));
+        Ok(session)
     }
 
     pub(super) fn id(&self) -> i64 {
@@ -134,15 +178,42 @@ impl Session {
         *proven = asked.max(*proven);
     }
 
-    /// Returns a connection, which may be older than the last answer.
-    pub(super) async fn connected(
-        &self,
-        ensemble: &Ensemble,
-    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
-        match self.usable_link().await {
-            Some(link) => Ok(link),
-            None => self.proven_since(ensemble, Moment::now(), Purpose::Held).await,
+    /// Uses the session no more. It ends within its time, and what is left on it goes with it. Its other
+    /// locks move to another session when they are renewed.
+    pub(super) fn give_up(&self) {
+        self.end(None);
+    }
+
+    fn end(&self, granted_ms: Option<u64>) {
+        self.end.get_or_init(|| End { at: Moment::now(), granted_ms });
+        self.leave();
+    }
+
+    /// Whether it is still used.
+    pub(super) fn is_used(&self) -> bool {
+        self.end.get().is_none()
+    }
+
+    /// Whether it has expired, because it was not used for so long.
+    pub(super) fn has_expired(&self) -> bool {
+        self.end.get().is_some_and(|end| (end.at + self.ttl.as_duration()).has_passed())
+    }
+
+    /// # Errors
+    /// If the session is not used any more.
+    fn check_used(&self) -> Result<(), Failure> {
+        match self.end.get() {
+            None => Ok(()),
+            Some(End { granted_ms: None, .. }) => Err(Failure::Expired),
+            Some(&End { granted_ms: Some(granted_ms), .. }) => {
+                Err(Failure::Shortened { session_ms: self.ttl.as_millis(), granted_ms })
+            }
         }
+    }
+
+    /// Returns a connection, which may be older than the last answer.
+    pub(super) async fn connected(&self, ensemble: &Ensemble) -> Result<InUse<'_>, Failure> {
+        self.proven_since(ensemble, self.proven(), Purpose::Held).await
     }
 
     /// Returns a connection behind a proof that the session had its full time at this moment, or later.
@@ -156,7 +227,7 @@ impl Session {
         ensemble: &Ensemble,
         since: Moment,
         purpose: Purpose,
-    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
+    ) -> Result<InUse<'_>, Failure> {
         let mut tries = 1;
         loop {
             if let Some(link) = self.usable_link().await {
@@ -165,14 +236,14 @@ impl Session {
                 }
                 if link.is_standalone {
                     let asked = Moment::now();
-                    if write(&link.connection).await.is_ok() {
+                    if write(&link).await.is_ok() {
                         self.has_written(asked);
                         return Ok(link);
                     }
                 }
             }
             match self.connect_anew(ensemble, since, purpose).await {
-                Ok(link) => return Ok(link),
+                Ok(()) => {}
                 Err(failure @ Failure::Shortened { .. }) => return Err(failure),
                 Err(failure) if tries == TRIES => return Err(failure),
                 Err(_) => tries += 1,
@@ -180,60 +251,110 @@ impl Session {
         }
     }
 
-    async fn usable_link(&self) -> Option<RwLockReadGuard<'_, Link>> {
-        let link = RwLockReadGuard::try_map(self.link.read().await, Option::as_ref).ok();
-        link.filter(|link| link.connection.is_usable())
+    async fn usable_link(&self) -> Option<InUse<'_>> {
+        let request = self.requests.read().await;
+        let link = self.link().clone().filter(|link| link.connection.is_usable())?;
+        let Link { connection, is_standalone } = link;
+        Some(InUse { connection, is_standalone, _request: Some(request) })
     }
 
+    /// Makes another connection, and proves the session over it, unless another caller just did.
     async fn connect_anew(
         &self,
         ensemble: &Ensemble,
         since: Moment,
         purpose: Purpose,
-    ) -> Result<RwLockReadGuard<'_, Link>, Failure> {
-        sleep((self.proven() + self.ttl.as_duration() / PAUSE).remaining()).await;
-        // 1. Wait for the requests that are under way: they would end with their connection.
-        let mut link = self.link.write().await;
-        link.take_if(|link| !link.connection.is_usable());
-        if link.is_none() || self.proven() < since {
-            // 2. Make another connection, first to the member of the old one: it has given the session
-            // its time, and was not started anew since.
-            let granting = link.as_ref().map(|link| link.connection.member);
-            let asked = Moment::now();
-            let connection = loop {
-                match ensemble.resume(self.info.clone(), self.ttl, granting).await {
-                    // 3. No member takes one more connection: leave the old one first, but not for a try,
-                    // because others may take the place. A member needs a moment to see that it is left.
-                    Err(Failure::Other(BackendError::Unavailable(_)))
-                        if (purpose == Purpose::Held && link.take().is_some())
-                            || link.is_none() && asked.elapsed() < ensemble.answer_timeout =>
-                    {
-                        sleep(PLACE_PAUSE).await;
-                    }
-                    resumed => break resumed?,
-                }
-            };
-            // 4. Prove it by a write.
-            let (is_standalone, written) = join!(is_standalone(&connection), write(&connection));
-            written.map_err(Failure::after_a_change)?;
-            *link = Some(Link { connection, is_standalone });
-            self.has_written(asked);
+    ) -> Result<(), Failure> {
+        let is_connected = || {
+            let link = self.link();
+            let usable = link.as_ref().filter(|link| link.connection.is_usable());
+            usable.is_some().then(|| self.proven())
+        };
+        if let Some(proven) = is_connected() {
+            sleep((proven + self.ttl.as_duration() / PAUSE).remaining()).await;
         }
-        let link = RwLockReadGuard::map(link.downgrade(), |link| {
-            link.as_ref().expect("it was made under the same lock")
-        });
-        Ok(link)
+        // 1. One caller at a time connects. A try that waits for another caller does not connect after it:
+        // a lock that is held would wait for all tries.
+        let was_waiting = self.connecting.try_lock().is_err();
+        let _turn = self.connecting.lock().await;
+        self.check_used()?;
+        if is_connected().is_some_and(|proven| proven >= since) {
+            return Ok(());
+        }
+        if purpose == Purpose::Try && was_waiting {
+            return Err(Failure::Other(BackendError::Unavailable(
+                "the connection of the session could not be made again".into(),
+            )));
+        }
+        // 2. Wait for the requests that are under way, which would end with their connection. A request
+        // that hangs must not delay a renewal.
+        let patience = ensemble.answer_timeout / REQUESTS_PATIENCE;
+        let _no_requests = timeout(patience, self.requests.write()).await;
+        // 3. Make another connection, first to the member of the old one: it has given the session its
+        // time, and was not started anew since.
+        let granting = is_connected().and(self.link().as_ref().map(|link| link.connection.member));
+        let asked = Moment::now();
+        let connection = loop {
+            match ensemble.resume(self.info.clone(), self.ttl, granting).await {
+                // 4. No member takes one more connection: leave the old one first, but not for a try,
+                // because others may take the place. A member needs a moment to see that it is left.
+                Err(Failure::Other(BackendError::Unavailable(_)))
+                    if match is_connected() {
+                        Some(_) => purpose == Purpose::Held,
+                        None => asked.elapsed() < ensemble.answer_timeout,
+                    } =>
+                {
+                    self.leave();
+                    sleep(PLACE_PAUSE).await;
+                }
+                Err(failure @ Failure::Shortened { granted_ms, .. }) => {
+                    self.end(Some(granted_ms));
+                    return Err(failure);
+                }
+                resumed => break resumed?,
+            }
+        };
+        // 5. Prove it by a write.
+        let (is_standalone, written) = join!(is_standalone(&connection), write(&connection));
+        written.map_err(Failure::after_a_change)?;
+        *self.link() = Some(Link { connection: connection.into(), is_standalone });
+        self.has_written(asked);
+        // It may have been given up meanwhile.
+        self.check_used().inspect_err(|_| self.leave())
     }
 
-    /// Makes the connection again if it was cut.
-    pub(super) async fn mend(&self, ensemble: &Ensemble) {
-        let is_cut = match self.link.try_read() {
-            Ok(link) => link.as_ref().is_none_or(|link| !link.connection.is_usable()),
-            Err(_) => false,
+    /// Ends the connection.
+    fn leave(&self) {
+        let link = self.link().take();
+        link.inspect(|link| link.connection.end());
+    }
+
+    fn link(&self) -> MutexGuard<'_, Option<Link>> {
+        self.link.lock().expect("nothing panics while it holds this")
+    }
+}
+
+/// Makes the connection of a session again whenever it was cut.
+async fn keep_connected(session: Weak<Session>, ensemble: Ensemble) {
+    loop {
+        let Some(ended) = session.upgrade().map(|session| {
+            let link = session.link();
+            link.as_ref().map(|link| link.connection.ended())
+        }) else {
+            return;
         };
-        if is_cut {
-            // The next request tries again.
-            let _ = self.connected(ensemble).await;
+        if let Some(ended) = ended {
+            ended.await;
+        }
+        let is_connected = match session.upgrade() {
+            Some(session) if session.is_used() => {
+                let connected = session.connected(&ensemble).await;
+                connected.is_ok()
+            }
+            _ => return,
+        };
+        if !is_connected {
+            sleep(CONNECT_PAUSE).await;
         }
     }
 }
@@ -248,7 +369,10 @@ impl Drop for Room {
 #[derive(Default)]
 pub(super) struct Sessions {
     open: Mutex<BTreeMap<Ttl, Vec<Arc<Session>>>>,
+    /// One try at a time opens a session, and the others wait for it.
     opening: tokio::sync::Mutex<()>,
+    /// The same for locks that move.
+    moving: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
@@ -257,11 +381,15 @@ impl Sessions {
         &self,
         ensemble: &Ensemble,
         ttl: Ttl,
+        purpose: Purpose,
     ) -> Result<Arc<Session>, BackendError> {
         if let Some(session) = self.with_room(ttl) {
             return Ok(session);
         }
-        let _opening = self.opening.lock().await;
+        let _turn = match purpose {
+            Purpose::Try => self.opening.lock().await,
+            Purpose::Held => self.moving.lock().await,
+        };
         if let Some(session) = self.with_room(ttl) {
             return Ok(session);
         }
@@ -274,24 +402,20 @@ impl Sessions {
     }
 
     fn with_room(&self, ttl: Ttl) -> Option<Arc<Session>> {
-        self.open().get(&ttl)?.iter().find(|session| !session.is_full()).cloned()
+        let has_room = |session: &&Arc<Session>| session.is_used() && !session.is_full();
+        self.open().get(&ttl)?.iter().find(has_room).cloned()
     }
 
-    /// Makes no more nodes in a session. Its connection ends with the last of its nodes.
-    pub(super) fn forget(&self, session: &Arc<Session>) {
-        let mut open = self.open();
-        open.values_mut()
-            .for_each(|sessions| sessions.retain(|other| !Arc::ptr_eq(other, session)));
-    }
-
-    /// Forgets those that had no node for long: they expire. Returns whether none is left.
+    /// Forgets those that had no node for long, and those that are not used any more: they expire. Returns
+    /// whether none is left.
     pub(super) fn sweep(&self) -> bool {
         let mut open = self.open();
         open.retain(|ttl, sessions| {
             let was_used = |session: &Arc<Session>| {
                 session.proven().elapsed() < ttl.as_duration().max(IDLE_TIME)
             };
-            sessions.retain(|session| was_used(session) || !session.is_idle());
+            sessions
+                .retain(|session| session.is_used() && (was_used(session) || !session.is_idle()));
             !sessions.is_empty()
         });
         open.is_empty()

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use tokio::try_join;
 use zookeeper_client::{Error, MultiReadResult};
 
-use super::{connection::Connection, failure::Failure, nodes::Nodes};
+use super::{connection::Connection, failure::Failure, paths::Paths};
 use crate::{
     backend::{BackendError, Ownership},
     ttl::Ttl,
@@ -56,11 +56,11 @@ impl View {
     /// one message reads it all.
     pub(super) async fn read(
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
         own_path: Option<&str>,
     ) -> Result<Self, Failure> {
         loop {
-            if let Some(view) = Self::try_read(connection, nodes, own_path).await? {
+            if let Some(view) = Self::try_read(connection, paths, own_path).await? {
                 return Ok(view);
             }
         }
@@ -69,11 +69,11 @@ impl View {
     /// Reads a lock, after everything that was changed until now: the member may be behind the leader.
     pub(super) async fn read_synced(
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
     ) -> Result<Self, Failure> {
-        let synced = connection.answer(connection.client.sync(&nodes.queue()));
+        let synced = connection.answer(connection.client.sync(&paths.queue()));
         // The reads are behind it on the same connection.
-        let (_, view) = try_join!(synced, Self::read(connection, nodes, None))?;
+        let (_, view) = try_join!(synced, Self::read(connection, paths, None))?;
         Ok(view)
     }
 
@@ -81,11 +81,11 @@ impl View {
     /// just replaced answers a `sync`, but no write.
     pub(super) async fn read_behind_write(
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
     ) -> Result<Self, Failure> {
         // It changes nothing. A check that fails goes through a quorum, too.
-        match connection.check(&nodes.queue()).await {
-            Ok(()) | Err(Failure::NoNode) => Self::read(connection, nodes, None).await,
+        match connection.check(&paths.queue()).await {
+            Ok(()) | Err(Failure::NoNode) => Self::read(connection, paths, None).await,
             Err(failure) => Err(failure),
         }
     }
@@ -93,13 +93,13 @@ impl View {
     /// Reads a lock. If it does not show this ownership, it is read again behind a write.
     pub(super) async fn read_for(
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
         ownership: &Ownership,
     ) -> Result<Self, Failure> {
-        let seen = Self::read_synced(connection, nodes).await?;
+        let seen = Self::read_synced(connection, paths).await?;
         match seen.owner_if(ownership) {
             Some(_) => Ok(seen),
-            None => Self::read_behind_write(connection, nodes).await,
+            None => Self::read_behind_write(connection, paths).await,
         }
     }
 
@@ -107,11 +107,11 @@ impl View {
     /// among the children that were listed.
     async fn try_read(
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
         own_path: Option<&str>,
     ) -> Result<Option<Self>, Failure> {
         // 1. List the queue. The offset is always the last.
-        let (queue, offset) = (nodes.queue(), nodes.offset());
+        let (queue, offset) = (paths.queue(), paths.offset());
         let first = own_path.into_iter().chain([offset.as_str()]).collect::<Vec<_>>();
         let mut results = read(connection, Some(&queue), &first).await?;
         let children = match results.next() {
@@ -122,7 +122,7 @@ impl View {
         };
         let mut listed = Vec::with_capacity(children.len());
         for child in &children {
-            if let Some(holder) = Nodes::parse(child)? {
+            if let Some(holder) = Paths::parse(child)? {
                 listed.push((format!("{queue}/{child}"), holder));
             }
         }

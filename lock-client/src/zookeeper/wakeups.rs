@@ -10,7 +10,7 @@ use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    nodes::Nodes,
+    paths::Paths,
     view::{Before, View},
 };
 use crate::{
@@ -31,7 +31,7 @@ pub(super) async fn subscribe(
     let waiter = Waiter {
         zookeeper: zookeeper.clone(),
         name: name.clone(),
-        nodes: zookeeper.nodes(name),
+        paths: zookeeper.paths(name),
         holder: (order == Order::Fair).then(|| holder.clone()),
         freed: freed.clone(),
     };
@@ -47,7 +47,7 @@ pub(super) async fn subscribe(
 struct Waiter {
     zookeeper: ZooKeeper,
     name: ResourceName,
-    nodes: Nodes,
+    paths: Paths,
     /// The holder of a place in the queue.
     holder: Option<Holder>,
     freed: Arc<Notify>,
@@ -151,7 +151,7 @@ impl Waiter {
         let before = match own.before {
             Some(before) => Some(before),
             None => {
-                let view = View::read(connection, &self.nodes, Some(&own.path)).await?;
+                let view = View::read(connection, &self.paths, Some(&own.path)).await?;
                 if view.queue.iter().all(|place| place.path != own.path) {
                     return self.watch_queue(connection).await;
                 }
@@ -179,7 +179,7 @@ impl Waiter {
         &self,
         connection: &Connection,
     ) -> Result<Option<(Awaited, OneshotWatcher)>, Failure> {
-        let queue = self.nodes.queue();
+        let queue = self.paths.queue();
         let any = |nodes, version| Awaited::Any { nodes, version };
         match connection.answer(connection.client.get_and_watch_children(&queue)).await {
             Ok((nodes, stat, watcher)) => Ok(Some((any(nodes, stat.cversion), watcher))),

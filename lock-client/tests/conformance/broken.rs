@@ -31,6 +31,7 @@ pub(super) enum Fault {
     ReissuesTheSame,
     ReissueSetsShortTtl,
     ReleasesOthers,
+    ReleasesAgain,
     LosesNotifications,
     NotifiesOne,
     SubscribesOnce,

@@ -129,6 +129,22 @@ async fn lost_connection_of_a_held_lock_is_made_again_at_once() {
     assert_eq!(forwarder.made(), made);
 }
 
+/// Each request that finds no connection free would make one more.
+#[tokio::test]
+async fn tries_at_one_time_share_few_connections() {
+    let etcd = Etcd::start().await.unwrap();
+    let forwarder = Forwarder::start(&etcd).await;
+    let locks = client(&forwarder.url());
+    let names: Vec<_> = (0..200).map(|number| name(&format!("r{number}"))).collect();
+    let held = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    assert!(forwarder.made() <= 20, "{} connections", forwarder.made());
+    let renewals =
+        names.iter().zip(&held).map(|(name, lock)| locks.renew(name, &lock.ownership, secs(60)));
+    for (renewed, lock) in join_all(renewals).await.into_iter().zip(&held) {
+        assert_eq!(renewed.unwrap(), Some(lock.token));
+    }
+}
+
 /// The sessions, the deletions and the connection are one task's.
 #[tokio::test]
 async fn held_locks_cost_no_task_each() {

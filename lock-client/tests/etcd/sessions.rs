@@ -276,6 +276,27 @@ async fn attempts_at_one_time_share_a_session() {
     assert_eq!(proxy.requests("/v3/lease/grant"), 1);
 }
 
+/// A try for one more ttl waits for its session, and a renewal for another needs a new session, too.
+#[tokio::test]
+async fn lock_that_moves_waits_for_no_session_of_a_try() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let hold = proxy.hold("\"TTL\":45");
+    let trying = {
+        let locks = locks.clone();
+        tokio::spawn(async move { acquired(&locks, &name("other"), secs(45)).await })
+    };
+    let late = hold.caught().await.unwrap();
+    let r = name("r");
+    let renewed = locks.renew(&r, &lock.ownership, secs(90));
+    let renewed = timeout(SOON / 2, renewed).await.expect("the try does not delay it").unwrap();
+    assert_eq!(renewed, Some(lock.token));
+    late.deliver();
+    trying.await.unwrap();
+}
+
 /// If each task sealed the session for each attempt, there would be thousands of requests.
 #[tokio::test]
 async fn many_attempts_without_an_answer_seal_a_session_once() {

@@ -8,7 +8,7 @@ use lock_client::{
     backend::{Backend, Ownership},
 };
 
-use super::service::{Service, acquired, attempt, busy, release, secs, until_free};
+use super::service::{Service, acquired, attempt, busy, held, release, secs, until_free};
 use crate::names::name;
 
 async fn token_grows_over_release_expiry_and_restart<S: Service>() {
@@ -80,9 +80,25 @@ async fn lease_ends_with_its_max_hold_and_no_earlier<S: Service>() {
     assert!(lasted > Duration::from_millis(7_300) && lasted < 2 * max_hold, "{lasted:?}");
 }
 
+/// Its session lives on until another process adopts the lock, or for a ttl. The client of the lock is no
+/// other process.
+async fn detachable_lock_ends_with_its_last_renewal<S: Service>() {
+    let service = S::start().await;
+    let (locks, r, long) = (S::client(&service.url()), name("r"), secs(40));
+    let holder = Holder::random();
+    let lock = held(locks.try_acquire_detachable(&r, &holder, long, Order::Unordered).await);
+    // The last renewal before the end of `max_hold`.
+    let renewed = locks.renew(&r, &lock.ownership, secs(1)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
+    let begun = Moment::now();
+    until_free(&locks).await;
+    assert!(begun.elapsed() < long.as_duration() / 2, "{:?}", begun.elapsed());
+}
+
 test_each_service! {
     token_grows_over_release_expiry_and_restart,
     expired_lock_is_not_renewed,
     only_the_holder_releases,
     lease_ends_with_its_max_hold_and_no_earlier,
+    detachable_lock_ends_with_its_last_renewal,
 }

@@ -144,6 +144,23 @@ async fn waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody<S: Service>(
     held(attempt(&locks, &last, Order::Fair).await);
 }
 
+/// Its turn is when the owner goes. Each other notification would cost a try.
+async fn waiter_is_not_notified_when_another_before_it_leaves<S: Service>() {
+    let service = S::start().await;
+    let locks = S::client(&service.url());
+    let owner = acquired(&locks, &name("r"), secs(60)).await;
+    let [middle, last] = [(); 2].map(|()| Holder::random());
+    busy(attempt(&locks, &middle, Order::Fair).await);
+    busy(attempt(&locks, &last, Order::Fair).await);
+    let wakeups = locks.subscribe(&name("r"), &last, Order::Fair).await.unwrap();
+    assert!(!locks.release(&name("r"), &middle, None).await.unwrap());
+    let early = timeout(Duration::from_millis(500), wakeups.next()).await;
+    assert!(early.is_err(), "it is held");
+    assert!(release(&locks, &owner).await);
+    timeout(NOTIFIED, wakeups.next()).await.expect("the control: it is its turn");
+    held(attempt(&locks, &last, Order::Fair).await);
+}
+
 async fn waiter_that_crashed_is_skipped_when_its_ttl_ends<S: Service>() {
     let service = S::start().await;
     let locks = S::client(&service.url());
@@ -197,6 +214,7 @@ test_each_service! {
     queue_is_served_in_its_order_and_nobody_overtakes_it,
     only_the_first_waiter_of_the_queue_is_notified,
     waiter_that_leaves_the_middle_of_the_queue_holds_up_nobody,
+    waiter_is_not_notified_when_another_before_it_leaves,
     waiter_that_crashed_is_skipped_when_its_ttl_ends,
     waiter_that_crashed_delays_nobody_for_its_ttl,
     waiter_outlives_its_ttl,

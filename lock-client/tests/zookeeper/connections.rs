@@ -196,6 +196,27 @@ async fn renewal_waits_for_no_attempts() {
     }
 }
 
+/// There, a renewal connects anew. That ends requests on the old connection, so it waits a little for them.
+#[tokio::test]
+async fn renewal_in_an_ensemble_waits_for_no_attempt_that_hangs() {
+    let zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(SOON);
+    let kept = acquired(&locks, &name("kept"), secs(60)).await;
+    let creations = count(&proxy, CREATE);
+    proxy.add(Slow { kind: CREATE, delay: 2 * SOON });
+    let trying = {
+        let locks = locks.clone();
+        tokio::spawn(async move { attempt(&locks, &Holder::random(), Order::Fair).await })
+    };
+    until(SOON, || Ok(creations.load(Ordering::SeqCst) > 0)).await.unwrap();
+    let kept_name = name("kept");
+    let renewed = locks.renew(&kept_name, &kept.ownership, secs(60));
+    let renewed = timeout(SOON / 2, renewed).await.expect("the attempt does not delay it");
+    assert_eq!(renewed.unwrap(), Some(kept.token));
+    trying.await.unwrap().expect_err("the control: it hangs");
+}
+
 #[tokio::test]
 async fn zookeeper_that_restarts_is_found_again() {
     let mut zookeeper = ZooKeeper::start().await.unwrap();

@@ -17,3 +17,18 @@ pub(crate) async fn own_node(zookeeper: &testbed::ZooKeeper) -> String {
     assert_eq!(next, None);
     node
 }
+
+/// Returns the session that the first node of a lock belongs to; `None` if nobody holds it.
+pub(crate) async fn session_of(zookeeper: &testbed::ZooKeeper, lock: &str) -> Option<String> {
+    let (nodes, queue) =
+        (zookeeper.ephemeral_nodes().await.unwrap(), format!("/fenced/queues/{lock}/"));
+    let mut session = None;
+    for line in nodes.lines().map(str::trim) {
+        if line.starts_with("0x") {
+            session = Some(line.trim_end_matches(':').to_owned());
+        } else if line.starts_with(&queue) {
+            return session;
+        }
+    }
+    None
+}

@@ -1,6 +1,12 @@
 //! The sessions of a client, which its locks of one ttl share.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fence::Holder;
 use futures_util::future::join_all;
@@ -8,7 +14,11 @@ use lock_client::{
     Locks, Order, Terms,
     backend::{Backend, BackendError},
 };
-use testbed::{Proxy, ZooKeeper, proxy::Verdict, wait::until_async};
+use testbed::{
+    Proxy, ZooKeeper,
+    proxy::Verdict,
+    wait::{until, until_async},
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -16,8 +26,8 @@ use tokio::{
 use zookeeper_client::Client as RawClient;
 
 use super::{
-    service::{SOON, acquired, attempt, busy, client, release, secs, until_free},
-    strike::{DELETE, Slow, strike},
+    service::{SOON, acquired, attempt, busy, client, release, secs, session_of, until_free},
+    strike::{CONNECT, DELETE, LosesAll, MULTI, SYNC, Slow, count, strike},
 };
 use crate::names::name;
 
@@ -114,7 +124,7 @@ async fn ended_lease_is_deleted_again_until_that_is_answered() {
     acquired(&locks, &name("r"), secs(4)).await;
     let has_struck = strike(&proxy, DELETE, 0, Verdict::Drop);
     until_free(&direct).await;
-    assert!(has_struck.load(std::sync::atomic::Ordering::SeqCst), "the first deletion was lost");
+    assert!(has_struck.load(Ordering::SeqCst), "the first deletion was lost");
     let left = zookeeper.sessions(0).await.unwrap();
     assert!(sessions.iter().all(|session| left.contains(session)), "{sessions:?} {left:?}");
     assert!(kept.token().is_ok(), "the control: the session lives");
@@ -135,6 +145,134 @@ async fn session_is_given_up_if_a_deletion_has_no_answer_for_a_ttl() {
     busy(attempt(&direct, &Holder::random(), Order::Unordered).await);
     until_free(&direct).await;
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+/// The locks that are renewed move to one other session. The lock that could not be deleted is deleted as
+/// soon as ZooKeeper takes that, not when the session ends.
+#[tokio::test]
+async fn locks_of_a_session_that_is_given_up_share_the_next_one() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let direct = client(&zookeeper.url());
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    let (ttl, [a, b]) = (secs(12), ["a", "b"].map(name));
+    let kept = [acquired(&locks, &a, ttl).await, acquired(&locks, &b, ttl).await];
+    let before = session_of(&zookeeper, "a").await;
+    assert_eq!(session_of(&zookeeper, "b").await, before);
+    let is_on = Arc::new(AtomicBool::new(true));
+    proxy.add(LosesAll { kind: DELETE, is_on: is_on.clone() });
+    acquired(&locks, &name("r"), ttl).await;
+    let renew_both = async || {
+        for (name, lock) in [&a, &b].into_iter().zip(&kept) {
+            // A deletion that is lost ends their connection.
+            if let Ok(renewed) = locks.renew(name, &lock.ownership, ttl).await {
+                assert_eq!(renewed, Some(lock.token));
+            }
+        }
+    };
+    let have_moved = async || {
+        renew_both().await;
+        let sessions = (session_of(&zookeeper, "a").await, session_of(&zookeeper, "b").await);
+        Ok(sessions.0 != before && sessions.1 != before)
+    };
+    until_async(2 * SOON, have_moved).await.expect("the session is given up");
+    assert_eq!(session_of(&zookeeper, "a").await, session_of(&zookeeper, "b").await);
+    busy(attempt(&direct, &Holder::random(), Order::Unordered).await);
+    is_on.store(false, Ordering::SeqCst);
+    let begun = Instant::now();
+    until_free(&direct).await;
+    assert!(begun.elapsed() < ttl.as_duration() / 2, "{:?}", begun.elapsed());
+    renew_both().await;
+    for (name, lock) in [&a, &b].into_iter().zip(&kept) {
+        assert!(locks.release(name, &lock.ownership.holder, None).await.unwrap());
+    }
+}
+
+/// The renewal looks before the lease ends. The move that it then sends has no answer, and arrives before
+/// the deletion.
+#[tokio::test]
+async fn renewal_that_looked_before_the_lease_ended_leaves_nothing() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let direct = client(&zookeeper.url());
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(10));
+    let lock = acquired(&locks, &name("r"), secs(16)).await;
+    sleep(Duration::from_millis(14_800)).await;
+    let has_looked = strike(&proxy, SYNC, 0, Verdict::DelayReply(Duration::from_millis(2_200)));
+    proxy.add(Slow { kind: DELETE, delay: Duration::from_secs(3) });
+    strike(&proxy, MULTI, 0, Verdict::DropReply);
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(90)).await;
+    assert!(has_looked.load(Ordering::SeqCst));
+    assert!(!matches!(renewed, Ok(Some(_))), "the lease had ended: {renewed:?}");
+    until_free(&direct).await;
+}
+
+/// Nothing is asked of the lock meanwhile, so only the client's own task can mend its connection.
+#[tokio::test]
+async fn cut_connection_is_made_again_while_a_deletion_hangs() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(2 * SOON);
+    let kept = acquired(&locks, &name("kept"), secs(60)).await;
+    // It is on another session, and ends in a second.
+    let ended = acquired(&locks, &name("r"), secs(61)).await;
+    let deletions = count(&proxy, DELETE);
+    proxy.add(Slow { kind: DELETE, delay: 2 * SOON });
+    let renewed = locks.renew(&name("r"), &ended.ownership, secs(1)).await;
+    assert_eq!(renewed.unwrap(), Some(ended.token));
+    until(SOON, || Ok(deletions.load(Ordering::SeqCst) > 0)).await.unwrap();
+    strike(&proxy, SYNC, 0, Verdict::Drop);
+    let connections = count(&proxy, CONNECT);
+    locks.reissue(&name("kept"), &kept.ownership, kept.token).await.expect_err("it is cut");
+    // The deletion takes longer.
+    let is_made = || Ok(connections.load(Ordering::SeqCst) > 0);
+    until(SOON / 3, is_made).await.expect("it is made again");
+}
+
+/// A proof in an ensemble needs a new connection. A try does not leave the old one for it, because the
+/// client would lose its locks if another takes the place.
+#[tokio::test]
+async fn try_does_not_leave_the_connection_of_held_locks() {
+    let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    zookeeper.limit_connections(1);
+    zookeeper.restart().await.unwrap();
+    zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
+    let locks = client(&zookeeper.url()).answer_within(Duration::from_secs(1));
+    let (kept, ttl) = (name("kept"), secs(6));
+    let lock = acquired(&locks, &kept, ttl).await;
+    // It takes each place that is free for a moment.
+    let (places, addresses) = (
+        Arc::<Mutex<Vec<RawClient>>>::default(),
+        [0, 1, 2].map(|number| zookeeper.address(number)),
+    );
+    let taking = addresses.map(|address| {
+        let places = places.clone();
+        tokio::spawn(async move {
+            loop {
+                let connector = RawClient::connector().with_fail_eagerly();
+                if let Ok(place) = connector.connect(&address.to_string()).await {
+                    places.lock().unwrap().push(place);
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+    });
+    until(SOON, || Ok(places.lock().unwrap().len() == 2)).await.expect("two are free");
+    // The last proof is too old for a try by then.
+    sleep(Duration::from_secs(1)).await;
+    for number in 0..3 {
+        let other = name(&format!("r{number}"));
+        let tried = locks.try_acquire(&other, &Holder::random(), ttl, Order::Fair).await;
+        assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+    }
+    assert_eq!(places.lock().unwrap().len(), 2, "the try has left no place");
+    taking.into_iter().for_each(|task| task.abort());
+    places.lock().unwrap().clear();
+    let is_renewed = async || {
+        let renewed = locks.renew(&kept, &lock.ownership, ttl).await;
+        Ok(matches!(renewed, Ok(Some(token)) if token == lock.token))
+    };
+    until_async(ttl.as_duration(), is_renewed).await.expect("the lock is still held");
 }
 
 /// The end of a session lists its paths in one message. One of more than a mebibyte stops the ensemble.

@@ -77,22 +77,28 @@ async fn lost_reply_of_a_server_with_a_lower_limit_shortens_no_session() {
 
 /// The address leads to another member, of which the client does not know.
 #[tokio::test]
-async fn renewal_that_shortens_the_session_is_a_lost_lease() {
+async fn session_that_a_renewal_shortens_ends_all_its_leases() {
     let mut zookeeper = ZooKeeper::start_cluster().await.unwrap();
     let leader = zookeeper.leader_among(&[0, 1, 2]).await.unwrap();
     let (near, short) = ((leader + 1) % 3, (leader + 2) % 3);
     let proxy = Proxy::start(zookeeper.address(near)).await.unwrap();
     let locks = client(&proxy.url("zookeeper"));
-    let lock = acquired(&locks, &name("r"), secs(30)).await;
+    let (r, other) = (name("r"), name("other"));
+    let lock = acquired(&locks, &r, secs(30)).await;
+    let second = acquired(&locks, &other, secs(30)).await;
     zookeeper.limit_sessions(short, LONGEST);
     zookeeper.process(short).kill().unwrap();
     zookeeper.launch_again(short).unwrap();
     until_back(&client(&format!("zookeeper://{}", zookeeper.address(short)))).await;
-    let r = name("r");
     let renewal = async || locks.renew(&r, &lock.ownership, secs(30)).await.unwrap();
     assert_eq!(renewal().await, Some(lock.token), "the control");
     proxy.switch_to(zookeeper.address(short));
     assert_eq!(renewal().await, None);
+    // A new connection would only show that this member has no sessions of the time.
+    proxy.cut();
+    proxy.mend();
+    let renewed = locks.renew(&other, &second.ownership, secs(30)).await;
+    assert_eq!(renewed.unwrap(), None, "it was of the same session");
     until_free(&client(&zookeeper.url())).await;
 }
 

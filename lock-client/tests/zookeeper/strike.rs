@@ -119,6 +119,20 @@ impl Rule for Slow {
     }
 }
 
+/// Loses all requests of a kind, with their connections, while the flag is set.
+#[derive(Debug)]
+pub(super) struct LosesAll {
+    pub(super) kind: i32,
+    pub(super) is_on: Arc<AtomicBool>,
+}
+
+impl Rule for LosesAll {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let is_lost = self.is_on.load(Ordering::SeqCst) && kinds(request).contains(&self.kind);
+        if is_lost { Verdict::Drop } else { Verdict::Pass }
+    }
+}
+
 /// Returns the kinds of the requests that were sent at once: each is its length, its number and its
 /// kind. The last one may be cut off. Its rest comes alone, and counts as some kind that nobody uses.
 fn kinds(mut requests: &[u8]) -> Vec<i32> {

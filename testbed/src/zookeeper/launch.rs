@@ -15,7 +15,7 @@ syncLimit=10
 minSessionTimeout=1000
 clientPortAddress=127.0.0.1
 admin.enableServer=false
-4lw.commands.whitelist=dump,srvr
+4lw.commands.whitelist=conf,cons,dump,srvr
 preAllocSize=64
 ";
 

@@ -27,6 +27,10 @@ pub(super) async fn examine(client: &ZooKeeper, locks: &Locks) -> Result<Report,
                 mode: report.mode,
                 shares_sessions: report.shares_sessions,
                 ttls: report.shortest_ttl..=report.longest_ttl,
+                connections: report.connections.map(|connections| zookeeper::Connections {
+                    limit: connections.limit,
+                    open: connections.open,
+                }),
             }
         }),
     });

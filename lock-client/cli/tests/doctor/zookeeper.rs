@@ -20,12 +20,23 @@ async fn assert_ok(zookeeper: ZooKeeper, members: usize, mode: &str) {
     report.assert_finds("version", "ok", "is ZooKeeper 3.");
     assert!(report.document.to_string().contains(&format!(", {mode}\"")), "{}", report.document);
     report.assert_finds("ttl", "ok", "a ttl from 1s to 10m");
+    report.assert_finds("connections", "ok", "for each address: at most 60");
     report.assert_finds("locking", "ok", "acquired, renewed and released a lock");
     assert!(report.document["system"].as_str().unwrap().starts_with("ZooKeeper 3."));
     assert!(!zookeeper.ephemeral_nodes().await.unwrap().contains("doctor"));
     // The connection that reads has a session of 10 seconds. Longer ones are closed.
     let is_left = async || Ok(zookeeper.sessions(0).await?.is_empty());
     until_async(SOON, is_left).await.unwrap();
+}
+
+#[tokio::test]
+async fn member_without_room_for_waiting_clients_is_a_warning() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    zookeeper.limit_connections(20);
+    zookeeper.restart().await.unwrap();
+    let report = examine(&zookeeper.url()).await;
+    report.assert_finds("connections", "warning", "for each address: at most 20");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &["connections"][..]));
 }
 
 #[tokio::test]

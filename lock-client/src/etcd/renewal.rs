@@ -1,4 +1,4 @@
-//! What an owner does: it renews, and reissues. A release is in `own.rs`.
+//! What an owner does while it holds a lock: it renews, and reissues.
 //!
 //! Renewals come in rounds: one keep-alive of a session, and few reads, for all locks that are
 //! renewed at about one time. The first caller of a round carries it out for the others.
@@ -17,7 +17,7 @@ use super::{
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
-    session::{Joined, Session},
+    session::{Joined, Purpose, Session},
     view::{Part, View, token},
 };
 use crate::{
@@ -87,7 +87,7 @@ impl Etcd {
             if !session.serves(seconds) {
                 let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
-                    true => self.join(seconds..=seconds, asked).await?,
+                    true => self.join(Purpose::Held, seconds..=seconds, asked).await?,
                     false => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?,
                 };
                 session = joined.session;
@@ -100,7 +100,7 @@ impl Etcd {
                 Renewed::NotOurs => return Ok(None),
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
-                    if let Some(joined) = self.keep(&session, asked).await? {
+                    if let Some(joined) = self.keep_alive(&session, asked).await? {
                         let moved = self.move_key(keys, &owner, &joined).await;
                         moved.map_err(BackendError::after_a_change)?;
                     }
@@ -226,7 +226,7 @@ impl Etcd {
     async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
         // 1. Keep the session alive, for all of them, after the last of them was asked for.
         let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
-        let kept = match self.keep(&session, last).await {
+        let kept = match self.keep_alive(&session, last).await {
             Ok(kept) => kept,
             Err(error) => return fail(renewals, &error),
         };

@@ -1,16 +1,14 @@
-//! What an owner does: it renews, reissues and releases.
+//! What an owner does while it holds a lock: it renews and reissues.
 
-use std::sync::Arc;
-
-use fence::{Holder, ResourceName, Token};
+use fence::{ResourceName, Token};
 use zookeeper_client::CreateMode;
 
 use super::{
     client::ZooKeeper,
     connection::Connection,
     failure::Failure,
-    nodes::Nodes,
     own_nodes::OwnNode,
+    paths::Paths,
     session::{Purpose, Usage},
     view::{Place, View, record, token},
 };
@@ -32,10 +30,15 @@ impl ZooKeeper {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<Token>, BackendError> {
-        let (nodes, holder, asked) = (self.nodes(name), &ownership.holder, Moment::now());
+        let (paths, holder, asked) = (self.paths(name), &ownership.holder, Moment::now());
         let own_nodes = &self.shared.own_nodes;
         let is_lease = |own: &OwnNode| own.grant == Some(ownership.grant);
-        let mut remembered = own_nodes.get(name, holder).filter(is_lease);
+        let mut remembered = own_nodes.get(name, holder);
+        // A lease that has ended is only deleted. Another client may have moved the lock before.
+        if let Some(ended) = remembered.take_if(|own| own.until.has_passed()) {
+            self.delete_ended(name, holder, &ended).await?;
+        }
+        let mut remembered = remembered.filter(is_lease);
         for _ in 0..MOVES {
             // 1. Find the session. If another client has moved the lock to its own session, or if the
             // session is too short, the lock moves to one of this client.
@@ -48,22 +51,24 @@ impl ZooKeeper {
             };
             let session = own.session();
             let is_here = |owner: &Place| owner.session == session.id();
-            // 2. Prove that the session has had its full time since this renewal began, and look.
-            let seen = match session.proven_since(&self.ensemble, asked, Purpose::Held).await {
-                Ok(link) => {
-                    let seen = View::read(&link.connection, &nodes, Some(&own.path)).await;
-                    seen.map_err(|failure| BackendError::from(failure).after_a_change())?
-                }
-                // A leader that was replaced reports so too, and a member of another ensemble. Only the
-                // end of its node proves the end of a session.
+            // 2. Prove that the session has had its full time since this renewal began, and look. If another
+            // request hangs on the same connection, look again over the next.
+            let look = async || {
+                let link = session.proven_since(&self.ensemble, asked, Purpose::Held).await?;
+                let seen = View::read(&link, &paths, Some(&own.path)).await;
+                seen.map_err(Failure::after_a_change)
+            };
+            let mut seen = look().await;
+            if let Err(Failure::Other(BackendError::Unavailable(_))) = seen {
+                seen = look().await;
+            }
+            let seen = match seen {
+                Ok(seen) => seen,
+                // It was given up, or all members say so. A leader that was replaced does, too, and a
+                // member of another ensemble. Only the end of its node proves the end of a session.
                 Err(Failure::Expired) => {
-                    let reading = self.ensemble.reading().await?;
-                    let seen = View::read_behind_write(&reading, &nodes).await?;
-                    if seen.owner_if(ownership).is_some_and(is_here) {
-                        return Err(Failure::Expired.into());
-                    }
-                    self.shared.sessions.forget(session);
-                    seen
+                    session.give_up();
+                    continue;
                 }
                 // The node is about to go, earlier than the lease knows of.
                 Err(Failure::Shortened { .. }) => return Ok(None),
@@ -103,12 +108,12 @@ impl ZooKeeper {
         ownership: &Ownership,
         ttl: Ttl,
     ) -> Result<Option<OwnNode>, BackendError> {
-        let (nodes, holder) = (self.nodes(name), &ownership.holder);
+        let (paths, holder) = (self.paths(name), &ownership.holder);
         let own_nodes = &self.shared.own_nodes;
         let before = own_nodes.get(name, holder);
         let seen = {
             let connection = self.connected(before.as_ref()).await?;
-            View::read_for(&connection, &nodes, ownership).await?
+            View::read_for(&connection, &paths, ownership).await?
         };
         let Some(owner) = seen.owner_if(ownership) else {
             own_nodes.lose(name, ownership);
@@ -116,27 +121,31 @@ impl ZooKeeper {
         };
         // Another process may take back what it has given.
         let usage = before.as_ref().map_or(Usage::OneLock, |before| before.session().usage);
-        let session = self.session(ttl, usage).await?;
+        let session = self.session(ttl, usage, Purpose::Held).await?;
         let is_here = owner.session == session.id();
         // An earlier request that arrives late moves the lock to the same node.
         let earlier = before.as_ref().and_then(|before| before.moves_to.clone());
         let is_pending = earlier.is_some() || !is_here;
-        let moves_to = earlier.unwrap_or_else(|| nodes.new_place(holder));
+        let moves_to = earlier.unwrap_or_else(|| paths.new_place(holder));
         let own = OwnNode {
             room: session.clone().room(&moves_to),
             path: owner.path.clone(),
             moves_to: is_pending.then(|| moves_to.clone()),
             grant: Some(ownership.grant),
             before: None,
-            deletion: Arc::default(),
+            deletion: before.as_ref().map(|before| before.deletion.clone()).unwrap_or_default(),
             until: Moment::now() + ttl.as_duration(),
         };
-        self.remember(name, holder, own.clone());
+        if before.is_none() {
+            self.remember(name, holder, own.clone());
+        } else if !own_nodes.change(name, holder, |known| *known = own.clone()) {
+            return Err(self.unavailable("the lease has ended meanwhile"));
+        }
         if !is_here {
             let link = session.connected(&self.ensemble).await?;
             let data = record(ttl, Some(owner.grant));
             let options = CreateMode::Ephemeral.with_acls(self.access());
-            let moving = link.connection.transact(|writer| {
+            let moving = link.transact(|writer| {
                 writer.add_delete(&owner.path, None)?;
                 writer.add_create(&moves_to, data.as_bytes(), &options)
             });
@@ -152,15 +161,15 @@ impl ZooKeeper {
         ownership: &Ownership,
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
-        let nodes = self.nodes(name);
+        let paths = self.paths(name);
         let own = self.shared.own_nodes.get(name, &ownership.holder);
         let connection = self.connected(own.as_ref()).await?;
         loop {
-            let seen = View::read_for(&connection, &nodes, ownership).await?;
+            let seen = View::read_for(&connection, &paths, ownership).await?;
             let Some(owner) = seen.owner_if(ownership) else { return Ok(None) };
             let raised = token(seen.token(owner)?.max(above).as_i64() + 1)?;
             let offset = raised.as_i64() - ownership.grant.as_i64();
-            match self.raise(&connection, &nodes, &seen, owner, offset).await {
+            match self.raise(&connection, &paths, &seen, owner, offset).await {
                 Ok(()) => return Ok(Some(raised)),
                 // Somebody may have deleted the node above.
                 Err(Failure::NoNode) if seen.offset_version.is_none() => {
@@ -176,12 +185,12 @@ impl ZooKeeper {
     async fn raise(
         &self,
         connection: &Connection,
-        nodes: &Nodes,
+        paths: &Paths,
         seen: &View,
         owner: &Place,
         offset: i64,
     ) -> Result<(), Failure> {
-        let (path, offset) = (nodes.offset(), offset.to_string());
+        let (path, offset) = (paths.offset(), offset.to_string());
         let options = CreateMode::Persistent.with_acls(self.access());
         let raising = connection.transact(|writer| {
             writer.add_check_version(&owner.path, -1)?;
@@ -191,67 +200,5 @@ impl ZooKeeper {
             }
         });
         raising.await
-    }
-
-    /// Releases the lock, or leaves the queue. Until that is answered, the client repeats it.
-    pub(super) async fn release_holder(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-    ) -> Result<bool, BackendError> {
-        let own_nodes = &self.shared.own_nodes;
-        // 1. Delete the node that the client remembers. If it exists, there is no other.
-        let deletion = own_nodes.get(name, holder).map(|own| own.deletion).unwrap_or_default();
-        let _deleting = deletion.lock().await;
-        if let Some(own) = own_nodes.end(name, holder) {
-            let was_owner = match own.grant {
-                Some(_) => true,
-                // A waiter may own the lock by now, and not know it.
-                None => {
-                    let seen = self.view(&self.nodes(name)).await?;
-                    seen.owner().is_some_and(|owner| owner.path == own.path)
-                }
-            };
-            let deleted = self.delete_own(&own).await.map_err(Failure::after_a_change)?;
-            if deleted {
-                own_nodes.forget(name, holder, &own.path);
-                return Ok(was_owner);
-            }
-            let deleted = self.delete_places(name, holder).await;
-            let was_owner = deleted.map_err(BackendError::after_a_change)?;
-            own_nodes.forget(name, holder, &own.path);
-            return Ok(was_owner);
-        }
-        self.delete_places(name, holder).await
-    }
-
-    /// 2. Delete all places of a holder that are seen. After each, look again: before it, a late renewal
-    ///    may have moved the holder to another session. After it, none can, because the move needs the
-    ///    node that is gone. Returns whether the holder owned the lock.
-    async fn delete_places(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-    ) -> Result<bool, BackendError> {
-        let nodes = self.nodes(name);
-        let connection = self.ensemble.reading().await?;
-        let (mut was_owner, mut has_deleted) = (false, false);
-        loop {
-            // A leader that was just replaced may show what was before the grant.
-            let mut seen = View::read_synced(&connection, &nodes).await?;
-            if seen.owner().is_none_or(|owner| owner.holder != *holder) {
-                seen = View::read_behind_write(&connection, &nodes).await?;
-            }
-            let Some(at) = seen.queue.iter().position(|place| place.holder == *holder) else {
-                return Ok(was_owner && has_deleted);
-            };
-            was_owner |= at == 0;
-            let deleted = connection.answer(connection.client.delete(&seen.queue[at].path, None));
-            match deleted.await {
-                Ok(()) => has_deleted = true,
-                Err(Failure::NoNode) => {}
-                Err(failure) => return Err(failure.into()),
-            }
-        }
     }
 }

@@ -11,16 +11,16 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 const PLACE: &str = "holder-";
 
-/// The nodes of one lock.
+/// The paths of one lock's nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Nodes {
+pub(super) struct Paths {
     /// The node above those of all locks.
     root: String,
     name: String,
 }
 
-impl Nodes {
-    /// Returns the nodes of the lock of this name, below a root.
+impl Paths {
+    /// Returns the paths of the lock of this name, below a root.
     pub(super) fn new(root: &str, name: &ResourceName) -> Self {
         let name = utf8_percent_encode(name.as_str(), ENCODED).to_string();
         Self { root: format!("{root}/fenced"), name }
@@ -77,45 +77,45 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn nodes(name: &str) -> Nodes {
-        Nodes::new("", &name.parse().unwrap())
+    fn paths(name: &str) -> Paths {
+        Paths::new("", &name.parse().unwrap())
     }
 
     #[test]
     fn nodes_of_names_differ_and_are_valid_paths() {
-        assert_eq!(nodes("deploy").queue(), "/fenced/queues/deploy");
-        assert_eq!(nodes("a/b").offset(), "/fenced/offsets/a%2Fb");
-        assert_ne!(nodes("a/b").queue(), nodes("a%2Fb").queue());
-        assert_ne!(nodes("a").queue(), nodes("A").queue());
-        assert_eq!(nodes("...").queue(), "/fenced/queues/%2E%2E%2E");
-        assert!(nodes("🐢").queue().is_ascii());
-        assert_eq!(Nodes::new("/apps", &"a".parse().unwrap()).queue(), "/apps/fenced/queues/a");
+        assert_eq!(paths("deploy").queue(), "/fenced/queues/deploy");
+        assert_eq!(paths("a/b").offset(), "/fenced/offsets/a%2Fb");
+        assert_ne!(paths("a/b").queue(), paths("a%2Fb").queue());
+        assert_ne!(paths("a").queue(), paths("A").queue());
+        assert_eq!(paths("...").queue(), "/fenced/queues/%2E%2E%2E");
+        assert!(paths("🐢").queue().is_ascii());
+        assert_eq!(Paths::new("/apps", &"a".parse().unwrap()).queue(), "/apps/fenced/queues/a");
     }
 
     #[test]
     fn name_is_found_in_a_queue() {
         for name in ["deploy", "a/b", "a%2Fb", "...", "🐢"] {
-            let queue = nodes(name).queue();
-            let child = queue.strip_prefix(&format!("{}/", Nodes::queues(""))).unwrap();
-            assert_eq!(Nodes::parse_name(child), Some(name.parse().unwrap()));
+            let queue = paths(name).queue();
+            let child = queue.strip_prefix(&format!("{}/", Paths::queues(""))).unwrap();
+            assert_eq!(Paths::parse_name(child), Some(name.parse().unwrap()));
         }
-        assert_eq!(Nodes::parse_name("%ff"), None);
+        assert_eq!(Paths::parse_name("%ff"), None);
     }
 
     #[test]
     fn holder_is_found_in_its_places() {
-        let nodes = nodes("a/b");
+        let nodes = paths("a/b");
         for holder in [Holder::random(), "a+b/c.d%".parse().unwrap(), Holder::EMPTY] {
-            let places = [(); 2].map(|()| nodes.new_place(&holder));
+            let places = [(); 2].map(|()| paths.new_place(&holder));
             assert_ne!(places[0], places[1]);
             for place in places {
-                let child = place.strip_prefix(&format!("{}/", nodes.queue())).unwrap();
-                assert_eq!(Nodes::parse(child).unwrap(), Some(holder.clone()));
+                let child = place.strip_prefix(&format!("{}/", paths.queue())).unwrap();
+                assert_eq!(Paths::parse(child).unwrap(), Some(holder.clone()));
             }
         }
-        assert_eq!(Nodes::parse("lock-0000000001").unwrap(), None);
+        assert_eq!(Paths::parse("lock-0000000001").unwrap(), None);
         for undecodable in ["holder-me", "holder-%ff+1"] {
-            assert!(Nodes::parse(undecodable).is_err(), "{undecodable}");
+            assert!(Paths::parse(undecodable).is_err(), "{undecodable}");
         }
     }
 }

@@ -1,0 +1,155 @@
+//! What a client knows of the keys of its own holders.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use fence::Holder;
+use tokio::{sync::Notify, task::JoinHandle};
+
+use super::{client::Etcd, keys, messages::KeyValue, session::Session};
+use crate::{backend::BackendError, clock::Moment};
+
+/// The key of one of this client's holders, which may not exist.
+#[derive(Clone, Default)]
+pub(super) struct OwnKey {
+    /// The own key, since a watch has shown that the owner's is gone.
+    pub(super) turn: Option<KeyValue>,
+    /// The session of the own key, as far as it is known to exist.
+    pub(super) session: Option<Arc<Session>>,
+    /// The session of a request without an answer that makes the own key. It may arrive later.
+    pub(super) late: Option<Arc<Session>>,
+    /// When the key is deleted, unless the holder tries again or renews before.
+    pub(super) delete_at: Option<Moment>,
+    pub(super) ttl: Duration,
+    is_ending: bool,
+}
+
+impl OwnKey {
+    fn has_ended(&self) -> bool {
+        self.delete_at.is_some_and(Moment::has_passed)
+    }
+}
+
+/// The keys of a client's holders. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct OwnKeys {
+    table: Arc<Mutex<Table>>,
+    /// Notified when a key must be deleted sooner than expected.
+    pub(super) is_sooner: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Table {
+    holders: HashMap<String, OwnKey>,
+    task: Option<JoinHandle<()>>,
+    /// When the task looks next.
+    looks_at: Option<Moment>,
+}
+
+impl OwnKeys {
+    pub(super) fn get(&self, place: &str) -> Option<OwnKey> {
+        self.table().holders.get(place).cloned()
+    }
+
+    pub(super) fn change(&self, place: &str, change: impl FnOnce(&mut OwnKey)) {
+        if let Some(holder) = self.table().holders.get_mut(place) {
+            change(holder);
+        }
+    }
+
+    pub(super) fn forget(&self, place: &str) {
+        self.table().holders.remove(place);
+    }
+
+    /// Sets when the key is deleted.
+    pub(super) fn delete_at(&self, place: &str, at: Moment) {
+        self.change(place, |own| own.delete_at = Some(at));
+        if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
+            self.is_sooner.notify_one();
+        }
+    }
+
+    /// Forgets a holder whose lock goes on without this client.
+    pub(super) fn forget_holder(&self, holder: &Holder) {
+        let is_other = |place: &str| keys::holder_in_queue(place) != Some(holder.as_str());
+        self.table().holders.retain(|place, _| is_other(place));
+    }
+
+    /// Returns the holders whose time is up, and lets them try no more.
+    pub(super) fn ended(&self) -> Vec<(String, OwnKey)> {
+        let mut table = self.table();
+        let ended = table.holders.iter_mut().filter(|(_, own)| own.has_ended());
+        let ended = ended.map(|(place, own)| {
+            own.is_ending = true;
+            (place.clone(), own.clone())
+        });
+        ended.collect()
+    }
+
+    /// Returns when the task must look again. If there are no holders, the task ends.
+    pub(super) fn looks_at(&self) -> Option<Moment> {
+        let mut table = self.table();
+        table.looks_at = table.holders.values().filter_map(|own| own.delete_at).min();
+        if table.looks_at.is_none() {
+            table.task = None;
+        }
+        table.looks_at
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.table().holders.is_empty()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("nothing panics while it holds this")
+    }
+}
+
+impl Etcd {
+    /// Remembers a holder, whose key is deleted at a moment. Returns what was known of it.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] while the key is being deleted.
+    pub(super) fn remember(
+        &self,
+        place: &str,
+        ttl: Duration,
+        delete_at: Moment,
+    ) -> Result<OwnKey, BackendError> {
+        let known = {
+            let mut table = self.own.table();
+            // The task ends with its runtime.
+            if table.task.as_ref().is_none_or(JoinHandle::is_finished) {
+                table.task = Some(tokio::spawn(self.clone().delete_in_time()));
+            }
+            let own = table.holders.entry(place.to_owned()).or_default();
+            if own.is_ending {
+                let reason = "the lease has ended, and its lock is being deleted";
+                return Err(self.unavailable(reason));
+            }
+            (own.ttl, own.delete_at) = (ttl, Some(delete_at));
+            OwnKey { turn: own.turn.take(), ..own.clone() }
+        };
+        self.own.delete_at(place, delete_at);
+        Ok(known)
+    }
+
+    /// Remembers that a lock is held.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] while the lock is being deleted, because its time was up.
+    pub(super) fn remember_lock(
+        &self,
+        place: &str,
+        session: &Arc<Session>,
+        ttl: Duration,
+        asked: Moment,
+    ) -> Result<(), BackendError> {
+        self.remember(place, ttl, asked + ttl)?;
+        self.own.change(place, |own| own.session = Some(session.clone()));
+        Ok(())
+    }
+}
