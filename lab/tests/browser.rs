@@ -294,3 +294,42 @@ impl Browser {
         answer["value"].take()
     }
 }
+
+/// Starts a driver. Returns it with its port.
+async fn start_driver(folder: &Path) -> (Process, String) {
+    let driver = installed("chromedriver", &[], "the package chromium-driver").unwrap();
+    let mut command = Command::new(driver);
+    command.arg("--port=0").env("HOME", folder).env("TMPDIR", folder);
+    let begun = Instant::now();
+    loop {
+        let mut driver = Process::spawn("chromedriver", &command, folder).unwrap();
+        match port_of(&mut driver).await {
+            Ok(port) => return (driver, port),
+            // It takes a port that is free for IPv6, and needs it for IPv4, too.
+            Err(error)
+                if format!("{error:#}").contains("Address already in use")
+                    && begun.elapsed() < PATIENCE => {}
+            Err(error) => panic!("{error:#}"),
+        }
+    }
+}
+
+/// The port at which a driver says that it listens.
+async fn port_of(driver: &mut Process) -> anyhow::Result<String> {
+    loop {
+        let line = driver.line(PATIENCE).await?;
+        if let Some((_, port)) = line.split_once("started successfully on port ") {
+            return Ok(port.trim_end_matches('.').to_owned());
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // Its browser goes on when the driver is killed.
+        for process in descendants(self.driver.pid().as_raw_nonzero().get().cast_unsigned()) {
+            let process = Pid::from_raw(process.cast_signed());
+            let _ = process.map(|process| kill_process(process, Signal::KILL));
+        }
+    }
+}
