@@ -69,7 +69,7 @@ async fn nothing_that_a_session_can_read_and_set_lets_a_row_pass() {
         as 'begin return ''own.secret''; end'";
     attempt(&mut owner, secret).await.unwrap();
     let use_it = "select current_setting(secret_name(), true)";
-    assert!(printed_constants(&server, use_it).contains(&"own.secret".to_owned()));
+    assert!(printed_constants(&server, use_it).contains("own.secret"));
 
     // The negative control of the check: the right token does let it pass.
     let right = format!(

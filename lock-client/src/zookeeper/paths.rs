@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn holder_is_found_in_its_places() {
-        let nodes = paths("a/b");
+        let paths = paths("a/b");
         for holder in [Holder::random(), "a+b/c.d%".parse().unwrap(), Holder::EMPTY] {
             let places = [(); 2].map(|()| paths.new_place(&holder));
             assert_ne!(places[0], places[1]);
