@@ -1,6 +1,7 @@
 //! The HTTP interface. Each of its resources is one file, with its routes, types and handlers.
 
 mod body;
+mod body_digest;
 mod caller;
 mod events;
 mod fences;

@@ -7,6 +7,7 @@ mod audited_commands;
 mod auth_file_changes;
 mod bad_input;
 mod bodies;
+mod body_digests;
 mod ceiling;
 mod common_fence;
 mod config_file;

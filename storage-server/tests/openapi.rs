@@ -115,6 +115,7 @@ impl Operation<'_> {
     /// The headers and the body of a well-formed request, beside what its parameters describe.
     fn example_body(&self) -> (Vec<(&'static str, &'static str)>, &'static str) {
         match self.described["requestBody"]["required"] == true {
+            true if self.path == STATES && self.method() == "POST" => (vec![JSON], "{}"),
             true if self.path == STATES => (vec![JSON], LOCK),
             true => (vec![JSON], r#"{"writes":[{"resource":"r","token":1,"value":null}]}"#),
             false => (vec![], ""),

@@ -77,6 +77,12 @@ async fn malformed_requests_are_rejected() {
         ("POST", "/v1/terraform/net?id=a", "{}", "400 malformed-request"),
         ("LOCK", "/v1/terraform/net?ttl=0s", &info("a"), "400 malformed-request"),
         ("LOCK", "/v1/terraform/net?ttl=never", &info("a"), "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "", "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "[]", "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "[null]", "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "{\"version\": 4", "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "{} {}", "400 malformed-request"),
+        ("POST", "/v1/terraform/net?ID=a", "version: 4", "400 malformed-request"),
         ("LOCK", STATE, "", "400 malformed-request"),
         ("LOCK", STATE, "{\"ID\": \"\"}", "400 malformed-request"),
         ("LOCK", STATE, "{\"Who\": \"a\"}", "400 malformed-request"),
@@ -109,6 +115,24 @@ async fn malformed_requests_are_rejected() {
     let answer = send(server, "LOCK", "/v1/terraform/other", &info("a")).await;
     assert_eq!(answer.problem(), "503 unavailable");
     assert_eq!(answer.json()["outcome"], "none");
+}
+
+/// As Terraform sends its lock if its methods are set so. A server that reports would store it as a state.
+#[tokio::test]
+async fn lock_that_is_sent_as_an_upload_replaces_no_state() {
+    for enforcement in ["enforce", "report", "off"] {
+        let world = World::on_sqlite(&["--enforcement", enforcement]).await;
+        let server = &world.server;
+        token(&lock(server, "", "a").await);
+        assert_eq!(upload(server, "a", &state(1)).await.status, 201);
+        for path in [STATE, "/v1/terraform/net?ID=a"] {
+            let rejected = send(server, "POST", path, &info("a")).await;
+            assert_eq!(rejected.problem(), "400 malformed-request", "{enforcement} {path}");
+            let detail = rejected.json()["detail"].to_string();
+            assert!(detail.contains("TF_HTTP_LOCK_METHOD"), "{detail}");
+        }
+        assert_eq!(get(server, STATE).await.text(), state(1), "{enforcement}");
+    }
 }
 
 #[tokio::test]

@@ -205,7 +205,11 @@ impl Problem {
         problem.with("resource", resource.as_str())
     }
 
-    pub(super) fn state_lock_lost(resource: &ResourceName, detail: &str) -> Self {
+    pub(super) fn state_lock_lost(resource: &ResourceName, reason: &str) -> Self {
+        let detail = format!(
+            "{reason}. End this run, and don't push errored.tfstate: run 'terraform plan', and compare \
+             the state with that file"
+        );
         Self::new(&STATE_LOCK_LOST, detail).with("resource", resource.as_str())
     }
 

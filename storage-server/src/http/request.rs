@@ -11,7 +11,7 @@ use axum::{
 use fence::{Fence, Holder, InvalidHolder, InvalidToken, ResourceName, Token};
 use percent_encoding::percent_decode_str;
 
-use super::{body, problem::Problem, service::Service};
+use super::{body, body_digest, problem::Problem, service::Service};
 use crate::{
     config::Enforcement,
     operation::{Action, Condition, Content, Operation, Versions},
@@ -275,6 +275,7 @@ async fn read_content(
         return Err(Problem::malformed_request("a part of a value can't be written"));
     }
     require_no_encoding(headers)?;
+    body_digest::require_match(headers, &bytes)?;
     Ok(Content { content_type, bytes })
 }
 

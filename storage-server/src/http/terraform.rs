@@ -10,6 +10,7 @@
 mod lock;
 mod locks;
 mod query;
+mod state;
 
 use std::sync::Arc;
 
@@ -42,6 +43,9 @@ use crate::{
 const PATH: &str = "/v1/terraform/{*name}";
 pub(super) const LOCK: &str = "LOCK";
 pub(super) const UNLOCK: &str = "UNLOCK";
+/// What to do if a lock was sent as another request.
+const DEFAULT_METHODS: &str = "To lock and unlock, leave lock_method and unlock_method of the backend at \
+    their defaults, and unset TF_HTTP_LOCK_METHOD and TF_HTTP_UNLOCK_METHOD";
 const METHODS: HeaderValue = HeaderValue::from_static("GET,HEAD,POST,DELETE,LOCK,UNLOCK");
 
 pub(super) fn routes() -> Router<Arc<Service>> {
@@ -147,6 +151,7 @@ async fn upload(
         DeclaredAsJson,
     )>,
 ) -> Result<StatusCode, Problem> {
+    state::require_state(&content.bytes)?;
     if query.id.is_none() && service.config.enforcement == Enforcement::Enforce {
         return Err(Problem::token_required("the ID of a lock, in the query of the address,"));
     }
@@ -159,11 +164,19 @@ async fn upload(
 }
 
 /// Deletes the state: under the lock's id, or without one while nobody holds the lock. Clients of the
-/// protocol send none.
+/// protocol send none. With `TF_HTTP_UNLOCK_METHOD=DELETE`, they release a lock so, and send it.
 async fn delete(
     State(service): State<Arc<Service>>,
-    (Target { resource, .. }, query): (Target<Write>, StateQuery),
+    Written { head: (Target { resource, .. }, query), content }: Written<(
+        Target<Write>,
+        StateQuery,
+    )>,
 ) -> Result<StatusCode, Problem> {
+    if !content.bytes.is_empty() {
+        return Err(Problem::malformed_request(format!(
+            "a DELETE has no body: it deletes the state. {DEFAULT_METHODS}"
+        )));
+    }
     let outcome = if query.id.is_some() {
         change(&service, &resource, query, Action::Delete { condition: Condition::default() })
             .await?

@@ -15,7 +15,7 @@ use self::{
     requested::parse,
 };
 use super::{
-    body,
+    body, body_digest,
     problem::Problem,
     request::{require_json, require_no_encoding},
     service::Service,
@@ -35,6 +35,7 @@ async fn commit(
     require_json(&headers)?;
     require_no_encoding(&headers)?;
     let (body, memory) = body::read_with_memory(body, &service).await?;
+    body_digest::require_match(&headers, &body)?;
     let transaction = Arc::new(parse(body, memory, &caller, &service)?);
     if !service.store.has_transactions() {
         let resources: BTreeSet<_> = transaction.resources().collect();

@@ -30,6 +30,7 @@ on_all_stores! {&[] =>
     uploads_renew_the_lock,
     lock_that_was_forced_open_uploads_nothing,
     state_is_deleted_under_the_lock_or_while_nobody_holds_it,
+    unlock_that_is_sent_as_a_delete_keeps_the_state,
     tokens_are_above_those_of_other_clients,
 }
 
@@ -86,6 +87,8 @@ async fn late_upload_under_an_expired_lock_is_rejected(world: World) {
     assert_eq!(token(&lock_after_expiry(server, "b").await), 2);
     let late = upload(server, "a", &state(1)).await;
     assert_eq!(late.problem(), "409 state-lock-lost");
+    let detail = late.json()["detail"].to_string();
+    assert!(detail.contains("don't push errored.tfstate: run 'terraform plan'"), "{detail}");
     assert_eq!(get(server, STATE).await.status, 404);
     assert_eq!(unlock(server, "a").await.problem(), "409 state-lock-lost");
     assert_eq!(lock(server, "", "a").await.problem(), "423 state-locked");
@@ -158,6 +161,23 @@ async fn state_is_deleted_under_the_lock_or_while_nobody_holds_it(world: World) 
     until_async(PATIENCE, deleted).await.unwrap();
     assert_eq!(upload(server, "a", &state(3)).await.problem(), "409 state-lock-lost");
     assert_eq!(get(server, STATE).await.status, 404);
+}
+
+/// As Terraform unlocks with `TF_HTTP_UNLOCK_METHOD=DELETE`. An expired lock would not prevent the delete.
+async fn unlock_that_is_sent_as_a_delete_keeps_the_state(world: World) {
+    let server = &world.server;
+    token(&lock(server, "?ttl=1s", "a").await);
+    upload(server, "a", &state(1)).await;
+    until_async(PATIENCE, async || Ok(held_ms(server).await < 0)).await.unwrap();
+    for path in [STATE, "/v1/terraform/net?ID=a"] {
+        let rejected = send(server, "DELETE", path, &info("a")).await;
+        assert_eq!(rejected.problem(), "400 malformed-request", "{path}");
+        let detail = rejected.json()["detail"].to_string();
+        assert!(detail.contains("TF_HTTP_UNLOCK_METHOD"), "{detail}");
+    }
+    assert_eq!(get(server, STATE).await.text(), state(1));
+    // The control: a delete without a body.
+    assert_eq!(send(server, "DELETE", STATE, "").await.status, 200);
 }
 
 async fn tokens_are_above_those_of_other_clients(world: World) {

@@ -89,6 +89,7 @@ pub(super) fn delete() -> Described {
         .parameters([name(), parts::lock_id()])
         .answers(StatusCode::OK, done("There is no state now."))
         .problems(&[&MALFORMED_NAME, &MALFORMED_REQUEST, &STATE_LOCK_LOST, &STATE_LOCKED])
+        .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &ENCODED_VALUE])
         .for_known_clients()
 }
 

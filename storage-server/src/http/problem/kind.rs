@@ -149,8 +149,8 @@ kinds! {
         "The ID in the request is not that of the state's lock. The lock was released, or it expired \
          and another run has acquired it since. Or another client has claimed the state under a higher \
          token. Nothing was changed. If this was an upload, Terraform \
-         reports 'HTTP error: 409' and leaves the state in errored.tfstate. Don't push that file with \
-         -force, because it would undo what the other run has recorded. What this run has done in the \
+         reports 'HTTP error: 409' and leaves the state in errored.tfstate. Don't push that file, although \
+         Terraform suggests it: it would undo what the other run has recorded. What this run has done in the \
          cloud is done, and the present state doesn't know it. So run 'terraform plan', and compare it \
          with errored.tfstate: import what exists and is missing in the state, or delete it by hand.";
     VALUE_TOO_LARGE = "value-too-large", PAYLOAD_TOO_LARGE, [Limit], "The value is too large",
