@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, process::Command, time::Duration};
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
 
+use crate::database::{Database, offer};
 use crate::logs::stop_and_read_log;
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire::{self, Answer};
@@ -73,6 +74,36 @@ async fn server_takes_no_writes_after_its_file_was_replaced() {
     // The control: its own file is the right one.
     fs::rename(&original, &file).unwrap();
     assert_eq!(put(server.url(), "36").await.status, 200);
+}
+
+/// After a crash, SQLite shows commits that were written and never synced. SQLite syncs the log exactly if a
+/// commit writes to it.
+#[tokio::test]
+async fn start_syncs_what_a_crash_may_have_left_in_the_log() {
+    let database = Database::sqlite();
+    let log_bytes = || fs::metadata(database.file("fenced.db-wal")).unwrap().len();
+    let claim =
+        async |server: &StorageServer| offer(server, "PUT", "/v1/fences/r", 35, "").await.status;
+    let mut crashed = database.serve(&[]).await;
+    assert_eq!(claim(&crashed).await, 200);
+    crashed.process().kill().unwrap();
+    let left = log_bytes();
+    let server = database.serve(&[]).await;
+    let synced = log_bytes();
+    assert!(synced > left, "{synced} {left}");
+    // So these need no sync, and have none.
+    assert_eq!(claim(&server).await, 200);
+    assert_eq!(offer(&server, "PUT", "/v1/fences/r", 34, "").await.problem(), "412 stale-token");
+    assert_eq!(offer(&server, "GET", "/v1/resources/r", 35, "").await.problem(), "404 not-found");
+    assert_eq!(log_bytes(), synced);
+    // The control: a change is synced.
+    assert_eq!(offer(&server, "PUT", "/v1/fences/r", 36, "").await.status, 200);
+    assert!(log_bytes() > synced);
+
+    // A command reports the fence, too.
+    let before = log_bytes();
+    database.run(&["fence", "show", "r"]).await.printed();
+    assert!(log_bytes() > before);
 }
 
 #[tokio::test]

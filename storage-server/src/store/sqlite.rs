@@ -102,6 +102,7 @@ impl SqliteStore {
             return Err(OpenError::Unsafe { database: url.to_owned(), reason });
         }
         prepare_schema(migrations, &mut writer, url).await?;
+        sync_log(&mut writer, url).await?;
         let file = OpenedFile::note(options.get_filename())
             .map_err(|error| connect_error(error.into()))?;
         if is_new {
@@ -152,6 +153,14 @@ async fn prepare_schema(
     let exists =
         exists.map_err(|source| OpenError::Connect { database: url.to_owned(), source })?;
     prepare(migrations, &migrator(), connection, exists, url).await
+}
+
+/// Makes all commits durable that the file shows. After a crash between the write of a commit and its sync,
+/// SQLite recovers the commit from the page cache of the system. What changes nothing is answered from it
+/// without a sync of its own, and a power loss would then take back what was answered.
+async fn sync_log(connection: &mut SqliteConnection, url: &str) -> Result<(), OpenError> {
+    let synced = probe(connection).await;
+    synced.map_err(|source| OpenError::Connect { database: url.to_owned(), source })
 }
 
 /// The migrations. They have a bookkeeping table of their own, because the database may also have a

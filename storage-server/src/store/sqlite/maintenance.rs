@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
 use sqlx::{ConnectOptions, SqliteConnection};
 
-use super::{integrity::check_integrity, options, prepare_schema};
+use super::{integrity::check_integrity, options, prepare_schema, sync_log};
 use crate::store::{
     error::OpenError,
     maintenance::{Counted, Maintenance, StoredRow, Unreadable},
@@ -24,6 +24,7 @@ impl SqliteMaintenance {
         let mut connection =
             connected.map_err(|source| OpenError::Connect { database: url.to_owned(), source })?;
         prepare_schema(Migrations::Check, &mut connection, url).await?;
+        sync_log(&mut connection, url).await?;
         Ok(Self(connection))
     }
 }

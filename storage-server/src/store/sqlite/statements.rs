@@ -182,7 +182,9 @@ pub(super) async fn apply_changes(
     Ok(changes.iter().map(|change| applied.contains(change.resource.as_str())).collect())
 }
 
-/// Sets a number in the file's header to its present value, so that a real commit is tested.
+/// Sets a number in the file's header to its present value, so that a real commit is tested. SQLite writes the
+/// page and syncs the log though the number stays the same. It would do neither for an `update` to the same
+/// values.
 ///
 /// Applications keep the version of their schema in this number. In one transaction, none of them
 /// can change it in between.
