@@ -63,6 +63,12 @@ async fn lose_power_often(setting: Setting, losses: u32) -> anyhow::Result<Count
     let mut machine = Machine::new(setting).await?;
     let mut load = Load::new(CLIENTS)?;
     for loss in 0..losses {
+        if setting.crashes_first() {
+            crash_and_answer(&mut machine, &mut load).await?;
+            let server = machine.start_server().await?;
+            load.check(server.url()).await?;
+            continue;
+        }
         let server = machine.start_server().await?;
         let writing = load.start(server.url())?;
         // A server that has connected to PostgreSQL does not ask for its settings again.
@@ -82,4 +88,18 @@ async fn lose_power_often(setting: Setting, losses: u32) -> anyhow::Result<Count
         load.check(server.url()).await?;
     }
     Ok(load.counts())
+}
+
+/// Crashes a server between its writes and their sync, lets another one answer repeated claims from what the
+/// system has kept, and loses power.
+async fn crash_and_answer(machine: &mut Machine, load: &mut Load) -> anyhow::Result<()> {
+    let mut crashing = machine.start_server_that_will_crash().await?;
+    let writing = load.start(crashing.url())?;
+    writing.acknowledges(rand::random_range(WRITES)).await?;
+    writing.stop(load).await?;
+    crashing.process().kill()?;
+
+    let answering = machine.start_server().await?;
+    load.repeat_claims(answering.url()).await?;
+    machine.lose_power(answering, Unsynced::Lost).await
 }

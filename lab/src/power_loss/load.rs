@@ -38,6 +38,8 @@ struct Client {
     resource: ResourceName,
     /// The last token that was tried. Its number is also the value.
     token: u64,
+    /// What the last acknowledged write has offered.
+    last: Option<Fence>,
     /// The tokens of the writes that were acknowledged since the last power loss.
     acknowledged: Vec<u64>,
 }
@@ -53,7 +55,7 @@ impl Load {
     pub(super) fn new(clients: usize) -> anyhow::Result<Self> {
         let clients = (0..clients).map(|number| {
             let resource = format!("client/{number}").parse()?;
-            Ok(Client { resource, token: COUNTER, acknowledged: Vec::new() })
+            Ok(Client { resource, token: COUNTER, last: None, acknowledged: Vec::new() })
         });
         Ok(Self { clients: clients.collect::<anyhow::Result<_>>()?, counts: Counts::default() })
     }
@@ -78,6 +80,20 @@ impl Load {
             });
         }
         Ok(writing)
+    }
+
+    /// Claims each resource as its last write did. Only what a server answers to this counts as
+    /// acknowledged. The server that took the writes has never synced them.
+    pub(super) async fn repeat_claims(&mut self, url: &str) -> anyhow::Result<()> {
+        let storage = Storage::new(url)?;
+        for client in &mut self.clients {
+            client.acknowledged.clear();
+            let Some(last) = &client.last else { continue };
+            if let Answer::Accepted(_) = storage.claim(&client.resource, last).await? {
+                client.acknowledged.push(last.token.as_u64());
+            }
+        }
+        Ok(())
     }
 
     /// Counts the writes that are lost, and the fences that went down.
@@ -127,6 +143,7 @@ impl Client {
         match storage.write(&self.resource, &fence, "text/plain", value).await {
             Ok(Answer::Accepted(_)) => {
                 self.acknowledged.push(self.token);
+                self.last = Some(fence);
                 Ok(true)
             }
             Ok(Answer::Rejected(rejection)) => bail!("a new token was rejected: {rejection:?}"),

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use sqlx::{Connection, Executor, PgConnection};
 use tempfile::TempDir;
 use testbed::{Disk, Postgres, Program, StorageServer, Unsynced, wait::until_async};
@@ -34,7 +34,11 @@ enum Database {
 impl Machine {
     pub(super) async fn new(setting: Setting) -> anyhow::Result<Self> {
         let database = match setting {
-            Setting::SqliteFull | Setting::SqliteNormal | Setting::SqliteOff => {
+            Setting::SqliteFull
+            | Setting::SqliteNormal
+            | Setting::SqliteOff
+            | Setting::SqliteCrash
+            | Setting::SqliteCrashNormal => {
                 let folder = TempDir::with_prefix("fenced-")?;
                 let seen = folder.path().join("disk");
                 fs::create_dir(&seen)?;
@@ -58,9 +62,10 @@ impl Machine {
     pub(super) async fn start_server(&self) -> anyhow::Result<StorageServer> {
         let server = programs::storage_server()?;
         match (&self.database, self.setting) {
-            (Database::Sqlite { disk, url, .. }, Setting::SqliteNormal) => {
-                start_careless_server(disk, url, "normal").await
-            }
+            (
+                Database::Sqlite { disk, url, .. },
+                Setting::SqliteNormal | Setting::SqliteCrashNormal,
+            ) => start_careless_server(disk, url, "normal").await,
             (Database::Sqlite { disk, url, .. }, Setting::SqliteOff) => {
                 start_careless_server(disk, url, "off").await
             }
@@ -71,6 +76,15 @@ impl Machine {
                 StorageServer::start_on(&server, &postgres.url(), &[]).await
             }
         }
+    }
+
+    /// Starts a server that never syncs. Once it is killed, its file is as that of a server that crashed
+    /// between the write of the log and its sync.
+    pub(super) async fn start_server_that_will_crash(&self) -> anyhow::Result<StorageServer> {
+        let Database::Sqlite { disk, url, .. } = &self.database else {
+            bail!("only on SQLite does a server write the log by itself");
+        };
+        start_careless_server(disk, url, "off").await
     }
 
     /// Gives PostgreSQL its careless setting behind the back of a server that runs, because the server

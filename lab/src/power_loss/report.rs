@@ -48,7 +48,9 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "The power fails {losses} times while {CLIENTS} clients write. All processes are \
-             killed, and writes that\nwere not synced are lost.\n"
+             killed, and writes that\nwere not synced are lost. \"After a crash\": a server was killed \
+             before it synced its writes, and the\npower fails after another one has answered repeated \
+             claims.\n"
         )?;
         let header = ["acknowledged writes", "all", "survived", "lost", "older tokens accepted"];
         let rows = figures.iter().map(|Figures { setting, counts }| {
