@@ -20,6 +20,7 @@ mod events;
 mod exposure;
 mod failover;
 mod fence_command;
+mod foreign_schema;
 mod forget;
 mod hidden_reasons;
 mod hosts;

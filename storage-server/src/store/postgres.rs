@@ -2,6 +2,7 @@
 
 pub(super) mod doctor;
 pub(super) mod maintenance;
+mod own_schema;
 mod primary;
 mod replica;
 mod session;

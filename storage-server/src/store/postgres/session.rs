@@ -1,11 +1,14 @@
 //! How sessions with PostgreSQL begin.
 
 use postgres_primary::{Hosts, Instance, InvalidHosts, Newest, address_of};
-use sqlx::{ConnectOptions, Executor, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions, Connection, Executor, PgConnection, migrate::Migrator,
+    postgres::PgConnectOptions,
+};
 use tokio::time::timeout;
 use url::Url;
 
-use super::settings::Settings;
+use super::{own_schema, settings::Settings};
 use crate::store::{
     error::{ANSWER_TIMEOUT, OpenError, no_answer},
     schema::{Migrations, prepare},
@@ -122,11 +125,52 @@ pub(super) async fn open_session(
     }
     let patient = "set lock_timeout = 0; set statement_timeout = 0";
     connection.execute(patient).await.map_err(connect_error)?;
-    let table = "select to_regclass('storage.migrations') is not null";
-    let exists = sqlx::query_scalar(table).fetch_one(&mut connection).await;
-    let exists = exists.map_err(connect_error)?;
-    prepare(migrations, &migrator(), &mut connection, exists, &address).await?;
+    prepare_schema(migrations, &mut connection, &address).await?;
     Ok(connection)
+}
+
+/// Brings the schema up to date, or checks that it is, in one transaction. Nothing in it is used before it
+/// is known whose it is.
+async fn prepare_schema(
+    migrations: Migrations,
+    connection: &mut PgConnection,
+    address: &str,
+) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Connect { database: address.to_owned(), source };
+    let mut transaction = connection.begin().await.map_err(failed)?;
+    // 1. Nothing is missing, usually.
+    let exists = is_own_schema(&mut transaction, address).await?;
+    let migrator = migrator();
+    let check = prepare(Migrations::Check, &migrator, &mut *transaction, exists, address).await;
+    match check {
+        Err(OpenError::OutdatedSchema { .. }) if migrations == Migrations::Apply => {}
+        checked => {
+            transaction.rollback().await.map_err(failed)?;
+            return checked;
+        }
+    }
+    // 2. Create the schema before looking whose it is: another role may have created it since.
+    own_schema::create(&mut transaction).await.map_err(failed)?;
+    let exists = is_own_schema(&mut transaction, address).await?;
+    prepare(Migrations::Apply, &migrator, &mut *transaction, exists, address).await?;
+    // 3. The first time, nobody else has a right. Later, the rights are the administrator's.
+    if !exists {
+        own_schema::revoke_default_privileges(&mut transaction).await.map_err(failed)?;
+    }
+    transaction.commit().await.map_err(failed)
+}
+
+/// Returns whether the table of applied migrations exists.
+///
+/// # Errors
+/// If something in the schema is another role's.
+async fn is_own_schema(transaction: &mut PgConnection, address: &str) -> Result<bool, OpenError> {
+    let failed = |source| OpenError::Connect { database: address.to_owned(), source };
+    if let Some(reason) = own_schema::foreign_object(transaction).await.map_err(failed)? {
+        return Err(OpenError::Unsafe { database: address.to_owned(), reason });
+    }
+    let table = "select to_regclass('storage.migrations') is not null";
+    sqlx::query_scalar(table).fetch_one(transaction).await.map_err(failed)
 }
 
 /// Checks a new connection: the server may have been restarted with other settings, or the address may
@@ -151,7 +195,8 @@ pub(super) async fn check_session(
 fn migrator() -> Migrator {
     let mut migrator = sqlx::migrate!("migrations/postgres");
     migrator.dangerous_set_table_name("storage.migrations");
-    migrator.create_schema("storage");
+    // `own_schema` creates the schema, under a lock that lasts until the transaction ends.
+    migrator.set_locking(false);
     migrator
 }
 
