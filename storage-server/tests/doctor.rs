@@ -64,12 +64,15 @@ async fn one_postgres_is_safe_unless_its_table_is_unlogged() {
     assert!(printed.contains("table: there is none yet"), "{printed}");
     database.run(&["migrate"]).await.printed();
     assert_eq!(verdict(&database, "table", &[]).await, "ok");
-    database.execute("alter table storage.resource set unlogged").await.unwrap();
-    assert_eq!(verdict(&database, "table", &[]).await, "unfit-for-fence");
-    let ran = database.run(&["doctor"]).await;
-    let line = "UNFIT FOR FENCE  table: unlogged: storage.resource\n";
-    assert!(ran.stdout.contains(line), "{}", ran.stdout);
-    assert!(ran.stderr.contains("can lose a fence"), "{ran:?}");
+    for table in ["storage.common_fence", "storage.migrations", "storage.resource"] {
+        database.execute(&format!("alter table {table} set unlogged")).await.unwrap();
+        assert_eq!(verdict(&database, "table", &[]).await, "unfit-for-fence", "{table}");
+        let ran = database.run(&["doctor"]).await;
+        let line = format!("UNFIT FOR FENCE  table: unlogged: {table}\n");
+        assert!(ran.stdout.contains(&line), "{}", ran.stdout);
+        assert!(ran.stderr.contains("can lose a fence"), "{ran:?}");
+        database.execute(&format!("alter table {table} set logged")).await.unwrap();
+    }
 }
 
 #[tokio::test]

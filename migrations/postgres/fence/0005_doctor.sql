@@ -50,13 +50,14 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
         from standby
     ),
     patroni (is_there) as (select exists (select from pg_stat_activity where application_name ~ '^Patroni( |$)')),
-    -- The tables of the fence, the locks and the storage server, as far as they are here.
+    -- The tables of the fence, the locks and the storage server, as far as they are here. The queue of the locks may be
+    -- lost.
     tables as (
         select string_agg(title, ', ' order by title) as list,
             string_agg(title, ', ' order by title) filter (where relpersistence <> 'p') as unlogged
         from pg_class c join pg_namespace n on n.oid = c.relnamespace
         cross join lateral (select format('%s.%s', nspname, relname)) as name (title)
-        where title in ('fence.fence', 'fenced_lock.lock', 'storage.resource', 'storage.common_fence')
+        where relkind = 'r' and (nspname in ('fence', 'storage') or title = 'fenced_lock.lock')
     ),
     unlogged_protected as (
         select string_agg(t.tgrelid::regclass::text, ', ' order by t.tgrelid::regclass::text) as list
