@@ -78,13 +78,7 @@ pub async fn examine(options: &PgConnectOptions) -> Result<Report, sqlx::Error> 
         let (settings, unseen) = settings(&mut session).await?;
         report.checks.extend(settings);
         report.unseen = unseen;
-        report.checks.push(match Session::connect(&options).await {
-            Ok(other) => pooler(other, options).await,
-            Err(error) => {
-                let found = format!("a second connection failed: {error}");
-                Check::unseen("pooler", found, "allow this user another connection")
-            }
-        });
+        report.checks.push(pooler(&options).await);
     }
     Ok(report)
 }
@@ -134,8 +128,15 @@ pub async fn connections(session: &mut Session<Postgres>) -> Result<Check, sqlx:
 /// Checks that each connection has a session of its own: what one session sends arrives at another that
 /// listens. To compare their processes proves nothing, because a pooler may give a session to each
 /// statement in turn.
-async fn pooler(sender: Session<Postgres>, options: PgConnectOptions) -> Check {
-    let (has_session, found) = match is_notified(sender, options).await {
+pub async fn pooler(options: &PgConnectOptions) -> Check {
+    let sender = match Session::connect(options).await {
+        Ok(sender) => sender,
+        Err(error) => {
+            let found = format!("a second connection failed: {error}");
+            return Check::unseen("pooler", found, "allow this user another connection");
+        }
+    };
+    let (has_session, found) = match is_notified(sender, options.clone()).await {
         Ok(true) => (true, "each connection has a session".to_owned()),
         Ok(false) => (false, "connections share sessions: no notification arrives".to_owned()),
         // The notification came back to its sender.
@@ -163,7 +164,11 @@ async fn is_notified(
     let channel = format!("fence_doctor_{}", std::process::id());
     let mut listener = limited(PgListener::connect_with(&pool)).await?;
     limited(listener.listen(&channel)).await?;
-    // If the sender has the session of the listener, the notification comes back to it, which is an error.
-    sender.row(&format!("select pg_catalog.pg_notify('{channel}', '')")).await?;
+    // If the sender has the session of the listener, the notification comes back to it, which is an error. Its
+    // commit waits for no standby, which may be missing.
+    let send = format!(
+        "begin; set local synchronous_commit = off; select pg_catalog.pg_notify('{channel}', ''); commit"
+    );
+    sender.row(&send).await?;
     timeout(NOTIFICATION, listener.recv()).await.map_or(Ok(false), |arrived| arrived.map(|_| true))
 }

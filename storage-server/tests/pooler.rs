@@ -1,20 +1,23 @@
-//! PostgreSQL behind a pooler that drops the settings of sessions.
+//! PostgreSQL behind a pooler.
 
 use std::{io, path::Path, time::Duration};
 
 use tempfile::TempDir;
-use testbed::wait::until_async;
+use testbed::{PgBouncer, wait::until_async};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{UnixListener, UnixStream},
     task::JoinSet,
 };
 
-use crate::database::{Database, offer};
+use crate::{
+    database::{Database, offer},
+    doctor::database_at,
+};
 
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// Forwards connections as PgBouncer does with `ignore_startup_parameters = options`.
+/// Forwards connections, without the settings of sessions, as PgBouncer does with `ignore_startup_parameters = options`.
 async fn pool(pooler: UnixListener, postgres: &Path) -> io::Result<()> {
     let mut connections = JoinSet::new();
     loop {
@@ -85,4 +88,25 @@ async fn check(direct: &Database, pooled: &Database) {
     })
     .await
     .unwrap();
+}
+
+/// The first server would start, and the second one would fail with `prepared statement "sqlx_s_1" already
+/// exists`.
+#[tokio::test]
+async fn pooler_in_transaction_mode_is_rejected_at_the_start() {
+    let direct = Database::postgres().await;
+    direct.run(&["migrate"]).await.printed();
+    let postgres = direct.postgres.as_ref().unwrap();
+    let ignore = "ignore_startup_parameters = extra_float_digits, options";
+    let bouncer = PgBouncer::start_with(postgres, &[ignore]).await.unwrap();
+    let pooled = database_at(bouncer.url());
+    for command in [&["--check"][..], &["fence", "show", "r"], &["--listen", "127.0.0.1:0"]] {
+        let error = pooled.run(command).await.failed();
+        assert!(error.contains("connections share sessions"), "{command:?}: {error}");
+        assert!(error.contains("connect without it, or in session mode"), "{command:?}: {error}");
+    }
+    // The control: in session mode, each connection has a session.
+    let bouncer = PgBouncer::start_with(postgres, &[ignore, "pool_mode = session"]).await.unwrap();
+    let server = database_at(bouncer.url()).serve(&[]).await;
+    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 1, "x").await.status, 201);
 }

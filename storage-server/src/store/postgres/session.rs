@@ -1,5 +1,6 @@
 //! How sessions with PostgreSQL begin.
 
+use doctor::{Verdict, postgres::pooler};
 use postgres_primary::{Hosts, Instance, InvalidHosts, Newest, address_of};
 use sqlx::{
     ConnectOptions, Connection, Executor, PgConnection, migrate::Migrator,
@@ -121,6 +122,13 @@ pub(super) async fn open_session(
     let opened = opening.await.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT)));
     let (mut connection, settings) = opened.map_err(connect_error)?;
     if let Some(reason) = settings.unsafe_reason() {
+        return Err(OpenError::Unsafe { database: address, reason });
+    }
+    // What the sessions of a server set and prepare would get to those of others.
+    let pooler = pooler(options).await;
+    if pooler.verdict == Verdict::UnfitForFence {
+        let cure = pooler.cure.map(|cure| cure.advice).unwrap_or_default();
+        let reason = format!("{}. {}: {cure}", pooler.found, pooler.why.unwrap_or_default());
         return Err(OpenError::Unsafe { database: address, reason });
     }
     let patient = "set lock_timeout = 0; set statement_timeout = 0";
