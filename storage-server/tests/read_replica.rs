@@ -1,13 +1,15 @@
 //! Reads that a replica may answer, with a version that they must have at least.
 
-use std::time::Duration;
+use std::{fs::rename, os::unix::fs::symlink, time::Duration};
 
 use testbed::{Postgres, PostgresReplica, StorageServer, wait::until_async};
+use tokio::time::sleep;
 
 use crate::{
     database::{Database, get, offer, on_empty_databases},
     logs::is_logged,
     programs::storage_server,
+    readiness::until_ready,
     wire::{self, Answer},
 };
 
@@ -122,12 +124,55 @@ async fn old_primary_is_no_replica() {
 #[tokio::test]
 async fn primary_that_the_replica_shows_to_be_old_is_used_no_more() {
     let Cluster { primary: _primary, replica, server } = Cluster::start().await;
+    // The control: it takes writes.
+    assert_eq!(offer(&server, "PUT", VALUE, 34, "two").await.status, 200);
     replica.cut();
     replica.promote().await.unwrap();
-    // The control: the server does not know this yet.
-    assert_eq!(offer(&server, "PUT", VALUE, 34, "two").await.status, 200);
-    assert_eq!(ask_at_least(&server, "GET", "1").await.text(), "one");
+    assert_eq!(ask_at_least(&server, "GET", "1").await.status, 200);
     assert_eq!(offer(&server, "PUT", VALUE, 35, "three").await.problem(), "503 unavailable");
+}
+
+/// The socket of the replica is behind a link, so that another server can take its place.
+#[tokio::test]
+async fn promoted_replica_is_reported_at_once_until_it_is_a_standby_again() {
+    let primary = Postgres::start().await.unwrap();
+    let (replica, rebuilt) =
+        (primary.start_replica().await.unwrap(), primary.start_replica().await.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("replica");
+    let lead_to = |replica: &PostgresReplica| {
+        let new = folder.path().join("new");
+        symlink(replica.server().socket_folder(), &new).unwrap();
+        rename(new, &link).unwrap();
+    };
+    lead_to(&replica);
+    let url =
+        format!("postgres://postgres@localhost/postgres?sslmode=disable&host={}", link.display());
+    let server = serve(&primary.url(), &url).await;
+    assert_eq!(offer(&server, "PUT", VALUE, 33, "one").await.status, 201);
+    until_ready(server.url(), 200).await;
+
+    replica.cut();
+    replica.promote().await.unwrap();
+    // Nobody has read there.
+    is_logged(&server, "was promoted to timeline 2").await;
+    until_ready(server.url(), 503).await;
+    let rejected = offer(&server, "PUT", VALUE, 34, "two").await;
+    assert_eq!(rejected.json()["outcome"], "none", "{rejected:?}");
+    let detail = rejected.json()["detail"].to_string();
+    assert!(detail.contains("make it a standby again"), "{detail}");
+    // One that does not answer may come back.
+    drop(replica);
+    sleep(Duration::from_secs(3)).await;
+    let rejected = offer(&server, "PUT", VALUE, 34, "two").await;
+    assert_eq!(rejected.problem(), "503 unavailable");
+
+    lead_to(&rebuilt);
+    let is_written = async || Ok(offer(&server, "PUT", VALUE, 34, "two").await.status == 200);
+    until_async(PATIENCE, is_written).await.unwrap();
+    until_ready(server.url(), 200).await;
+    let is_read = async || Ok(ask_at_least(&server, "GET", "2").await.status == 200);
+    until_async(PATIENCE, is_read).await.unwrap();
 }
 
 /// A connection to it is kept, and would read there.

@@ -4,6 +4,7 @@ pub(super) mod doctor;
 pub(super) mod maintenance;
 mod own_schema;
 mod primary;
+mod promoted;
 mod replica;
 mod session;
 mod settings;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 pub(crate) use self::session::PUBLIC_PARAMETERS;
 use self::{
     primary::{Current, Following, find_primary},
+    promoted::Promoted,
     replica::Replica,
     session::{IS_SERVER, check_session, open_session, session_hosts},
     standbys::{RequiredStandbys, Standbys, hidden_standbys},
@@ -75,6 +77,7 @@ pub(super) struct PostgresStore {
     following: Following,
     required_standbys: Option<RequiredStandbys>,
     replica: Option<Replica>,
+    promoted: Promoted,
 }
 
 impl PostgresStore {
@@ -88,7 +91,9 @@ impl PostgresStore {
         let newest = Newest::default();
         let read_url = read_url.as_deref();
         let replaced_at = ReplacedAt::default();
-        let replica = |url| Replica::new(url, newest.clone(), replaced_at.clone());
+        let promoted = Promoted::default();
+        let replica =
+            |url| Replica::new(url, newest.clone(), replaced_at.clone(), promoted.clone());
         let replica = read_url.map(replica).transpose()?;
         let primary = find_primary(&hosts, &newest).await?;
         let address = hosts.database();
@@ -107,15 +112,17 @@ impl PostgresStore {
         let pool = |connections| {
             let made = Arc::new(AtomicU64::new(0));
             let counted = made.clone();
-            let (newest, replaced) = (newest.clone(), replaced_at.clone());
+            let (newest, replaced, promoted) =
+                (newest.clone(), replaced_at.clone(), promoted.clone());
             let pool = PgPoolOptions::new()
                 .max_connections(connections)
                 .acquire_timeout(CONNECT_TIMEOUT)
                 .after_connect(move |connection, _| {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    let (newest, replaced) = (newest.clone(), replaced.clone());
+                    let (newest, replaced, promoted) =
+                        (newest.clone(), replaced.clone(), promoted.clone());
                     Box::pin(async move {
-                        if check_session(connection, &newest).await? {
+                        if check_session(connection, &newest, &promoted).await? {
                             // The others may lead to an old primary.
                             replaced.replace_all();
                         }
@@ -140,6 +147,7 @@ impl PostgresStore {
             following,
             required_standbys,
             replica,
+            promoted,
         })
     }
 }
@@ -153,7 +161,8 @@ impl PostgresStore {
     ) -> Result<(Taken<Postgres>, Current), sqlx::Error> {
         let primary = self.following.current();
         self.following.rejection()?;
-        let mut connection = connections.take().await?;
+        let taken = connections.take().await;
+        let mut connection = taken.map_err(|error| self.promoted.explain(error))?;
         if primary.is_replaced() {
             connection.close_on_drop();
             return Err(primary_replaced());

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use postgres_primary::{Instance, Newest, Role};
-use sqlx::{PgConnection, Postgres, postgres::PgPoolOptions};
+use postgres_primary::Newest;
+use sqlx::{Postgres, postgres::PgPoolOptions};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     CONNECT_TIMEOUT, READING,
+    promoted::{Promoted, watch},
     session::session_hosts,
     statements::{Loading, load_rows},
 };
@@ -28,14 +30,22 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A replica of the database.
 #[derive(Debug)]
-pub(super) struct Replica(KeptPool<Postgres>);
+pub(super) struct Replica {
+    connections: KeptPool<Postgres>,
+    _watch: AbortOnDropHandle<()>,
+}
 
 impl Replica {
     /// Connects with the first read. The server starts without its replica, too.
     ///
-    /// All connections of the server are `replaced` together: those to the primary if this one shows a
-    /// newer one, and this one after a failover.
-    pub(super) fn new(url: &str, newest: Newest, replaced: ReplacedAt) -> Result<Self, OpenError> {
+    /// All connections of the server are `replaced` together: those to the primary if this one was
+    /// `promoted`, and this one after a failover.
+    pub(super) fn new(
+        url: &str,
+        newest: Newest,
+        replaced: ReplacedAt,
+        promoted: Promoted,
+    ) -> Result<Self, OpenError> {
         let hosts = session_hosts(url)?;
         if hosts.has_several() {
             let reason = "--read-url takes one host".into();
@@ -45,14 +55,18 @@ impl Replica {
             .max_connections(READING)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect({
-                let replaced = replaced.clone();
+                let (promoted, newest, replaced) =
+                    (promoted.clone(), newest.clone(), replaced.clone());
                 move |connection, _| {
-                    let (newest, replaced) = (newest.clone(), replaced.clone());
-                    Box::pin(async move { check(connection, &newest, &replaced).await })
+                    let (promoted, newest, replaced) =
+                        (promoted.clone(), newest.clone(), replaced.clone());
+                    Box::pin(async move { promoted.look(connection, &newest, &replaced).await })
                 }
             });
         let options = hosts.options(0).clone();
-        Ok(Self(KeptPool::new(pool, options, replaced)))
+        let watch = tokio::spawn(watch(options.clone(), promoted, newest, replaced.clone()));
+        let connections = KeptPool::new(pool, options, replaced);
+        Ok(Self { connections, _watch: AbortOnDropHandle::new(watch) })
     }
 
     /// Reads a row, again and again until it has this version or the patience is over. It may be older
@@ -72,13 +86,13 @@ impl Replica {
 
     async fn read_now(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
         let taken_after = std::time::Instant::now();
-        let mut connection = self.0.take().await.map_err(Unreachable)?;
+        let mut connection = self.connections.take().await.map_err(Unreachable)?;
         let wanted = [wanted];
         let loading = load_rows(&mut connection, &wanted, Loading::Visible);
         let answered = timeout(ANSWER_TIMEOUT, loading).await;
         match answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))) {
             Ok(mut rows) => {
-                self.0.keep(connection, taken_after);
+                self.connections.keep(connection, taken_after);
                 Ok(rows.pop().expect("one row is wanted")?)
             }
             Err(error) => {
@@ -87,24 +101,4 @@ impl Replica {
             }
         }
     }
-}
-
-/// Checks a new connection. In another cluster, a version has another value, and so it may have on a
-/// primary from before a failover.
-async fn check(
-    connection: &mut PgConnection,
-    newest: &Newest,
-    replaced: &ReplacedAt,
-) -> Result<(), sqlx::Error> {
-    let instance = Instance::ask(connection).await?;
-    let admitted = match instance.role {
-        Role::Primary => newest.admit(&instance),
-        Role::Standby => newest.recognise(&instance).map(|()| false),
-    };
-    let rejected = |reason| sqlx::Error::Configuration(format!("the replica: {reason}").into());
-    if admitted.map_err(rejected)? {
-        // The others lead to an old primary.
-        replaced.replace_all();
-    }
-    Ok(())
 }

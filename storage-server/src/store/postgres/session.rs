@@ -9,7 +9,7 @@ use sqlx::{
 use tokio::time::timeout;
 use url::Url;
 
-use super::{own_schema, settings::Settings};
+use super::{own_schema, promoted::Promoted, settings::Settings};
 use crate::store::{
     error::{ANSWER_TIMEOUT, OpenError, no_answer},
     schema::{Migrations, prepare},
@@ -187,15 +187,16 @@ async fn is_own_schema(transaction: &mut PgConnection, address: &str) -> Result<
 pub(super) async fn check_session(
     connection: &mut PgConnection,
     newest: &Newest,
+    promoted: &Promoted,
 ) -> Result<bool, sqlx::Error> {
-    let reason = match Settings::ask(connection).await?.unsafe_reason() {
-        Some(reason) => reason,
-        None => match newest.admit(&Instance::ask(connection).await?) {
-            Ok(is_newer) => return Ok(is_newer),
-            Err(reason) => reason,
-        },
-    };
-    Err(sqlx::Error::Configuration(reason.into()))
+    let rejected = |reason: String| sqlx::Error::Configuration(reason.into());
+    if let Some(reason) = Settings::ask(connection).await?.unsafe_reason() {
+        return Err(rejected(reason));
+    }
+    let primary = Instance::ask(connection).await?;
+    let is_newer = newest.admit(&primary).map_err(rejected)?;
+    promoted.reject(&primary).map_err(rejected)?;
+    Ok(is_newer)
 }
 
 /// The migrations. They have a bookkeeping table of their own, because the database may also have a
