@@ -62,13 +62,21 @@ async fn run_locks_reads_uploads_and_unlocks(world: World) {
 
 async fn held_lock_is_rejected_with_its_holder(world: World) {
     let server = &world.server;
-    token(&lock(server, "?ttl=1h", "a").await);
+    let id = "c9b1a6e2-5d0f-4a3c-9a7e-2f1b8d4c6e50";
+    token(&lock(server, "?ttl=1h", id).await);
     let rejected = lock(server, "", "b").await;
     assert_eq!(rejected.problem(), "423 state-locked");
     let problem = rejected.json();
-    let holder: Value = serde_json::from_str(&info("a")).unwrap();
-    for member in ["ID", "Operation", "Who", "Version", "Created"] {
+    let holder: Value = serde_json::from_str(&info(id)).unwrap();
+    for member in ["Operation", "Who", "Version", "Created"] {
         assert_eq!(problem[member], holder[member], "{member}");
+    }
+    // A client that knows the whole ID may upload.
+    assert_eq!(problem["ID"], "c9b1a6e2...");
+    let deleted = send(server, "DELETE", STATE, "").await;
+    assert_eq!(deleted.problem(), "423 state-locked");
+    for answer in [rejected, deleted] {
+        assert!(!answer.text().contains(id), "{answer:?}");
     }
     // Terraform can't parse an empty time, and so on.
     assert!(problem.get("Path").is_none() && problem.get("Info").is_none());
@@ -78,7 +86,7 @@ async fn held_lock_is_rejected_with_its_holder(world: World) {
     assert!(detail.starts_with(expected), "{detail}");
     assert_eq!(unlock(server, "b").await.problem(), "409 state-lock-lost");
     assert_eq!(upload(server, "b", &state(1)).await.problem(), "409 state-lock-lost");
-    assert_eq!(upload(server, "a", &state(1)).await.status, 201);
+    assert_eq!(upload(server, id, &state(1)).await.status, 201);
 }
 
 async fn late_upload_under_an_expired_lock_is_rejected(world: World) {

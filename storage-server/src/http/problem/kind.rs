@@ -142,7 +142,7 @@ kinds! {
          byte, and each other write needs a higher number.";
     STATE_LOCKED = "state-locked", LOCKED, [Resource, LockInfo], "The state is locked",
         "Another run of Terraform or OpenTofu holds the lock of the state, and nothing was changed. The \
-         members are the lock as its client sent it. Wait, for example with -lock-timeout=10m: the lock \
+         members are the lock as its client sent it, with the beginning of its ID only. Wait, for example with -lock-timeout=10m: the lock \
          is released at the end of the run, or expires. If you know that the run is dead, release its \
          lock with 'terraform force-unlock ID'.";
     STATE_LOCK_LOST = "state-lock-lost", CONFLICT, [Resource], "The lock of the state was lost",

@@ -133,18 +133,20 @@ impl Held {
         self.record.expires_at_ms <= now_ms()
     }
 
-    /// The problem of another client. It has the members of the lock, which Terraform parses.
+    /// The problem of another client. It has the members of the lock, which Terraform parses. With the whole
+    /// ID, that client could upload.
     pub(super) fn problem(&self, state: &ResourceName) -> Problem {
-        let LockInfo { who, operation, .. } = &self.record.info;
+        let LockInfo { id, who, operation, .. } = &self.record.info;
         let left = self.record.expires_at_ms.saturating_sub(now_ms()).div_ceil(1000);
         let left = humantime::format_duration(Duration::from_secs(left));
         let detail = format!(
             "the lock is held by {who:?} for {operation:?}, and expires in {left} unless it is renewed"
         );
         let members = serde_json::to_value(&self.record.info).expect("texts are JSON");
-        let serde_json::Value::Object(members) = members else {
+        let serde_json::Value::Object(mut members) = members else {
             unreachable!("a struct is an object");
         };
+        members.insert("ID".to_owned(), id.redacted().into());
         Problem::state_locked(state, detail, members)
     }
 }
