@@ -2,7 +2,9 @@
 
 use std::{
     convert::Infallible,
-    fmt, io,
+    fmt,
+    future::pending,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -11,8 +13,8 @@ use std::{
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use tokio::{
     io::{AsyncReadExt, Join, Take, join},
@@ -89,6 +91,8 @@ pub struct Tls {
 struct Current {
     /// Of the last files that were not broken.
     config: Arc<ServerConfig>,
+    /// Which certificates of clients it accepts; `None` if clients have none.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
     /// When the certificate expires, or the first one between it and the authority.
     expiry: Option<Duration>,
     /// Whether it had expired when it was taken over. The log has that already.
@@ -169,6 +173,25 @@ impl Tls {
     }
 }
 
+impl Tls {
+    /// Waits until the files have changed and don't accept a client's certificate any more, such as after its
+    /// authority was removed.
+    pub(crate) async fn reject_client(&self, certificates: &[CertificateDer<'static>]) {
+        let Some((own, between)) = certificates.split_first() else { return pending().await };
+        let mut current = self.current.clone();
+        while current.changed().await.is_ok() {
+            let clients = current.borrow_and_update().clients.clone();
+            let accepts = |clients: Arc<dyn ClientCertVerifier>| {
+                clients.verify_client_cert(own, between, UnixTime::now()).is_ok()
+            };
+            if !clients.is_some_and(accepts) {
+                return;
+            }
+        }
+        pending().await
+    }
+}
+
 /// What is in the files.
 #[derive(Clone, PartialEq, Eq)]
 struct Contents {
@@ -208,16 +231,17 @@ impl TlsFiles {
         let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .expect("ring has the ciphers of all versions");
-        let config = match &self.client_certificates {
-            ClientCertificates::None => config.with_no_client_auth(),
+        let clients = match &self.client_certificates {
+            ClientCertificates::None => None,
             ClientCertificates::Optional(path) => {
-                let verifier = verifier(path)?.allow_unauthenticated().build();
-                config.with_client_cert_verifier(verifier.expect("there are authorities"))
+                Some(verifier(path)?.allow_unauthenticated().build())
             }
-            ClientCertificates::Required(path) => {
-                let verifier = verifier(path)?.build();
-                config.with_client_cert_verifier(verifier.expect("there are authorities"))
-            }
+            ClientCertificates::Required(path) => Some(verifier(path)?.build()),
+        };
+        let clients = clients.map(|clients| clients.expect("there are authorities"));
+        let config = match &clients {
+            None => config.with_no_client_auth(),
+            Some(clients) => config.with_client_cert_verifier(clients.clone()),
         };
         let chain = certificates(&self.certificate, &contents.certificate)?;
         let expiry = chain.iter().filter_map(expiry).min();
@@ -236,13 +260,13 @@ impl TlsFiles {
             }
             error => TlsFileError::new(&self.certificate, error),
         })?;
-        if !matches!(self.client_certificates, ClientCertificates::None) {
+        if clients.is_some() {
             // A resumed session has the certificate of the first one, which may have expired since.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Current { config: Arc::new(config), expiry, had_expired, fault: None })
+        Ok(Current { config: Arc::new(config), clients, expiry, had_expired, fault: None })
     }
 }
 

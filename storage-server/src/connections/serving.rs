@@ -1,6 +1,6 @@
 //! One connection: its TLS handshake, its requests, and its end.
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -16,7 +16,11 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tokio::{net::TcpStream, time::sleep};
+use rustls::pki_types::CertificateDer;
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{activity::Activity, answer::Answer, client_address::ClientAddress};
@@ -29,6 +33,9 @@ use crate::{
 /// While the server drains, how long it still accepts connections, and how long each of them may still
 /// begin its last request. A client may just be sending it, and a closed connection would lose it.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a client whose certificate is not accepted any more may wait for the answers to its requests.
+const REJECTED_CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many bytes the head of a request may have, and how many hyper buffers of a connection.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -85,15 +92,22 @@ impl Closed {
     }
 }
 
-/// A connection, and the names in the certificate of its client if it has one.
-type Opened = (Either<Encrypted, TcpStream>, Option<CertificateNames>);
+/// A connection, and the certificate of its client with those between it and the authority, if it has one.
+type Opened = (Either<Encrypted, TcpStream>, Vec<CertificateDer<'static>>);
 
-async fn open(stream: TcpStream, tls: Option<Tls>) -> io::Result<Opened> {
-    let Some(tls) = tls else { return Ok((Either::Right(stream), None)) };
+async fn open(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Opened> {
+    let Some(tls) = tls else { return Ok((Either::Right(stream), Vec::new())) };
     let stream = tls.handshake(stream).await?;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let names = certificate.map(CertificateNames::from_certificate);
-    Ok((Either::Left(stream), names))
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+    Ok((Either::Left(stream), certificates))
+}
+
+/// Waits until the client's certificate is not accepted any more.
+async fn reject_client(tls: Option<&Tls>, certificates: &[CertificateDer<'static>]) {
+    match tls {
+        Some(tls) => tls.reject_client(certificates).await,
+        None => pending().await,
+    }
 }
 
 pub(super) async fn serve_connection(
@@ -106,8 +120,8 @@ pub(super) async fn serve_connection(
     draining: CancellationToken,
 ) {
     // 1. Agree on TLS. Until its first request, a connection counts as idle, and is closed in time.
-    let (stream, names) = tokio::select! {
-        opened = open(stream, tls) => match opened {
+    let (stream, certificates) = tokio::select! {
+        opened = open(stream, tls.as_ref()) => match opened {
             Ok(opened) => opened,
             Err(error) => {
                 if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
@@ -121,6 +135,7 @@ pub(super) async fn serve_connection(
     };
 
     // 2. Answer requests.
+    let names = certificates.first().map(CertificateNames::from_certificate);
     let router = TowerToHyperService::new(router);
     let closing = activity.closing();
     // A child has a mutex of its own, for which no other connection waits.
@@ -165,6 +180,11 @@ pub(super) async fn serve_connection(
         () = shall_end => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = reject_client(tls.as_ref(), &certificates) => {
+            connection.as_mut().graceful_shutdown();
+            // An answer may have no end of its own.
+            timeout(REJECTED_CLIENT_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };
     // Any other error is the client's, or the network's.

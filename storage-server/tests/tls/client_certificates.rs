@@ -1,15 +1,25 @@
 //! The certificates of clients, which may be identities.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use rustls::{
     HandshakeKind,
     version::{TLS12, TLS13},
 };
 use testbed::{Authority, StorageServer};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tokio_rustls::client::TlsStream;
 
 use super::{Client, is_rejected, options};
-use crate::{access::Guarded, programs::storage_server};
+use crate::{
+    access::{Guarded, IN_FORCE},
+    database::Database,
+    programs::storage_server,
+};
 
 /// An identity with a name in a certificate, as an entry of the auth file.
 fn identity(name: &str, san: &str, prefix: &str) -> String {
@@ -114,4 +124,43 @@ async fn client_certificate_is_shown_on_each_connection() {
             assert_eq!(connection.get_ref().1.handshake_kind(), Some(expected), "{version:?}");
         }
     }
+}
+
+/// Otherwise a client could go on for as long as it keeps its connection busy.
+#[tokio::test]
+async fn connection_ends_when_the_authority_of_its_client_is_removed() {
+    let [kept, removed] = [(); 2].map(|()| Authority::new().unwrap());
+    let database = Database::sqlite();
+    let ca_file = database.file("clients.pem");
+    let pem = |authority: &Authority| fs::read_to_string(authority.ca_file()).unwrap();
+    fs::write(&ca_file, pem(&kept) + &pem(&removed)).unwrap();
+    let certificate = kept.sign_for_loopback().unwrap();
+    let clients = ["--tls-client-ca", ca_file.to_str().unwrap()];
+    let server = database.serve(&[&options(&certificate)[..], &clients].concat()).await;
+    let connect = async |authority: &Authority| {
+        let own = authority.sign("DNS:client.example").unwrap();
+        Client::new(&[&kept], Some(&own)).connect(&server).await.unwrap()
+    };
+    let (mut of_kept, mut of_removed) = (connect(&kept).await, connect(&removed).await);
+    let livez = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // Both are busy, so that they are not closed for being idle.
+    let is_open = async |connection: &mut TlsStream<TcpStream>| {
+        connection.write_all(livez).await?;
+        let mut byte = [0; 1024];
+        anyhow::Ok(connection.read(&mut byte).await? > 0)
+    };
+    assert!(is_open(&mut of_kept).await.unwrap());
+    assert!(is_open(&mut of_removed).await.unwrap());
+
+    let new = database.file("new.pem");
+    fs::write(&new, pem(&kept)).unwrap();
+    fs::rename(&new, &ca_file).unwrap();
+    let has_ended = async {
+        while is_open(&mut of_removed).await.unwrap_or(false) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(IN_FORCE, has_ended).await.expect("it ends");
+    // The control: the other one goes on.
+    assert!(is_open(&mut of_kept).await.unwrap());
 }
