@@ -50,8 +50,7 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
         from standby
     ),
     patroni (is_there) as (select exists (select from pg_stat_activity where application_name ~ '^Patroni( |$)')),
-    -- The tables of the fence, the locks and the storage server, as far as they are here. The queue of the locks may be
-    -- lost.
+    -- The tables of the fence, the locks and the storage server. Only the queue of the locks may be lost.
     tables as (
         select string_agg(title, ', ' order by title) as list,
             string_agg(title, ', ' order by title) filter (where relpersistence <> 'p') as unlogged
