@@ -97,3 +97,20 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let command = Cli::command();
+        let names = command.get_subcommands().flat_map(|command| {
+            let name = command.get_name().to_owned();
+            let below =
+                command.get_subcommands().map(|below| format!("{name}-{}", below.get_name()));
+            [vec![name.clone()], below.collect()].concat()
+        });
+        assert_eq!(names.collect::<Vec<_>>(), man::NAMES);
+    }
+}

@@ -1,6 +1,6 @@
 //! `lock-client man`.
 
-use clap::{Args, Command};
+use clap::{Args, Command, builder::PossibleValuesParser};
 use clap_mangen::{
     Man as Page,
     roff::{Roff, roman},
@@ -10,20 +10,52 @@ use crate::{failure::Failure, stdout::print_bytes};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The commands that have a page, for completions.
+pub(crate) const NAMES: [&str; 18] = [
+    "run",
+    "put",
+    "get",
+    "acquire",
+    "renew",
+    "release",
+    "status",
+    "list",
+    "break",
+    "doctor",
+    "node",
+    "node-init",
+    "node-admit",
+    "node-change",
+    "node-status",
+    "watch",
+    "completions",
+    "man",
+];
+
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The command of the page, such as run or node change [default: the page of all commands]
-    command: Vec<String>,
+    /// The command of the page [default: the page of all commands]
+    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
+    command: Option<String>,
+
+    /// The command below it: `man node change` is `man node-change`
+    subcommand: Option<String>,
 }
 
 impl Man {
     pub(crate) fn run(self, mut command: Command) -> Result<(), Failure> {
         // This gives the subcommands their whole names.
         command.build();
-        let mut names = self.command.iter().flat_map(|name| name.split('-'));
-        let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
-        let unknown = || Failure::Usage("there is no command of this name".to_owned());
-        print_bytes(&page(found.ok_or_else(unknown)?.clone()))
+        let command = match self.command {
+            None => command,
+            Some(name) => {
+                let mut names = name.split('-').chain(self.subcommand.as_deref());
+                let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
+                let unknown = || Failure::Usage("there is no command of this name".to_owned());
+                found.ok_or_else(unknown)?.clone()
+            }
+        };
+        print_bytes(&page(command))
     }
 }
 
