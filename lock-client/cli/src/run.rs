@@ -227,8 +227,6 @@ impl Job<'_> {
     /// Releases the lock. Fails if a signal comes, and the lock service does not answer.
     async fn release(&mut self, lease: Lease) -> Result<(), Failure> {
         let Self { reporter, signals, .. } = self;
-        // Those that came before have ended the command.
-        while signals.take().is_some() {}
         let error = match lease.release().await {
             Ok(released) => {
                 let was_held = released == Released::Released;

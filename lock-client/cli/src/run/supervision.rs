@@ -87,13 +87,20 @@ impl<'a, 'l> Supervision<'a, 'l> {
         self.reporter.event(&Event::Started { pid: self.child.id() });
         // 2. Wait for the command, and for those that it has started, which work under the lock.
         let Some(status) = self.command_ended().await? else { return Ok(None) };
+        // A signal that came until now may have ended the command. It ends also what the command has
+        // started. A later one ends the wait for an answer to the release, so it is not dropped.
+        let mut end = status.signal().is_some();
+        while let Some(received) = self.signals.take() {
+            self.note(received);
+            end |= !received.is_job_control();
+        }
         self.reporter.event(&match status.signal() {
             None => Event::Exited { code: status.code().expect("no signal ended it") },
             Some(signal) => Event::Killed { signal },
         });
         if !close {
             // A command that takes SIGTERM may exit with any code.
-            self.descendants_ended(self.terminated || status.signal().is_some()).await?;
+            self.descendants_ended(end || self.terminated).await?;
         }
         // 3. Ask whether the lock was lost since the last renewal: the exit code must report that.
         if self.guard.watch.lost().is_none() && self.guard.lease.has_ended().await {
