@@ -7,7 +7,10 @@ use std::{
 };
 
 use lock_client::Ttl;
-use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
+use rustix::{
+    fs::{CWD, Mode, OFlags, mkfifoat, open},
+    process::{Pid, Signal, geteuid, kill_process, kill_process_group},
+};
 use testbed::{
     Redis,
     process::Process,
@@ -17,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::programs::LOCK_CLIENT;
 use crate::{
-    command::{PATIENCE, Run, code, locks, without_terminal},
+    command::{PATIENCE, Run, code, locks, unix_millis, without_terminal},
     names::name,
 };
 
@@ -179,19 +182,32 @@ async fn signal_to_the_group_before_the_command_started_ends_it() {
 #[tokio::test]
 async fn command_is_not_started_after_a_signal() {
     let redis = Redis::start().await.unwrap();
-    for _ in 0..20 {
-        let mut run = Run::start(&redis, &[], "exec sleep 600");
-        while !run.event_names().contains(&"acquired".to_owned()) {}
-        // Before the start, run looks at all processes of the machine, which takes a moment.
-        run.signal(Signal::STOP);
-        run.signal(Signal::TERM);
-        run.signal(Signal::CONT);
-        assert_eq!(run.exit_code().await, 143);
-        if run.event_names() == ["acquired", "interrupted", "released"] {
-            return;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("deadline");
+    mkfifoat(CWD, &file, Mode::RWXU).unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(600).unwrap()).await.unwrap();
+    let outer = serde_json::json!([{
+        "resource": "r", "token": lease.token().unwrap(), "grant": lease.ownership().grant,
+        "holder": lease.holder().as_str(), "deadline_ms": unix_millis() + 600_000,
+        "lock_service": "", "deadline_file": file,
+    }]);
+    let variables = [("FENCING_OUTER", &*outer.to_string())];
+    // The control: without a signal, it is started.
+    for (signal, code) in
+        [(None, 5), (Some(Signal::TERM), 143), (Some(Signal::INT), 130), (Some(Signal::USR1), 138)]
+    {
+        let mut run = Run::start_with(&redis, &[], "exit 5", &variables);
+        run.event("re-entered").await;
+        // Until this test opens the file too, run waits for that, with the lock, before the start.
+        if let Some(signal) = signal {
+            run.signal(signal);
         }
+        let opens = || Ok(open(&file, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).is_ok());
+        until(PATIENCE, opens).await.unwrap();
+        assert_eq!(run.exit_code().await, code);
+        let last = if signal.is_some() { &["interrupted"][..] } else { &["started", "exited"] };
+        assert_eq!(run.event_names(), [&["re-entered"], last].concat());
     }
-    panic!("the command was started each time");
 }
 
 /// As `run -- sudo worker` of a user.
