@@ -115,17 +115,22 @@ impl Signals {
         }
     }
 
-    /// Takes a signal that has come already.
-    ///
-    /// As in the kernel, the same signal counts once until it is taken, and SIGCONT discards SIGTSTP:
-    /// nothing shows which of them came first.
-    pub(crate) fn take(&mut self) -> Option<Received> {
+    /// Whether a signal has come that nobody has taken.
+    pub(crate) fn has_come(&mut self, signal: Signal) -> bool {
         for received in self.delivery.pending().map(|origin| Received::new(&origin)) {
             if !self.waiting.contains(&received) {
                 self.waiting.push_back(received);
             }
         }
-        if self.waiting.iter().any(|received| received.signal == Signal::CONT) {
+        self.waiting.iter().any(|received| received.signal == signal)
+    }
+
+    /// Takes a signal that has come already.
+    ///
+    /// As in the kernel, the same signal counts once until it is taken, and SIGCONT discards SIGTSTP:
+    /// nothing shows which of them came first.
+    pub(crate) fn take(&mut self) -> Option<Received> {
+        if self.has_come(Signal::CONT) {
             self.waiting.retain(|received| received.signal != Signal::TSTP);
         }
         self.recent.retain(|(_, taken)| taken.elapsed() < REPETITION);

@@ -150,6 +150,12 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
     }
 }
 
+/// The state of a process: T if it has stopped, D if it can't take a signal now.
+fn state(pid: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
 #[tokio::test]
 async fn ctrl_z_stops_run_and_what_is_left() {
     let redis = Redis::start().await.unwrap();
@@ -160,16 +166,34 @@ async fn ctrl_z_stops_run_and_what_is_left() {
     work.run.event("exited").await;
     let worker = pids.into_iter().find(|pid| lives(*pid)).unwrap();
     let run = work.run.process().pid().as_raw_pid().cast_unsigned();
-    let stopped = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit_once(") ").unwrap().1.starts_with('T')
-    };
     for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
         work.run.signal(signal);
-        until(PATIENCE, || Ok([run, worker].map(stopped) == [stops; 2])).await.unwrap();
+        until(PATIENCE, || Ok([run, worker].map(|pid| state(pid) == 'T') == [stops; 2]))
+            .await
+            .unwrap();
     }
     work.run.signal(Signal::TERM);
     assert_eq!(work.run.exit_code().await, 5);
+}
+
+/// SIGCONT may come while run stops what works under the lock.
+#[tokio::test]
+async fn continuation_is_not_lost_while_run_stops() {
+    let redis = Redis::start().await.unwrap();
+    let worker = "trap 'echo USR1' USR1; echo $$; while :; do sleep 0.02 & wait; done";
+    let mut run = Run::start(&redis, &[], worker);
+    let command = run.pid().await;
+    for round in 0..50 {
+        run.signal(Signal::TSTP);
+        std::thread::sleep(Duration::from_micros(round * 7_919 % 30_000));
+        run.signal(Signal::CONT);
+        // Neither takes it if it has stopped.
+        run.signal(Signal::USR1);
+        assert_eq!(run.line().await, "USR1", "round {round}");
+    }
+    sleep(Duration::from_secs(1)).await;
+    let run = run.process().pid().as_raw_pid().cast_unsigned();
+    assert!(![run, command].map(state).contains(&'T'));
 }
 
 /// Another user's process can't be signalled. A lost lease does not wait for it.

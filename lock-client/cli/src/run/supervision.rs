@@ -245,8 +245,12 @@ impl<'a, 'l> Supervision<'a, 'l> {
         let is_late = until <= Instant::now();
         if self.child.has_stopped() || is_late && self.child.is_uninterruptible() {
             self.child.stop();
-            // Returns when this process continues.
-            let _ = emulate_default_handler(Signal::TSTP.as_raw());
+            // Meanwhile SIGCONT may have come, and nobody would send another one. It is taken next, and
+            // all continue.
+            if !self.signals.has_come(Signal::CONT) {
+                // Returns when this process continues.
+                let _ = emulate_default_handler(Signal::TSTP.as_raw());
+            }
         } else if !is_late {
             return;
         }
