@@ -196,6 +196,35 @@ async fn continuation_is_not_lost_while_run_stops() {
     assert!(![run, command].map(state).contains(&'T'));
 }
 
+/// A process that waits for its child to execute a program takes SIGSTOP only after that.
+#[tokio::test]
+async fn process_that_could_not_stop_yet_continues_with_run() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RWXU).unwrap();
+    // Before the child executes its program, it opens a file that nobody has opened.
+    let waiting = r#"import os
+print(os.getpid(), flush=True)
+open_file = (os.POSIX_SPAWN_OPEN, 0, os.environ["FILE"], os.O_RDONLY, 0)
+os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[open_file])
+print("over", flush=True)"#;
+    let variables = [("FILE", file.to_str().unwrap()), ("WAITING", waiting)];
+    let mut run =
+        Run::start_with(&redis, &[], r#"setsid python3 -c "$WAITING" & wait"#, &variables);
+    let waiting = run.pid().await;
+    until(PATIENCE, || Ok(state(waiting) == 'D')).await.unwrap();
+    run.event("started").await;
+    let pid = run.process().pid().as_raw_pid().cast_unsigned();
+    for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
+        run.signal(signal);
+        until(PATIENCE, || Ok((state(pid) == 'T') == stops)).await.unwrap();
+    }
+    fs::OpenOptions::new().write(true).open(&file).unwrap();
+    assert_eq!(run.line().await, "over");
+    assert_eq!(run.exit_code().await, 0);
+}
+
 /// Another user's process can't be signalled. A lost lease does not wait for it.
 #[tokio::test]
 async fn lost_lease_does_not_wait_for_what_it_can_not_end() {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use lock_client::Ttl;
-use rustix::process::{Pid, Signal, getpgid, kill_process};
+use rustix::{
+    fs::{CWD, Mode, mkfifoat},
+    process::{Pid, Signal, getpgid, kill_process},
+};
 use tempfile::TempDir;
 use testbed::{
     Redis,
@@ -193,6 +196,36 @@ async fn ctrl_z_does_not_stop_run_alone() {
         until(PATIENCE, || Ok(!lives(run))).await.unwrap();
         std::fs::remove_file(terminal.folder.path().join("end")).unwrap();
     }
+}
+
+/// The command waits for its child to execute a program, and takes SIGSTOP only after that. SIGCONT
+/// comes to run alone.
+#[tokio::test]
+async fn command_that_could_not_stop_yet_continues_with_run() {
+    let redis = Redis::start().await.unwrap();
+    let mut terminal = Terminal::start(&redis, SHELL);
+    let path = |file: &str| terminal.folder.path().join(file);
+    let (script, file) = (path("waiting"), path("file"));
+    mkfifoat(CWD, &file, Mode::RWXU).unwrap();
+    let waiting = r#"import os, sys
+print("pids", os.getpid(), os.getppid(), flush=True)
+open_file = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
+os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[open_file])
+print("worker", "over", flush=True)"#;
+    std::fs::write(&script, waiting).unwrap();
+    let (script, file) = (script.display(), file.display());
+    terminal.type_line(&format!("$LC run r -- python3 {script} {file}"));
+    let (command, run) = terminal.pids().await;
+    until(PATIENCE, || Ok(stat(command)[0] == "D")).await.unwrap();
+    terminal.type_line(CTRL_Z);
+    until_stopped(&[run], true).await;
+    kill_process(pid(run), Signal::CONT).unwrap();
+    until_stopped(&[run], false).await;
+    // In between, run looks at its processes, which takes a moment. The shell opens the file.
+    sleep(Duration::from_millis(300)).await;
+    terminal.type_line(&format!("echo > {file}"));
+    terminal.until("worker over").await;
+    until_async(PATIENCE, async || is_free(&redis).await).await.unwrap();
 }
 
 /// After `stty tostop`, the terminal stops a process in the background that writes to it.

@@ -137,15 +137,11 @@ impl Child {
         }
     }
 
-    /// Lets the command continue, and all that it has started. If the command is in the group of this
-    /// process, it has received SIGCONT like this process.
+    /// Lets the command continue, and all that it has started.
     pub(super) fn resume(&self) {
-        if !self.has_our_group() {
-            // Without it, a SIGTSTP that is on its way would stop the command.
-            let _ = self.signal_group(Signal::CONT);
-        }
-        if let Some(descendants) = &self.descendants {
-            descendants.resume();
+        match &self.descendants {
+            Some(descendants) => descendants.resume(),
+            None => drop(self.signal_group(Signal::CONT)),
         }
     }
 

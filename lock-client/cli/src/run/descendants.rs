@@ -103,12 +103,10 @@ impl Descendants {
         self.signal_others(Signal::STOP, &mut HashSet::new(), |_, process| !process.is_stopped);
     }
 
-    /// Lets all continue that have stopped.
+    /// Lets all continue. Some may not have stopped yet, and without SIGCONT they would stop later.
     pub(super) fn resume(&self) {
-        for (pid, _) in
-            self.living().unwrap_or_default().iter().filter(|(_, found)| found.is_stopped)
-        {
-            let _ = kill_process(*pid, Signal::CONT);
+        for (pid, _) in self.living().unwrap_or_default() {
+            let _ = kill_process(pid, Signal::CONT);
         }
     }
 
