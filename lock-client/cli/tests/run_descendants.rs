@@ -225,6 +225,52 @@ print("over", flush=True)"#;
     assert_eq!(run.exit_code().await, 0);
 }
 
+/// Otherwise nothing would renew the lock while that process works.
+#[tokio::test]
+async fn run_goes_on_if_something_under_the_lock_can_not_be_stopped() {
+    assert!(geteuid().is_root(), "only root can start a process of another user");
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in [folder.path(), redis.socket().parent().unwrap()] {
+        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
+    // It runs as root.
+    let root = folder.path().join("as-root");
+    fs::copy("/usr/bin/setpriv", &root).unwrap();
+    fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
+    let root = format!("{} --reuid=0 --regid=0 --clear-groups sleep 601", root.display());
+    // The control: a process of the same user is stopped.
+    for (worker, stops) in [(&*root, false), ("sleep 601", true)] {
+        let mut command = without_terminal("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
+        command.args(["run", "r", "--ttl", "2s", "--locks", &redis.url()]);
+        command.args(["--", "sh", "-c", &format!("{worker} & echo $! $$; wait")]);
+        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
+        let pids = run.line(PATIENCE).await.unwrap();
+        let pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
+        let is_worker = || {
+            let command = fs::read_to_string(format!("/proc/{}/cmdline", pids[0]))?;
+            Ok(command.starts_with("sleep"))
+        };
+        until(PATIENCE, is_worker).await.unwrap();
+        let wrapper = run.pid().as_raw_pid().cast_unsigned();
+        run.signal(Signal::TSTP).unwrap();
+        if stops {
+            until(PATIENCE, || Ok([wrapper, pids[0]].map(state) == ['T'; 2])).await.unwrap();
+        } else {
+            let says = || Ok(run.stderr().unwrap().contains("can't be stopped"));
+            until(PATIENCE, says).await.unwrap();
+            sleep(Duration::from_secs(3)).await;
+            assert!(held(&redis).await, "it is renewed");
+            assert!(![wrapper, pids[0], pids[1]].map(state).contains(&'T'));
+        }
+        let worker = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
+        rustix::process::kill_process(worker, Signal::KILL).unwrap();
+        run.kill().unwrap();
+    }
+}
+
 /// Another user's process can't be signalled. A lost lease does not wait for it.
 #[tokio::test]
 async fn lost_lease_does_not_wait_for_what_it_can_not_end() {

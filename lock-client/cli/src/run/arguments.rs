@@ -44,8 +44,9 @@ each signal that it receives, also Ctrl-Z.
 
 When Ctrl-Z has stopped the command, run stops as well, after all else that the command has started. \
 Then nothing is renewed: after the ttl, the command is killed when run continues. If the command does \
-not stop, because it ignores Ctrl-Z or has a session of its own (setsid), run goes on, too. While run \
-releases the lock, Ctrl-Z does not stop it.
+not stop, because it ignores Ctrl-Z or has a session of its own (setsid), run goes on, too. So it does, \
+with the command, if something that the command has started can't be stopped, and elsewhere than on \
+Linux, where run can't see that. While run releases the lock, Ctrl-Z does not stop it.
 
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
 reaches the command twice. So does one to all processes of a service: in a unit of systemd, set \

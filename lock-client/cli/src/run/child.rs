@@ -130,11 +130,10 @@ impl Child {
         Process::read(self.command).is_some_and(|command| command.is_uninterruptible)
     }
 
-    /// Stops the command, and all that it has started.
-    pub(super) fn stop(&self) {
-        if let Some(descendants) = &self.descendants {
-            descendants.stop();
-        }
+    /// Stops the command, and all that it has started. Returns whether each was reached; `false` if the
+    /// system does not show them.
+    pub(super) fn stop(&self) -> bool {
+        self.descendants.as_ref().is_some_and(Descendants::stop)
     }
 
     /// Lets the command continue, and all that it has started.

@@ -98,9 +98,9 @@ impl Descendants {
         self.signalled = signalled;
     }
 
-    /// Stops all that run.
-    pub(super) fn stop(&self) {
-        self.signal_others(Signal::STOP, &mut HashSet::new(), |_, process| !process.is_stopped);
+    /// Stops all that run. Returns whether each was reached.
+    pub(super) fn stop(&self) -> bool {
+        self.signal_others(Signal::STOP, &mut HashSet::new(), |_, process| !process.is_stopped)
     }
 
     /// Lets all continue. Some may not have stopped yet, and without SIGCONT they would stop later.
@@ -110,24 +110,30 @@ impl Descendants {
         }
     }
 
+    /// Signals those that were not signalled. Returns whether each was reached: one may run as another
+    /// user.
     fn signal_others(
         &self,
         signal: Signal,
         signalled: &mut HashSet<Identity>,
         is_meant: impl Fn(Pid, &Process) -> bool,
-    ) {
+    ) -> bool {
+        let mut all = true;
         loop {
             let mut any = false;
-            for (pid, process) in self.living().unwrap_or_default() {
+            let Ok(living) = self.living() else { return false };
+            for (pid, process) in living {
                 if is_meant(pid, &process) && signalled.insert((pid, process.started)) {
-                    // It may run as another user, and nothing helps against that.
-                    any |= self.send(signal, pid).is_ok();
+                    let sent = self.send(signal, pid);
+                    any |= sent.is_ok();
+                    // Otherwise it has ended.
+                    all &= sent.is_ok() || Process::read(pid).is_none_or(|left| left.is_zombie);
                 }
             }
             // A process that forks meanwhile leaves a child that the next look finds. After SIGTERM, a
             // process may start others to clean up: they need their time.
             if !any || signal == Signal::TERM {
-                return;
+                return all;
             }
         }
     }

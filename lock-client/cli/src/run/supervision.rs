@@ -239,15 +239,19 @@ impl<'a, 'l> Supervision<'a, 'l> {
     }
 
     /// Stops this process if it shall stop and the command has stopped. Nobody renews the lock then, so
-    /// everything else that works under it is stopped before.
+    /// everything else that works under it is stopped before. If that can't be done, all continue.
     fn stop_with_command(&mut self) {
         let Some(until) = self.stop_until else { return };
         let is_late = until <= Instant::now();
         if self.child.has_stopped() || is_late && self.child.is_uninterruptible() {
-            self.child.stop();
+            if !self.child.stop() {
+                self.child.resume();
+                stderr::print(
+                    "run does not stop, because something that works under the lock can't be stopped",
+                );
             // Meanwhile SIGCONT may have come, and nobody would send another one. It is taken next, and
             // all continue.
-            if !self.signals.has_come(Signal::CONT) {
+            } else if !self.signals.has_come(Signal::CONT) {
                 // Returns when this process continues.
                 let _ = emulate_default_handler(Signal::TSTP.as_raw());
             }
