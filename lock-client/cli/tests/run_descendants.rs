@@ -483,24 +483,32 @@ async fn adopted_orphans_do_not_stay_zombies() {
     assert_eq!(run.exit_code().await, 0);
 }
 
-/// The inner run passes SIGTERM on to its own command.
+/// The inner run passes SIGTERM on to its own command. Its program may lie elsewhere.
 #[tokio::test]
 async fn command_of_an_inner_run_gets_sigterm_once() {
     let redis = Redis::start().await.unwrap();
-    let worker = "trap 'echo TERM' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done";
-    let script = format!(r#"{LOCK_CLIENT} run other -- sh -c "$WORKER" & echo $$; wait"#);
-    let mut work = Work::start(&redis, &[], &script, worker);
-    work.run.pid().await;
-    work.run.pid().await;
-    work.run.event("started").await;
-    let inner = async || Ok(locks(&redis).status(&name("other")).await?.held.is_some());
-    until_async(PATIENCE, inner).await.unwrap();
-    work.run.signal(Signal::TERM);
-    assert_eq!(work.run.line().await, "TERM");
-    sleep(Duration::from_millis(300)).await;
-    work.end();
-    assert_eq!(work.run.exit_code().await, 143);
-    assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
+    let folder = tempfile::tempdir_in(Path::new(LOCK_CLIENT).parent().unwrap()).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    fs::hard_link(LOCK_CLIENT, &elsewhere).unwrap();
+    // `wait` is interrupted at once, so that two signals are two.
+    let worker =
+        "trap 'echo TERM' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02 & wait; done";
+    for program in [Path::new(LOCK_CLIENT), &elsewhere] {
+        let inner = program.display();
+        let script = format!(r#"{inner} run other -- sh -c "$WORKER" & echo $$; wait"#);
+        let mut work = Work::start(&redis, &[], &script, worker);
+        work.run.pid().await;
+        work.run.pid().await;
+        work.run.event("started").await;
+        let inner = async || Ok(locks(&redis).status(&name("other")).await?.held.is_some());
+        until_async(PATIENCE, inner).await.unwrap();
+        work.run.signal(Signal::TERM);
+        assert_eq!(work.run.line().await, "TERM");
+        sleep(Duration::from_millis(300)).await;
+        work.end();
+        assert_eq!(work.run.exit_code().await, 143);
+        assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
+    }
 }
 
 /// The command of the inner run has a handler, so that a signal to it alone ends nothing.

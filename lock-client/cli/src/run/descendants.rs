@@ -8,12 +8,18 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io, mem,
+    os::fd::OwnedFd,
     path::PathBuf,
 };
 
+#[cfg(target_os = "linux")]
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::{failure::Failure, process::Process};
+
+/// The name of the file that each `run` keeps open.
+const MARK: &str = "lock-client-run";
 
 /// A process, and when it started: a later process may have its id.
 type Identity = (Pid, i64);
@@ -24,8 +30,9 @@ pub(super) struct Descendants {
     /// The processes that there were before: children of a shell that has executed this program in its
     /// own place, with theirs.
     earlier: HashSet<Identity>,
-    /// The file of this program, by which a `run` within is known.
-    program: Option<PathBuf>,
+    /// By this open file, an outer `run` recognises this process. A program's own file would not show
+    /// it: the same one may have other subcommands, and another one the subcommand `run`.
+    _mark: Option<OwnedFd>,
     /// The signal that ends the descendants, once one was sent.
     ending: Option<Signal>,
     /// The processes that were sent that signal.
@@ -50,8 +57,7 @@ impl Descendants {
             )
         })?;
         let earlier = earlier.into_iter().map(|(pid, process)| (pid, process.started)).collect();
-        let program = fs::read_link("/proc/self/exe").ok();
-        Ok(Self { earlier, program, ending: None, signalled: HashSet::new() })
+        Ok(Self { earlier, _mark: mark(), ending: None, signalled: HashSet::new() })
     }
 
     /// Whether any is left.
@@ -142,14 +148,10 @@ impl Descendants {
     /// alone.
     pub(super) fn send(&self, signal: Signal, pid: Pid) -> io::Result<()> {
         #[cfg(target_os = "linux")]
-        if signal == Signal::TERM && self.is_run(pid) {
+        if signal == Signal::TERM && is_run(pid) {
             return inheritance::queue(pid.as_raw_pid(), signal.as_raw());
         }
         Ok(kill_process(pid, signal)?)
-    }
-
-    fn is_run(&self, pid: Pid) -> bool {
-        self.program.is_some() && fs::read_link(format!("/proc/{pid}/exe")).ok() == self.program
     }
 
     /// Describes those that are left: the first one, and how many more there are.
@@ -180,13 +182,29 @@ impl Descendants {
         let mut next = 0;
         while let Some(&(pid, _)) = found.get(next) {
             next += 1;
-            if !(self.ending == Some(Signal::TERM) && self.is_run(pid)) {
+            if !(self.ending == Some(Signal::TERM) && is_run(pid)) {
                 found.extend(children.remove(&pid.as_raw_pid()).unwrap_or_default());
             }
         }
         found.retain(|(_, process)| !process.is_zombie);
         Ok(found)
     }
+}
+
+/// Opens a file that has only a name. No program that this process executes inherits it.
+fn mark() -> Option<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    let mark = memfd_create(MARK, MemfdFlags::CLOEXEC).ok();
+    #[cfg(not(target_os = "linux"))]
+    let mark = None;
+    mark
+}
+
+/// Whether a process is a `run` that passes SIGTERM on.
+fn is_run(pid: Pid) -> bool {
+    let mark = PathBuf::from(format!("/memfd:{MARK} (deleted)"));
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == mark)
 }
 
 fn processes() -> io::Result<Vec<(Pid, Process)>> {
