@@ -1,14 +1,16 @@
 //! `lock-client run --status-fd`: the events on pipes, files and sockets.
 
 use std::{
-    io::Read,
+    io::{Read, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Output, Stdio},
+    time::Duration,
 };
 
-use testbed::Redis;
+use testbed::{Redis, wait::until};
+use tokio::time::sleep;
 
-use crate::command::{assert_failed, command, events, names, output};
+use crate::command::{PATIENCE, assert_failed, command, events, names, output};
 
 /// Runs a script with the status piped to a reader, and prints the exit code of the wrapper. For
 /// both, `$END` names a file that exists when the wrapper has ended, and `$BEGUN` one that they may
@@ -113,4 +115,38 @@ async fn status_may_go_to_a_socket_and_needs_no_reader() {
     let status = tokio::task::spawn_blocking(move || filling.status().unwrap()).await.unwrap();
     assert_eq!(status.code(), Some(5));
     drop(unread);
+}
+
+/// Another process may have set the descriptor not to block. A write then fails, or takes a part.
+#[tokio::test]
+async fn status_waits_for_a_reader_though_the_descriptor_does_not_block() {
+    let redis = Redis::start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let begun = folder.path().join("begun");
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let mut filled = 0;
+    while let Ok(written) = theirs.write(&[b'.'; 100]) {
+        filled += written;
+    }
+    let url = redis.url();
+    let mut run = command(&["run", "r", "--locks", &url, "--status-fd", "1", "--"]);
+    run.args(["sh", "-c", r#": > "$BEGUN"; read go"#]).env("BEGUN", &begun);
+    run.stdout(OwnedFd::from(theirs)).stdin(Stdio::piped());
+    let mut child = run.spawn().unwrap();
+    // It has the other end, too.
+    drop(run);
+    until(PATIENCE, || Ok(begun.exists())).await.unwrap();
+    // Nothing else shows that it tries to write.
+    sleep(Duration::from_millis(300)).await;
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut printed = String::new();
+        ours.read_to_string(&mut printed).map(|_| printed)
+    });
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let printed = reading.await.unwrap().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let events: Vec<&str> = printed[filled..].lines().collect();
+    assert_eq!(events.len(), 4, "{events:?}");
+    assert!(events[0].starts_with(r#"{"event":"acquired""#), "{events:?}");
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fs::{OFlags, fcntl_getfl},
     io::Errno,
 };
@@ -68,23 +69,43 @@ fn open(number: RawFd) -> io::Result<File> {
 }
 
 impl Writer {
-    fn start(mut file: File) -> Self {
+    fn start(file: File) -> Self {
+        let mut file = Blocking(file);
         let (lines, to_write) = channel::<String>();
         let (end, written) = channel();
         thread::spawn(move || {
             write_from_background();
             let _end: Sender<()> = end;
             for line in to_write {
-                match file.write(line.as_bytes()) {
-                    // Another process has set it not to block.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Ok(length) if length == line.len() => {}
-                    // Another line would be joined to the part of this one.
-                    _ => return,
+                // Its reader is gone, or the disk is full.
+                if file.write_all(line.as_bytes()).is_err() {
+                    return;
                 }
             }
         });
         Self { lines: Some(lines), written }
+    }
+}
+
+/// A file to which a write waits for the reader. Another process may have set the descriptor not to
+/// block, and it must stay so.
+#[derive(Debug)]
+struct Blocking(File);
+
+impl Write for Blocking {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
