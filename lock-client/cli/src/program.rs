@@ -79,14 +79,14 @@ fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
+    // On the thread that a terminal can't stop, and before `flush`: nothing is printed after it.
+    if let Some(message) = result.as_ref().err().and_then(Failure::message) {
+        stderr::print(message);
+    }
     stderr::flush();
     let Err(failure) = result else {
         return ExitCode::from(exit_code::SUCCESS);
     };
-    if let Some(message) = failure.message() {
-        // If stderr is closed, the exit code must still be right.
-        let _ = writeln!(io::stderr(), "lock-client: {message}");
-    }
     if let Failure::Signal(signal) | Failure::Interrupted(signal) = failure {
         end_by(signal);
     }

@@ -233,15 +233,23 @@ print("worker", "over", flush=True)"#;
 async fn message_in_the_background_does_not_stop_run() {
     let redis = Redis::start().await.unwrap();
     let mut terminal = Terminal::start(&redis, &format!("stty tostop; {SHELL}"));
-    for (options, printed) in [("", "run waits for process"), ("--status-fd 3", "exited")] {
+    for (options, printed) in [
+        ("", "run waits for process"),
+        ("--status-fd 3", "exited"),
+        // The last message, before the end.
+        ("--kill-after 1h", "is too long for a ttl"),
+    ] {
         // The shell prints the process id of its job. The terminal may also print what is typed.
         let run = format!("$LC run r {options} -- sh -c 'sleep 600 &' 3>&1");
         terminal.type_line(&format!("{run} & echo 'p'id $!"));
         let line = terminal.until("pid ").await;
         let run = line.rsplit_once("pid ").unwrap().1.trim().parse().unwrap();
         terminal.until(printed).await;
-        assert!(!is_stopped(run));
-        kill_process(pid(run), Signal::TERM).unwrap();
+        if lives(run) {
+            assert!(!is_stopped(run));
+            kill_process(pid(run), Signal::TERM).unwrap();
+        }
+        until(PATIENCE, || Ok(!lives(run))).await.unwrap();
         until_async(PATIENCE, async || is_free(&redis).await).await.unwrap();
     }
 }
