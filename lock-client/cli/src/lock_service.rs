@@ -64,9 +64,9 @@ pub(crate) struct LockService {
     /// - zookeeper://[USER:PASSWORD@]HOST[:PORT],...[/ROOT], or zookeepers:// with TLS
     ///
     /// A database, once migrations/<database>/lock is applied to it:
-    /// - postgres://[[USER[:PASSWORD]@]HOST[:PORT]]/DATABASE[?sslmode=verify-full], or with
+    /// - postgres://[[USER[:PASSWORD]@]HOST[:PORT],...]/DATABASE[?sslmode=verify-full], or with
     ///   ?host=FOLDER for a Unix socket; what is left out is as in psql: PGHOST, PGPORT, PGUSER,
-    ///   PGPASSWORD
+    ///   PGPASSWORD; of several hosts (?target_session_attrs=read-write), the primary is used
     /// - mariadb://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?ssl-mode=VERIFY_IDENTITY], or with
     ///   ?socket=FILE for a Unix socket; mysql:// means the same
     /// - sqlite:FILE, for the processes of one machine

@@ -118,8 +118,8 @@ impl<'a, 'l> Supervision<'a, 'l> {
         loop {
             let status = self.child.ended()?;
             self.stop_with_command();
-            // After a stop, this comes before SIGCONT is forwarded: a child whose lease has expired must
-            // not continue.
+            // After a stop, this comes before all continue: those whose lease has expired get SIGKILL
+            // first. In the foreground, `fg` has continued the group of this process already.
             self.look_at_lease();
             if status.is_some() {
                 return Ok(status);
