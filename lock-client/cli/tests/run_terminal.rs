@@ -219,6 +219,8 @@ print("worker", "over", flush=True)"#;
     until(PATIENCE, || Ok(stat(command)[0] == "D")).await.unwrap();
     terminal.type_line(CTRL_Z);
     until_stopped(&[run], true).await;
+    // Until the shell has noticed it, it waits for run, and reads no line.
+    terminal.until("Stopped").await;
     kill_process(pid(run), Signal::CONT).unwrap();
     until_stopped(&[run], false).await;
     // In between, run looks at its processes, which takes a moment. The shell opens the file.
