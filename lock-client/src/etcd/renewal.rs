@@ -17,7 +17,7 @@ use super::{
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
-    session::{Joined, Purpose, Session},
+    session::{Joined, Purpose, Session, begin_session},
     view::{Part, View, token},
 };
 use crate::{
@@ -88,7 +88,7 @@ impl Etcd {
                 let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
                     true => self.join(Purpose::Held, seconds..=seconds, asked).await?,
-                    false => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?,
+                    false => self.begin_own_session(seconds).await?,
                 };
                 session = joined.session;
             }
@@ -128,8 +128,13 @@ impl Etcd {
         };
         Ok(Some(match alive {
             Some(alive) => Session::new(owner.lease, alive, asked),
-            None => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?.session,
+            None => self.begin_own_session(seconds).await?.session,
         }))
+    }
+
+    /// Begins a session of one lock, for these seconds or longer.
+    async fn begin_own_session(&self, seconds: i64) -> Result<Joined, BackendError> {
+        begin_session(&self.held, keys::own_lease(), seconds..=i64::MAX).await
     }
 
     /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or

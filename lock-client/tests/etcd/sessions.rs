@@ -27,7 +27,7 @@ use tokio::{
 
 use super::{
     errors::fill,
-    service::{SOON, acquired, client, own_leases, secs},
+    service::{SOON, acquired, busy, client, held, own_leases, secs},
 };
 use crate::names::name;
 
@@ -246,6 +246,51 @@ async fn detachable_lock_has_a_lease_of_its_own() {
     etcd.etcdctl(&["lease", "revoke", &lease_of(&etcd, "a").await]).await.unwrap();
     kept.renew().await.unwrap_err();
     left.renew().await.unwrap();
+}
+
+/// It has waited on the session of its client's locks, and nothing notifies it of its turn.
+#[tokio::test]
+async fn detachable_waiter_has_a_lease_of_its_own_once_it_is_the_owner() {
+    let etcd = Etcd::start().await.unwrap();
+    let (locks, other) = (client(&etcd.url()), client(&etcd.url()));
+    let (b, ttl) = (name("b"), secs(10));
+    acquired(&locks, &name("a"), ttl).await;
+    // The control: another lock stays on the session.
+    for is_detachable in [false, true] {
+        let holder = Holder::random();
+        let attempt = async || match is_detachable {
+            true => locks.try_acquire_detachable(&b, &holder, ttl, Order::Fair).await,
+            false => locks.try_acquire(&b, &holder, ttl, Order::Fair).await,
+        };
+        let first = acquired(&other, &b, ttl).await;
+        busy(attempt().await);
+        assert!(other.release(&b, &first.ownership.holder, None).await.unwrap());
+        let lock = held(attempt().await);
+        let is_shared = lease_of(&etcd, "b").await == lease_of(&etcd, "a").await;
+        assert_eq!(is_shared, !is_detachable);
+        assert_eq!(own_leases(&etcd).await, usize::from(is_detachable));
+        assert!(locks.release(&b, &holder, Some(lock.token)).await.unwrap());
+    }
+}
+
+/// Another client acquires the lock between the attempt's read and its put.
+#[tokio::test]
+async fn detachable_attempt_that_fails_leaves_no_lease() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (r, holder) = (name("r"), Holder::random());
+    let hold = proxy.hold("request_put");
+    let loses = async {
+        let late = hold.caught().await.unwrap();
+        acquired(&other, &r, secs(60)).await;
+        assert_eq!(own_leases(&etcd).await, 1, "the control");
+        late.deliver();
+    };
+    let attempt = locks.try_acquire_detachable(&r, &holder, secs(60), Order::Unordered);
+    let (tried, ()) = tokio::join!(attempt, loses);
+    busy(tried);
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 /// The number of tasks that acquire a lock each.
