@@ -84,7 +84,7 @@ impl Etcd {
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
             _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
-                self.own.delete_at(place, waits_until)
+                self.own.set_deadline(place, waits_until)
             }
             _ => {}
         }

@@ -77,6 +77,7 @@ impl Etcd {
         let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
         let known = self.own.get(&place).and_then(|own| own.session);
+        let is_adopted = known.is_none();
         let Some(mut session) = (match known {
             Some(session) => Some(session),
             None => self.adopt_session(keys, ownership, seconds).await?,
@@ -94,7 +95,11 @@ impl Etcd {
             }
             match self.renew_by(&session, keys, ownership).await? {
                 Renewed::Full(token) => {
-                    self.remember_lock(&place, &session, ttl.as_duration(), asked)?;
+                    let ttl = ttl.as_duration();
+                    match is_adopted {
+                        true => self.remember_lock(&place, &session, ttl, asked)?,
+                        false => self.remember_renewal(&place, &session, ttl, asked)?,
+                    }
                     return Ok(Some(token));
                 }
                 Renewed::NotOurs => return Ok(None),

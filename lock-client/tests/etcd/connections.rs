@@ -147,6 +147,20 @@ async fn lost_connection_of_a_held_lock_is_made_again_at_once() {
     assert_eq!(forwarder.made(), made);
 }
 
+#[tokio::test]
+async fn connection_that_is_closed_at_once_is_not_made_again_at_once() {
+    let etcd = Etcd::start().await.unwrap();
+    let forwarder = Forwarder::start(etcd.address(0)).await;
+    let locks = client(&forwarder.url());
+    acquired(&locks, &name("r"), secs(60)).await;
+    let made = forwarder.made();
+    forwarder.close();
+    forwarder.cut();
+    sleep(Duration::from_secs(3)).await;
+    let again = forwarder.made() - made;
+    assert!((2..10).contains(&again), "{again} connections");
+}
+
 /// Delays the requests of tries that may put a key.
 #[derive(Debug)]
 struct SlowPuts(Duration);
