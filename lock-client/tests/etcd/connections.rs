@@ -180,9 +180,9 @@ impl Rule for SlowPuts {
 async fn try_that_waits_for_a_connection_seals_no_session() {
     let etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    proxy.add(SlowPuts(Duration::from_millis(500)));
-    let locks = client(&proxy.url("etcd")).answer_within(Duration::from_millis(1_500));
-    let acquires = (0..100).map(async |number| {
+    proxy.add(SlowPuts(Duration::from_millis(1_500)));
+    let locks = client(&proxy.url("etcd"));
+    let acquires = (0..80).map(async |number| {
         let (name, holder) = (name(&format!("r{number}")), Holder::random());
         loop {
             match locks.try_acquire(&name, &holder, secs(60), Order::Unordered).await {
