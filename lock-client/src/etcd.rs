@@ -33,8 +33,9 @@
 //! for all of them. If a session ends, all its locks are lost. A lock that another process may take
 //! over ([`Terms::detachable`](crate::Terms::detachable)) has a session of its own. A session
 //! doesn't end with a lock. So the client deletes a lock at its release, at its deadline, and at
-//! the end of [`max_hold`](crate::Terms::max_hold), and repeats that until etcd answers. Without an
-//! answer for a ttl, it gives the session up, which ends within a ttl.
+//! the end of [`max_hold`](crate::Terms::max_hold), and repeats that until etcd answers. If a
+//! deletion has no answer for a ttl, the client gives the session up, which ends within a ttl. So
+//! such a lock may be free only two ttls after its deadline.
 //!
 //! # Waiting
 //! Both orders exclude each other, because all keys are in one queue. A fair waiter watches the key

@@ -182,6 +182,8 @@ impl Lease {
         let Some(mut share) = Arc::into_inner(self.share) else {
             return Err(DetachError::Shared { lock: name });
         };
+        // A renewal that ends later must not take the lock for this client's.
+        share.stop_renewing();
         share.given_up = true;
         let held = &share.held;
         Ok(Detached {

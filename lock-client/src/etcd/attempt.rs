@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::{
     client::{Etcd, LONGEST_METHOD},
     failure::Failure,
+    http::Line,
     keys::{self, Keys},
     messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
     own_keys::OwnKey,
-    session::{Joined, Purpose, whole_seconds},
+    session::{Joined, Purpose, Session, begin_session, whole_seconds},
     view::{Part, View, token},
 };
 use crate::{
@@ -66,11 +67,11 @@ impl Etcd {
         // the others.
         let (place, ttl_ends) = (keys.place(holder), asked + ttl.as_duration());
         let waits_until = asked + ttl.as_duration().min(PLACE_PATIENCE);
-        let delete_at = match order {
+        let deadline = match order {
             Order::Fair => waits_until + self.answer_timeout() * LONGEST_METHOD,
             Order::Unordered => ttl_ends,
         };
-        let known = self.remember(&place, ttl.as_duration(), delete_at)?;
+        let known = self.remember(&place, ttl.as_duration(), deadline)?;
         let joinable = (ttl.as_duration() / JOINABLE_PART).min(LONGEST_JOINABLE);
         let just_before = asked.checked_sub(joinable).unwrap_or(asked);
         let etcd = self;
@@ -82,7 +83,9 @@ impl Etcd {
         let place = &attempt.place;
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
-            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.delete_at(place, waits_until),
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
+                self.own.set_deadline(place, waits_until)
+            }
             _ => {}
         }
         outcome
@@ -140,7 +143,10 @@ impl Try<'_> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
             Sharing::Client => self.etcd.join(Purpose::Try, seconds, since).await,
-            Sharing::Nothing => self.etcd.begin_session(keys::own_lease(), seconds).await,
+            Sharing::Nothing => {
+                let connection = &self.etcd.connection;
+                begin_session(connection, keys::own_lease(), seconds).await
+            }
         }
     }
 
@@ -151,14 +157,20 @@ impl Try<'_> {
         self.etcd.join(Purpose::Try, shortest..=self.seconds, since).await
     }
 
-    /// Keeps the session of the own key alive, if it is known and serves for so many seconds.
+    /// Whether an owner's key may live by this session. A waiter's may be on another.
+    fn serves_owner(&self, session: &Session) -> bool {
+        let may_be_shared = self.sharing == Sharing::Client;
+        session.serves(self.seconds) && (may_be_shared || !session.is_shared())
+    }
+
+    /// Keeps the session of the own key alive, if it is known and serves.
     async fn keep_own_alive(
         &self,
         own: &KeyValue,
-        seconds: i64,
+        serves: impl Fn(&Session) -> bool,
     ) -> Result<Option<Joined>, BackendError> {
         let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
-        match session.filter(|it| it.lease == own.lease && it.serves(seconds)) {
+        match session.filter(|it| it.lease == own.lease && serves(it)) {
             Some(session) => self.etcd.keep_alive(&session, self.asked).await,
             None => Ok(None),
         }
@@ -173,7 +185,7 @@ impl Try<'_> {
             let nobody = none_exists(&self.keys.queue(), &self.keys.queue_end());
             match self.make_key(&joined, nobody, Part::Owner).await? {
                 Some((view, has_put)) if view.owner().is_some() => {
-                    return Ok((view, has_put.then_some(joined)));
+                    return Ok((view, self.used(joined, has_put).await));
                 }
                 // The session has ended, or is sealed.
                 _ => joined.session.close(),
@@ -195,7 +207,7 @@ impl Try<'_> {
 
     /// Keeps the session of a waiter's key alive. If that has ended, the key moves.
     async fn stay_in_place(&self, own: &KeyValue) -> Result<(), BackendError> {
-        if self.keep_own_alive(own, 0).await?.is_none() {
+        if self.keep_own_alive(own, |it| it.serves(0)).await?.is_none() {
             let joined = self.waiting_session(self.asked).await?;
             self.etcd.move_key(&self.keys, own, &joined).await?;
         }
@@ -211,9 +223,22 @@ impl Try<'_> {
             is_changed(&self.place, own.mod_revision),
             none_is_before(&self.keys.queue(), &self.keys.queue_end(), own.create_revision),
         ];
-        let reply = self.put(&joined, compare, Part::Owner).await?;
+        let line = self.etcd.connection.line().await?;
+        let reply = self.put(line, &joined, compare, Part::Owner).await?;
         let (view, has_put) = self.seen(&joined, reply)?;
-        Ok((view, has_put.then_some(joined)))
+        Ok((view, self.used(joined, has_put).await))
+    }
+
+    /// Returns the session if the key was put on it. One that nothing shares ends otherwise.
+    async fn used(&self, joined: Joined, has_put: bool) -> Option<Joined> {
+        if has_put {
+            return Some(joined);
+        }
+        if !joined.session.is_shared() {
+            // Without an answer, it ends with its time.
+            let _ended_or_not = self.etcd.connection.revoke(joined.session.lease).await;
+        }
+        None
     }
 
     /// Puts the own key, which does not exist, unless the session is sealed. Until this is
@@ -226,9 +251,11 @@ impl Try<'_> {
         part: Part,
     ) -> Result<Option<(View, bool)>, BackendError> {
         let (own, session) = (&self.etcd.own, &joined.session);
+        // Without a connection, it is not sent.
+        let line = self.etcd.connection.line().await?;
         own.change(&self.place, |own| own.late = Some(session.clone()));
         let unsealed = is_created(&keys::seal(session.lease), 0);
-        let reply = self.put(joined, vec![compare, unsealed], part).await;
+        let reply = self.put(line, joined, vec![compare, unsealed], part).await;
         if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
             own.change(&self.place, |own| own.late = None);
         }
@@ -242,6 +269,7 @@ impl Try<'_> {
     /// Otherwise, this reads all of it.
     async fn put(
         &self,
+        line: Line,
         joined: &Joined,
         compare: Vec<Value>,
         part: Part,
@@ -250,7 +278,8 @@ impl Try<'_> {
         let put = put(&self.place, "", session.lease);
         let success = [&[put], &View::reads(&self.keys, part)[..]].concat();
         let failure = View::reads(&self.keys, Part::All).to_vec();
-        let put = self.etcd.connection.transact(&Txn { compare, success, failure }).await;
+        let put = Txn { compare, success, failure };
+        let put = self.etcd.connection.transact_over(line, &put).await;
         match &put {
             Ok(reply) if !reply.succeeded => {}
             Ok(_) | Err(Failure::NoSpace(_)) => {
@@ -296,7 +325,7 @@ impl Try<'_> {
     /// Sets the full ttl of the own key, which is the oldest.
     async fn renew_grant(&self, owner: &KeyValue) -> Result<Attempt, BackendError> {
         // 1. Keep the session alive, or move the key to another. Only then look whose the lock is.
-        let joined = match self.keep_own_alive(owner, self.seconds).await? {
+        let joined = match self.keep_own_alive(owner, |it| self.serves_owner(it)).await? {
             Some(joined) => joined,
             None => self.session(self.asked).await?,
         };

@@ -1,6 +1,6 @@
 //! Locks in etcd, as a backend.
 
-use std::{fmt, time::Duration};
+use std::{fmt, pin::Pin, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::stream::try_unfold;
@@ -246,6 +246,10 @@ impl Backend for Etcd {
             // It has no key.
             self.connection.revoke(id).await
         })
+    }
+
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.wait_for_deletions())
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -1,11 +1,11 @@
 //! Requests to the members of etcd.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
-    Request,
+    Request, StatusCode,
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
@@ -18,13 +18,17 @@ use tokio::{
 
 use super::{
     failure::Failure,
-    http::{Http, Message, whole},
+    http::{Http, Line, Message, whole},
     keys::Keys,
     messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
 use crate::backend::BackendError;
+
+/// How long an answer may take at least until the reserved connection is given up, though its caller
+/// has given up.
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The connections of a client. Requests go to one member, until it fails.
 #[derive(Clone)]
@@ -83,12 +87,30 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        self.ask(method, request, |member, message| self.exchange(member, message)).await
+        self.call_over(self.line().await?, method, request).await
+    }
+
+    async fn call_over<T: DeserializeOwned>(
+        &self,
+        line: Line,
+        method: &str,
+        request: &impl Serialize,
+    ) -> Result<T, Failure> {
+        let send = |line, member, message| self.exchange(line, member, message);
+        self.ask(line, method, request, send).await
     }
 
     /// Carries out a transaction.
     pub(super) async fn transact(&self, transaction: &Txn) -> Result<TxnReply, Failure> {
-        self.call("kv/txn", transaction).await
+        self.transact_over(self.line().await?, transaction).await
+    }
+
+    pub(super) async fn transact_over(
+        &self,
+        line: Line,
+        transaction: &Txn,
+    ) -> Result<TxnReply, Failure> {
+        self.call_over(line, "kv/txn", transaction).await
     }
 
     /// Reads a lock.
@@ -105,8 +127,8 @@ impl Connection {
         request: &impl Serialize,
     ) -> Result<T, Failure> {
         let request = serde_json::to_vec(request).expect("a message is JSON");
-        let send = |member, message| self.exchange(member, message);
-        self.ask_member(member, method, request.into(), &send).await
+        let send = |line, member, message| self.exchange(line, member, message);
+        self.ask_member(&mut self.line().await?, member, method, request.into(), &send).await
     }
 
     /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
@@ -118,24 +140,33 @@ impl Connection {
     ) -> Result<Stream, Failure> {
         let mut current = self.shared.current.subscribe();
         current.mark_unchanged();
-        let send = |member: Member, message| async move {
-            let response = self.shared.http.open(&member, message).await?;
-            if response.status().is_success() {
-                return Ok(response.into_body());
-            }
-            let (status, body) = whole(&member, response).await?;
-            Err(Failure::from_answer(&member, status, &body))
-        };
-        let body = self.ask(method, request, send).await?;
+        let send = |line, member, message| async move { (line, self.open(member, message).await) };
+        let body = self.ask(Line::default(), method, request, send).await?;
         Ok(Stream { body, current, read: Vec::new() })
     }
 
+    /// Waits for a connection. A request that gets none was not sent, whatever the member does.
+    pub(super) async fn line(&self) -> Result<Line, Failure> {
+        let http = &self.shared.http;
+        let line = async {
+            match self.is_held {
+                true => http.line_of_held().await,
+                false => http.line_of_try().await,
+            }
+        };
+        timeout(self.answer_timeout, line).await.map_err(|_| {
+            let reason = format!("{}: all connections of this client are busy", self.server());
+            Failure::NotSent(BackendError::Unavailable(reason.into()))
+        })
+    }
+
     /// Sends a request to one member after the other, until one has received it.
-    async fn ask<T, F: Future<Output = Result<T, Failure>>>(
+    async fn ask<T, F: Future<Output = (Line, Result<T, Failure>)>>(
         &self,
+        mut line: Line,
         method: &str,
         request: &impl Serialize,
-        send: impl Fn(Member, Message) -> F,
+        send: impl Fn(Line, Member, Message) -> F,
     ) -> Result<T, Failure> {
         let request = Bytes::from(serde_json::to_vec(request).expect("a message is JSON"));
         let mut attempts = self.shared.server.members.len();
@@ -143,7 +174,7 @@ impl Connection {
             attempts -= 1;
             let number = *self.shared.current.borrow();
             let member = &self.shared.server.members[number];
-            match self.ask_member(member, method, request.clone(), &send).await {
+            match self.ask_member(&mut line, member, method, request.clone(), &send).await {
                 Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
                 Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
                     self.fail_over_from(number);
@@ -173,24 +204,28 @@ impl Connection {
 
     /// Sends a request to a member, and limits the time for its answer. If its login is not valid
     /// any more, this logs in again.
-    async fn ask_member<T, F: Future<Output = Result<T, Failure>>>(
+    async fn ask_member<T, F: Future<Output = (Line, Result<T, Failure>)>>(
         &self,
+        line: &mut Line,
         member: &Member,
         method: &str,
         request: Bytes,
-        send: &impl Fn(Member, Message) -> F,
+        send: &impl Fn(Line, Member, Message) -> F,
     ) -> Result<T, Failure> {
         let asking = async {
-            let token = self.log_in(member, None).await?;
+            let token = self.log_in(line, member, None).await?;
             let sent = message(member, method, request.clone(), token.as_deref())?;
-            let answer = send(member.clone(), sent).await;
+            let (back, answer) = send(mem::take(line), member.clone(), sent).await;
+            *line = back;
             if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
                 return answer;
             }
-            let token = self.log_in(member, token).await?;
+            let token = self.log_in(line, member, token).await?;
             let again = message(member, method, request, token.as_deref())?;
+            let (back, answer) = send(mem::take(line), member.clone(), again).await;
+            *line = back;
             // The password is right, so that a later login may succeed.
-            send(member.clone(), again).await.map_err(|failure| match failure {
+            answer.map_err(|failure| match failure {
                 Failure::LoggedOut(reason) => {
                     Failure::Other(BackendError::Unavailable(reason.into()))
                 }
@@ -204,6 +239,7 @@ impl Connection {
     /// Returns the token of the login, but not an expired one; `None` without a user.
     async fn log_in(
         &self,
+        line: &mut Line,
         member: &Member,
         expired: Option<String>,
     ) -> Result<Option<String>, Failure> {
@@ -214,8 +250,7 @@ impl Connection {
             let credentials = json!({ "name": user.name, "password": user.password });
             let request = serde_json::to_vec(&credentials).expect("a message is JSON");
             let message = message(member, "auth/authenticate", request.into(), None)?;
-            let exchanged = self.shared.http.exchange(member, message, self.is_held);
-            let (status, body) = exchanged.await?;
+            let (status, body) = self.exchange_over(line, member, message).await?;
             let authenticated: Authenticated = serde_json::from_slice(&body)
                 .map_err(|_| Failure::from_answer(member, status, &body))?;
             *login = Some(authenticated.token);
@@ -226,25 +261,49 @@ impl Connection {
     /// Sends a request, and parses the answer.
     async fn exchange<T: DeserializeOwned>(
         &self,
+        mut line: Line,
         member: Member,
         message: Message,
-    ) -> Result<T, Failure> {
-        let exchanged = self.shared.http.exchange(&member, message, self.is_held);
-        let (status, body) = exchanged.await?;
-        if !status.is_success() {
-            return Err(Failure::from_answer(&member, status, &body));
-        }
-        // An error within a stream has no status of its own. An answer that can't be parsed may
-        // belong to a request that was carried out.
-        serde_json::from_slice(&body).map_err(|invalid| {
-            match serde_json::from_slice::<Value>(&body) {
-                Ok(value) if value.get("error").is_some() => {
-                    Failure::from_answer(&member, status, &body)
-                }
-                _ => Failure::unavailable(&member, &format!("not an answer: {invalid}")),
-            }
-        })
+    ) -> (Line, Result<T, Failure>) {
+        let exchanged = self.exchange_over(&mut line, &member, message).await;
+        (line, exchanged.and_then(|(status, body)| parse(&member, status, &body)))
     }
+
+    async fn exchange_over(
+        &self,
+        line: &mut Line,
+        member: &Member,
+        message: Message,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let longest = self.answer_timeout.max(LONGEST_ANSWER);
+        self.shared.http.exchange(line, member, message, self.is_held, longest).await
+    }
+
+    /// Sends a request whose answer is a stream.
+    async fn open(&self, member: Member, message: Message) -> Result<Incoming, Failure> {
+        let response = self.shared.http.open(&member, message).await?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        let (status, body) = whole(&member, response).await?;
+        Err(Failure::from_answer(&member, status, &body))
+    }
+}
+
+fn parse<T: DeserializeOwned>(
+    member: &Member,
+    status: StatusCode,
+    body: &[u8],
+) -> Result<T, Failure> {
+    if !status.is_success() {
+        return Err(Failure::from_answer(member, status, body));
+    }
+    // An error within a stream has no status of its own. An answer that can't be parsed may belong
+    // to a request that was carried out.
+    serde_json::from_slice(body).map_err(|invalid| match serde_json::from_slice::<Value>(body) {
+        Ok(value) if value.get("error").is_some() => Failure::from_answer(member, status, body),
+        _ => Failure::unavailable(member, &format!("not an answer: {invalid}")),
+    })
 }
 
 fn message(

@@ -1,11 +1,10 @@
-//! HTTP connections to the members of etcd: one that is reserved, and further ones while it is busy.
+//! HTTP connections to the members of etcd: one that is reserved for held locks, and further ones.
 //!
-//! A held lock must not be lost because no new connection can be made. So one connection is reserved
-//! as long as there are holders, and is made again at once if it is lost. Every request uses it if
-//! it is free, until it is answered, or else a further one. If all are busy, a try waits for a
-//! further one, and a request of a held lock for the first that is free. If a further one can't be
-//! made, a request of a held lock waits for the reserved one, and a try does not. A watch always has
-//! a connection of its own, because it keeps it busy.
+//! A held lock must not be lost because no new connection can be made, or because tries wait for an
+//! answer. So one connection is reserved once a lock is held, and is made again if it is lost. Only
+//! the requests of held locks use it. While it is busy, they use further ones, of which some are
+//! theirs alone. If a further one can't be made, they wait for the reserved one. A try uses a further
+//! one. A watch always has a connection of its own, because it keeps it busy.
 
 use std::{
     mem,
@@ -25,7 +24,7 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::RootCertStore;
 use tokio::{
-    sync::{Mutex, Notify, OwnedMutexGuard, Semaphore},
+    sync::{Mutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 use tower_service::Service;
@@ -42,11 +41,11 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long an answer may take until its connection is given up, though its caller has long given up.
-const LONGEST_ANSWER: Duration = Duration::from_secs(5);
-/// How many further connections there are at most. Those that are not busy are left open for a
+/// How many further connections tries have at most. Those that are not busy are left open for a
 /// while.
-const MOST_FURTHER: usize = 16;
+const MOST_OF_TRIES: usize = 12;
+/// The same for the requests of held locks.
+const MOST_OF_HELD: usize = 4;
 
 /// A request.
 pub(super) type Message = Request<Full<Bytes>>;
@@ -56,16 +55,52 @@ pub(super) type Message = Request<Full<Bytes>>;
 pub(super) struct Http {
     tcp: HttpConnector,
     certificates: Option<tls::Certificates>,
-    reserved: Arc<Mutex<Option<Connected>>>,
-    /// Further connections that are not busy.
-    spare: Arc<std::sync::Mutex<Vec<Connected>>>,
-    /// One for each further connection that is busy.
-    further: Arc<Semaphore>,
+    reserved: Reserved,
+    spare: Spare,
+    /// One for each further connection of a try that is busy.
+    of_tries: Arc<Semaphore>,
+    of_held: Arc<Semaphore>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
 
-struct Connected {
+/// The reserved connection. A request that uses it holds the mutex.
+type Reserved = Arc<Mutex<Option<Connected>>>;
+
+/// Further connections that are not busy.
+type Spare = Arc<std::sync::Mutex<Vec<Connected>>>;
+
+/// The connection of one request, until that is answered. It is made when it is first used.
+pub(super) enum Line {
+    Reserved(OwnedMutexGuard<Option<Connected>>),
+    Further(Further),
+}
+
+/// By default, it is a connection of its own, which is not counted.
+impl Default for Line {
+    fn default() -> Self {
+        Self::Further(Further::default())
+    }
+}
+
+/// A further connection.
+#[derive(Default)]
+pub(super) struct Further {
+    connected: Option<Connected>,
+    /// Where it is left open, and the right to use it.
+    counted: Option<(Spare, OwnedSemaphorePermit)>,
+}
+
+impl Drop for Further {
+    fn drop(&mut self) {
+        if let Some((spare, _)) = &self.counted {
+            locked(spare).extend(self.connected.take());
+        }
+    }
+}
+
+/// A connection to a member.
+pub(super) struct Connected {
     member: Member,
     requests: SendRequest<Full<Bytes>>,
 }
@@ -87,67 +122,97 @@ impl Http {
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
         let ((reserved, spare, lost), certificates) =
             (Default::default(), server.certificates.clone());
-        let further = Arc::new(Semaphore::new(MOST_FURTHER));
-        Self { tcp, certificates, reserved, spare, further, lost }
+        let [of_tries, of_held] =
+            [MOST_OF_TRIES, MOST_OF_HELD].map(|most| Arc::new(Semaphore::new(most)));
+        Self { tcp, certificates, reserved, spare, of_tries, of_held, lost }
     }
 
     /// Makes the reserved connection, unless it leads to this member already.
     pub(super) async fn reserve(&self, member: &Member) -> Result<(), Failure> {
-        let mut reserved = self.reserved.lock().await;
-        if !reserved.as_ref().is_some_and(|reserved| reserved.serves(member)) {
-            *reserved = Some(self.connect(member).await?);
+        // 1. If a request uses it, it exists, unless the request has just lost it.
+        let Ok(reserved) = self.reserved.try_lock() else {
+            self.lost.notify_one();
+            return Ok(());
+        };
+        if reserved.as_ref().is_some_and(|reserved| reserved.serves(member)) {
+            return Ok(());
+        }
+        drop(reserved);
+        // 2. Take one, or make one. Nobody waits for it meanwhile.
+        let spare = locked(&self.spare).pop().filter(|spare| spare.serves(member));
+        let connected = match spare {
+            Some(spare) => spare,
+            None => self.connect(member).await?,
+        };
+        if let Ok(mut reserved) = self.reserved.try_lock() {
+            *reserved = Some(connected);
         }
         Ok(())
     }
 
     /// Closes the further connections that are not busy.
     pub(super) fn close_spare(&self) {
-        self.spare().clear();
+        locked(&self.spare).clear();
     }
 
-    /// Sends a request, and reads the whole answer.
+    /// Waits for the connection of a held lock's request: the first that is free.
+    pub(super) async fn line_of_held(&self) -> Line {
+        match self.reserved.clone().try_lock_owned() {
+            Ok(reserved) if reserved.is_some() => Line::Reserved(reserved),
+            // No lock is held yet.
+            Ok(_) => self.further(&self.of_held).await,
+            Err(_) => tokio::select! {
+                reserved = self.reserved.clone().lock_owned() => Line::Reserved(reserved),
+                further = self.further(&self.of_held) => further,
+            },
+        }
+    }
+
+    /// Waits for the connection of a try.
+    pub(super) async fn line_of_try(&self) -> Line {
+        self.further(&self.of_tries).await
+    }
+
+    async fn further(&self, permits: &Arc<Semaphore>) -> Line {
+        let permit = permits.clone().acquire_owned().await.expect("it is never closed");
+        let connected = locked(&self.spare).pop();
+        Line::Further(Further { connected, counted: Some((self.spare.clone(), permit)) })
+    }
+
+    /// Sends a request, and reads the whole answer. It may take this long, though its caller has
+    /// given up, until its connection is given up.
     pub(super) async fn exchange(
         &self,
+        line: &mut Line,
         member: &Member,
         message: Message,
         is_held: bool,
+        longest: Duration,
     ) -> Result<(StatusCode, Bytes), Failure> {
         let message = on_a_connection(message);
-        if let Ok(reserved) = self.reserved.clone().try_lock_owned() {
-            return self.exchange_over_reserved(reserved, member, message).await;
-        }
-        let busy = tokio::select! {
-            reserved = self.reserved.clone().lock_owned(), if is_held => {
-                return self.exchange_over_reserved(reserved, member, message).await;
+        let mut reserved = match mem::take(line) {
+            Line::Reserved(reserved) => reserved,
+            Line::Further(mut further) => {
+                let over = &mut further.connected;
+                let answer = self.exchange_over(over, member, message.clone()).await;
+                if !(is_held && matches!(answer, Err(Failure::NotSent(_)))) {
+                    *line = Line::Further(further);
+                    return answer;
+                }
+                self.reserved.clone().lock_owned().await
             }
-            busy = self.further.acquire() => busy,
         };
-        let mut spare = self.spare().pop();
-        let answer = self.exchange_over(&mut spare, member, message.clone()).await;
-        self.spare().extend(spare);
-        drop(busy);
-        match answer {
-            Err(Failure::NotSent(_)) if is_held => {
-                let reserved = self.reserved.clone().lock_owned().await;
-                self.exchange_over_reserved(reserved, member, message).await
-            }
-            answer => answer,
-        }
-    }
-
-    /// Sends a request over the reserved connection. In a task, because a caller that gives up must
-    /// not close it.
-    async fn exchange_over_reserved(
-        &self,
-        mut reserved: OwnedMutexGuard<Option<Connected>>,
-        member: &Member,
-        message: Message,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+        // In a task, because a caller that gives up must not close the reserved connection.
         let (http, asked) = (self.clone(), member.clone());
-        let exchange = async move { http.exchange_over(&mut reserved, &asked, message).await };
-        let exchanged = tokio::spawn(timeout(LONGEST_ANSWER, exchange)).await;
+        let exchange = async move {
+            let exchange = http.exchange_over(&mut reserved, &asked, message);
+            let answer = timeout(longest, exchange).await;
+            (reserved, answer)
+        };
         let silent = || Failure::unavailable(member, "no answer");
-        exchanged.map_err(|_| silent())?.map_err(|_| silent())?
+        let (reserved, answer) = tokio::spawn(exchange).await.map_err(|_| silent())?;
+        *line = Line::Reserved(reserved);
+        answer.map_err(|_| silent())?
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole
@@ -194,10 +259,6 @@ impl Http {
         sent.map_err(|error| Failure::not_answered(member, &error))
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Connected>> {
-        self.spare.lock().expect("nothing panics while it holds this")
-    }
-
     /// Makes a connection. An encrypted one has the certificates that the files hold now.
     async fn connect(&self, member: &Member) -> Result<Connected, Failure> {
         let config = match &self.certificates {
@@ -220,6 +281,10 @@ impl Http {
         });
         Ok(Connected { member: member.clone(), requests })
     }
+}
+
+fn locked(spare: &Spare) -> MutexGuard<'_, Vec<Connected>> {
+    spare.lock().expect("nothing panics while it holds this")
 }
 
 /// On a connection, a request names its host in a header.

@@ -22,14 +22,16 @@ pub(super) struct OwnKey {
     /// The session of a request without an answer that makes the own key. It may arrive later.
     pub(super) late: Option<Arc<Session>>,
     /// When the key is deleted, unless the holder tries again or renews before.
-    pub(super) delete_at: Option<Moment>,
+    pub(super) deadline: Option<Moment>,
     pub(super) ttl: Duration,
+    /// Whether it is being released. The caller may have given up.
+    is_released: bool,
     is_ending: bool,
 }
 
 impl OwnKey {
     fn has_ended(&self) -> bool {
-        self.delete_at.is_some_and(Moment::has_passed)
+        self.deadline.is_some_and(Moment::has_passed)
     }
 }
 
@@ -39,6 +41,8 @@ pub(super) struct OwnKeys {
     table: Arc<Mutex<Table>>,
     /// Notified when a key must be deleted sooner than expected.
     pub(super) is_sooner: Arc<Notify>,
+    /// Notified when a holder is forgotten.
+    forgotten: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -62,11 +66,34 @@ impl OwnKeys {
 
     pub(super) fn forget(&self, place: &str) {
         self.table().holders.remove(place);
+        self.forgotten.notify_waiters();
+    }
+
+    /// Sets when the key of a holder that is released is deleted, if its caller gives up.
+    pub(super) fn release_until(&self, place: &str, at: Moment) {
+        self.change(place, |own| own.is_released = true);
+        self.set_deadline(place, at);
+    }
+
+    /// Waits until the keys are deleted of holders whose time is up. Callers have given up all releases.
+    pub(super) async fn deleted(&self) {
+        let now = Moment::now();
+        for own in self.table().holders.values_mut().filter(|own| own.is_released) {
+            own.deadline = Some(now);
+        }
+        self.is_sooner.notify_one();
+        loop {
+            let forgotten = self.forgotten.notified();
+            if !self.table().holders.values().any(OwnKey::has_ended) {
+                return;
+            }
+            forgotten.await;
+        }
     }
 
     /// Sets when the key is deleted.
-    pub(super) fn delete_at(&self, place: &str, at: Moment) {
-        self.change(place, |own| own.delete_at = Some(at));
+    pub(super) fn set_deadline(&self, place: &str, at: Moment) {
+        self.change(place, |own| own.deadline = Some(at));
         if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
             self.is_sooner.notify_one();
         }
@@ -76,6 +103,7 @@ impl OwnKeys {
     pub(super) fn forget_holder(&self, holder: &Holder) {
         let is_other = |place: &str| keys::holder_in_queue(place) != Some(holder.as_str());
         self.table().holders.retain(|place, _| is_other(place));
+        self.forgotten.notify_waiters();
     }
 
     /// Returns the holders whose time is up, and lets them try no more.
@@ -92,7 +120,7 @@ impl OwnKeys {
     /// Returns when the task must look again. If there are no holders, the task ends.
     pub(super) fn looks_at(&self) -> Option<Moment> {
         let mut table = self.table();
-        table.looks_at = table.holders.values().filter_map(|own| own.delete_at).min();
+        table.looks_at = table.holders.values().filter_map(|own| own.deadline).min();
         if table.looks_at.is_none() {
             table.task = None;
         }
@@ -117,24 +145,36 @@ impl Etcd {
         &self,
         place: &str,
         ttl: Duration,
-        delete_at: Moment,
+        deadline: Moment,
     ) -> Result<OwnKey, BackendError> {
-        let known = {
-            let mut table = self.own.table();
-            // The task ends with its runtime.
-            if table.task.as_ref().is_none_or(JoinHandle::is_finished) {
-                table.task = Some(tokio::spawn(self.clone().delete_in_time()));
+        let mut table = self.own.table();
+        let own = table.holders.entry(place.to_owned()).or_default();
+        let known = OwnKey { turn: own.turn.take(), ..own.clone() };
+        self.lasts(&mut table, place, ttl, deadline).map(|_| known)
+    }
+
+    /// Sets when the key of a known holder is deleted, and lets the task do so.
+    fn lasts<'a>(
+        &self,
+        table: &'a mut Table,
+        place: &str,
+        ttl: Duration,
+        deadline: Moment,
+    ) -> Result<&'a mut OwnKey, BackendError> {
+        // The task ends with its runtime.
+        if table.task.as_ref().is_none_or(JoinHandle::is_finished) {
+            table.task = Some(tokio::spawn(self.clone().delete_in_time()));
+        }
+        if table.looks_at.is_some_and(|looks_at| deadline < looks_at) {
+            self.own.is_sooner.notify_one();
+        }
+        match table.holders.get_mut(place) {
+            Some(own) if !own.is_ending => {
+                (own.ttl, own.deadline) = (ttl, Some(deadline));
+                Ok(own)
             }
-            let own = table.holders.entry(place.to_owned()).or_default();
-            if own.is_ending {
-                let reason = "the lease has ended, and its lock is being deleted";
-                return Err(self.unavailable(reason));
-            }
-            (own.ttl, own.delete_at) = (ttl, Some(delete_at));
-            OwnKey { turn: own.turn.take(), ..own.clone() }
-        };
-        self.own.delete_at(place, delete_at);
-        Ok(known)
+            _ => Err(self.unavailable("the lease has ended, and its lock was deleted")),
+        }
     }
 
     /// Remembers that a lock is held.
@@ -150,6 +190,22 @@ impl Etcd {
     ) -> Result<(), BackendError> {
         self.remember(place, ttl, asked + ttl)?;
         self.own.change(place, |own| own.session = Some(session.clone()));
+        Ok(())
+    }
+
+    /// Remembers that a lock is held for longer.
+    ///
+    /// # Errors
+    /// [`BackendError::Unavailable`] if it was detached, released or deleted meanwhile.
+    pub(super) fn remember_renewal(
+        &self,
+        place: &str,
+        session: &Arc<Session>,
+        ttl: Duration,
+        asked: Moment,
+    ) -> Result<(), BackendError> {
+        let mut table = self.own.table();
+        self.lasts(&mut table, place, ttl, asked + ttl)?.session = Some(session.clone());
         Ok(())
     }
 }

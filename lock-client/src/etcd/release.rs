@@ -2,14 +2,14 @@
 //!
 //! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, a
 //! waiter that tries no more, and a holder whose release had no answer are deleted, again and again
-//! until that is answered. If there is no answer for a ttl, the session is given up: nobody keeps
-//! it alive, and it ends with what is left on it. Its other locks move to a new session.
+//! until that is answered. If a deletion has no answer for a ttl, the session is given up: nobody
+//! keeps it alive, and it ends with what is left on it. Its other locks move to a new session.
 //!
 //! A client has one such task, as long as it has holders. It also reserves a connection for them.
 
 use std::{error::Error, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     client::{Etcd, LONGEST_METHOD},
@@ -40,8 +40,7 @@ impl Etcd {
         place: &str,
     ) -> Result<bool, BackendError> {
         // If this is dropped without an answer, and not repeated, the task takes over.
-        let patience = self.answer_timeout() * LONGEST_METHOD + LONGEST_REPETITION;
-        self.own.delete_at(place, Moment::now() + patience);
+        self.own.release_until(place, Moment::now() + self.patience());
         let own = self.own.get(place);
         // 1. No request of the holder may make its key later. etcd may have no space to prevent
         // that, or others may be waiting to do the same.
@@ -69,24 +68,40 @@ impl Etcd {
         Ok(owned.is_some())
     }
 
+    /// How long a release may take, and be repeated after that.
+    fn patience(&self) -> Duration {
+        self.answer_timeout() * LONGEST_METHOD + LONGEST_REPETITION
+    }
+
+    /// Waits for the deletions that the task repeats, but not for long if etcd does not answer.
+    pub(super) async fn wait_for_deletions(&self) {
+        let _deleted_or_not = timeout(self.patience(), self.own.deleted()).await;
+    }
+
     /// Deletes keys in time, and reserves a connection. Ends when there are no holders.
     pub(super) async fn delete_in_time(self) {
         let mut pauses = pauses(LONGEST_PAUSE);
-        let mut repeats_in = None;
+        let (mut repeats_in, mut reconnects_at) = (None, Moment::now());
         while let Some(next) = self.own.looks_at() {
+            // A load balancer may close each connection that it takes.
+            let http = self.connection.http();
+            let lost = async move {
+                http.lost.notified().await;
+                reconnects_at.passed().await;
+            };
             match repeats_in {
                 Some(pause) => sleep(pause).await,
                 None => tokio::select! {
-                    () = next.passed() => self.connection.http().close_spare(),
+                    () = next.passed() => http.close_spare(),
                     () = self.own.is_sooner.notified() => {}
-                    () = self.connection.http().lost.notified() => {}
+                    () = lost => {}
                 },
             }
             if self.own.is_empty() {
                 continue;
             }
             let (reserved, is_swept) = tokio::join!(self.connection.reserve(), self.sweep());
-            repeats_in = None;
+            (repeats_in, reconnects_at) = (None, Moment::now() + LONGEST_PAUSE);
             if reserved.is_ok() && is_swept {
                 pauses = self::pauses(LONGEST_PAUSE);
             } else {
@@ -97,39 +112,45 @@ impl Etcd {
 
     /// Deletes the keys of holders whose time is up. Returns whether none is left.
     async fn sweep(&self) -> bool {
-        let (ended, mut failure) = (self.own.ended(), None);
-        // 1. No request of theirs may make a key later.
+        let (ended, mut is_done) = (self.own.ended(), true);
+        // 1. No request of theirs may make a key later. etcd may have no space to prevent that.
         for session in ended.iter().filter_map(|(_, own)| own.late.as_ref()) {
-            failure = self.within(1, self.seal(session)).await.err();
-            if failure.is_some() {
+            is_done = self.within(1, self.seal(session)).await.is_ok();
+            if !is_done {
                 break;
             }
         }
         // 2. Delete the keys, in any case.
         for ended in ended.chunks(DELETIONS) {
             let success = ended.iter().map(|(place, _)| delete(place)).collect();
-            match self.held.transact(&Txn { success, ..Txn::default() }).await {
-                Ok(_) => {
-                    let is_sealed =
-                        |own: &OwnKey| own.late.as_ref().is_none_or(|it| it.is_sealed());
-                    let done = ended.iter().filter(|(_, own)| is_sealed(own));
-                    done.for_each(|(place, _)| self.own.forget(place));
+            let deleted = self.held.transact(&Txn { success, ..Txn::default() }).await;
+            let deleted = deleted.map_err(BackendError::from);
+            is_done &= deleted.is_ok();
+            for (place, own) in ended {
+                match &deleted {
+                    Ok(_) if own.late.as_ref().is_none_or(|it| it.is_sealed()) => {
+                        self.own.forget(place);
+                    }
+                    // A request may make it again. It has had an answer just now.
+                    Ok(_) => self.own.set_deadline(place, Moment::now()),
+                    Err(error) => give_up_after_a_ttl(own, error),
                 }
-                Err(error) => failure = Some(error.into()),
             }
         }
-        // 3. Let the sessions of those end that are left for too long.
-        let Some(error) = failure else { return true };
-        for (place, _) in &ended {
-            let left = self.own.get(place).filter(|own| {
-                own.delete_at.is_some_and(|delete_at| (delete_at + own.ttl).has_passed())
-            });
-            let Some(own) = left else { continue };
-            let error = &error as &dyn Error;
-            tracing::warn!(error, "a lock whose lease has ended could not be deleted");
-            own.session.iter().chain(&own.late).for_each(|it| it.give_up());
-            self.own.forget(place);
+        is_done
+    }
+}
+
+/// Lets the sessions of a lock end that could not be deleted for a ttl. It may live by another one, if
+/// the answer to a move was lost. So the deletion is repeated.
+fn give_up_after_a_ttl(own: &OwnKey, error: &BackendError) {
+    if own.deadline.is_some_and(|deadline| (deadline + own.ttl).has_passed()) {
+        for session in own.session.iter().chain(&own.late) {
+            if session.serves(0) {
+                let error = error as &dyn Error;
+                tracing::warn!(error, "a lock whose lease has ended could not be deleted");
+                session.give_up();
+            }
         }
-        false
     }
 }

@@ -17,7 +17,7 @@ use super::{
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
-    session::{Joined, Purpose, Session},
+    session::{Joined, Purpose, Session, begin_session},
     view::{Part, View, token},
 };
 use crate::{
@@ -77,6 +77,7 @@ impl Etcd {
         let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
         let known = self.own.get(&place).and_then(|own| own.session);
+        let is_adopted = known.is_none();
         let Some(mut session) = (match known {
             Some(session) => Some(session),
             None => self.adopt_session(keys, ownership, seconds).await?,
@@ -88,13 +89,17 @@ impl Etcd {
                 let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
                     true => self.join(Purpose::Held, seconds..=seconds, asked).await?,
-                    false => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?,
+                    false => self.begin_own_session(seconds).await?,
                 };
                 session = joined.session;
             }
             match self.renew_by(&session, keys, ownership).await? {
                 Renewed::Full(token) => {
-                    self.remember_lock(&place, &session, ttl.as_duration(), asked)?;
+                    let ttl = ttl.as_duration();
+                    match is_adopted {
+                        true => self.remember_lock(&place, &session, ttl, asked)?,
+                        false => self.remember_renewal(&place, &session, ttl, asked)?,
+                    }
                     return Ok(Some(token));
                 }
                 Renewed::NotOurs => return Ok(None),
@@ -128,8 +133,13 @@ impl Etcd {
         };
         Ok(Some(match alive {
             Some(alive) => Session::new(owner.lease, alive, asked),
-            None => self.begin_session(keys::own_lease(), seconds..=i64::MAX).await?.session,
+            None => self.begin_own_session(seconds).await?.session,
         }))
+    }
+
+    /// Begins a session of one lock, for these seconds or longer.
+    async fn begin_own_session(&self, seconds: i64) -> Result<Joined, BackendError> {
+        begin_session(&self.held, keys::own_lease(), seconds..=i64::MAX).await
     }
 
     /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or

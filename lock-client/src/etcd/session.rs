@@ -15,6 +15,7 @@ use std::{
     collections::HashMap,
     ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use serde::de::IgnoredAny;
@@ -48,7 +49,7 @@ pub(super) struct Sessions {
     newest: Arc<Mutex<HashMap<i64, Arc<Session>>>>,
     /// Tries at one time wait for the session that one of them begins.
     beginning: Arc<tokio::sync::Mutex<()>>,
-    /// So do locks that move, but not for tries.
+    /// Locks that move at one time wait for the session that one of them begins. They wait for no try.
     moving: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -68,6 +69,13 @@ impl Sessions {
     /// Returns the session that locks may join.
     fn find(&self, seconds: i64) -> Option<Arc<Session>> {
         self.newest().get(&seconds).filter(|session| session.state().is_open).cloned()
+    }
+
+    /// Lets locks join a session, and forgets those that have ended.
+    fn add(&self, seconds: i64, session: Arc<Session>) {
+        let mut newest = self.newest();
+        newest.retain(|_, session| !session.has_ended());
+        newest.insert(seconds, session);
     }
 }
 
@@ -149,6 +157,12 @@ impl Session {
         self.seconds >= seconds && !self.state().is_given_up
     }
 
+    /// Whether it was not kept alive for its time.
+    fn has_ended(&self) -> bool {
+        let time = Duration::from_secs(self.seconds.unsigned_abs());
+        self.state().kept.is_some_and(|(_, asked)| (asked + time).has_passed())
+    }
+
     /// Joins the session, if it was kept alive since a moment.
     fn join(self: &Arc<Self>, since: Moment) -> Option<Joined> {
         let (alive, asked) = self.state().kept.filter(|(_, asked)| *asked >= since)?;
@@ -177,29 +191,19 @@ impl Etcd {
         if let Some(joined) = joined {
             return Ok(joined);
         }
-        let _turn = match purpose {
-            Purpose::Try => self.sessions.beginning.lock().await,
-            Purpose::Held => self.sessions.moving.lock().await,
+        let (turn, connection) = match purpose {
+            Purpose::Try => (&self.sessions.beginning, &self.connection),
+            Purpose::Held => (&self.sessions.moving, &self.held),
         };
+        let _turn = turn.lock().await;
         if let Some(session) = self.sessions.find(key)
             && let Some(joined) = self.keep_alive(&session, since).await?
         {
             return Ok(joined);
         }
-        let joined = self.begin_session(keys::shared_lease(), seconds).await?;
-        self.sessions.newest().insert(key, joined.session.clone());
+        let joined = begin_session(connection, keys::shared_lease(), seconds).await?;
+        self.sessions.add(key, joined.session.clone());
         Ok(joined)
-    }
-
-    /// Begins a session. An id without an answer is never used: its lease ends by itself.
-    pub(super) async fn begin_session(
-        &self,
-        id: i64,
-        seconds: RangeInclusive<i64>,
-    ) -> Result<Joined, BackendError> {
-        let asked = Moment::now();
-        let alive = self.held.grant(id, seconds).await?;
-        Ok(Joined { session: Session::new(id, alive, asked), asked, alive })
     }
 
     /// Keeps a session alive, unless that was asked for since a moment. Returns `None` if it has
@@ -241,6 +245,17 @@ impl Etcd {
         };
         session.sealed.get_or_try_init(put).await.map(drop)
     }
+}
+
+/// Begins a session. An id without an answer is never used: its lease ends by itself.
+pub(super) async fn begin_session(
+    connection: &Connection,
+    id: i64,
+    seconds: RangeInclusive<i64>,
+) -> Result<Joined, BackendError> {
+    let asked = Moment::now();
+    let alive = connection.grant(id, seconds).await?;
+    Ok(Joined { session: Session::new(id, alive, asked), asked, alive })
 }
 
 impl Connection {
@@ -313,6 +328,21 @@ pub(super) fn whole_seconds(ttl: Ttl) -> Result<i64, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_that_have_ended_are_forgotten() {
+        let sessions = Sessions::default();
+        let add = |seconds, age| {
+            let alive = Alive { seconds, term: None };
+            let asked = Moment::now().checked_sub(Duration::from_secs(age)).unwrap();
+            sessions.add(seconds, Session::new(seconds, alive, asked));
+        };
+        (2..=50).for_each(|seconds| add(seconds, 10));
+        add(60, 0);
+        let mut left: Vec<_> = sessions.newest().keys().copied().collect();
+        left.sort();
+        assert_eq!(left, (11..=50).chain([60]).collect::<Vec<_>>());
+    }
 
     #[test]
     fn keep_alive_before_an_election_does_not_count() {

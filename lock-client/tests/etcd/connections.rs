@@ -1,17 +1,25 @@
 //! The connections of a client: one is kept for held locks.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use fence::Holder;
 use futures_util::future::join_all;
-use lock_client::{Order, backend::Backend};
-use testbed::{Etcd, wait::until};
+use lock_client::{
+    Order,
+    backend::{Attempt, Backend, BackendError},
+};
+use testbed::{
+    Etcd, Proxy,
+    proxy::{Rule, Verdict},
+    wait::until,
+};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -30,19 +38,24 @@ struct Forwarder {
     made: Arc<AtomicUsize>,
     cuts: watch::Sender<()>,
     accepting: JoinHandle<()>,
+    closes: Arc<AtomicBool>,
 }
 
 impl Forwarder {
-    async fn start(etcd: &Etcd) -> Self {
+    async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (port, upstream) = (listener.local_addr().unwrap().port(), etcd.address(0));
+        let port = listener.local_addr().unwrap().port();
         let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(()));
-        let count = made.clone();
+        let closes = Arc::<AtomicBool>::default();
+        let (count, closes_now) = (made.clone(), closes.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
-                let mut far = TcpStream::connect(upstream).await.unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
+                if closes_now.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let mut far = TcpStream::connect(upstream).await.unwrap();
                 let mut cut = cut.clone();
                 cut.mark_unchanged();
                 tokio::spawn(async move {
@@ -53,7 +66,7 @@ impl Forwarder {
                 });
             }
         });
-        Self { port, made, cuts, accepting }
+        Self { port, made, cuts, accepting, closes }
     }
 
     fn url(&self) -> String {
@@ -70,6 +83,11 @@ impl Forwarder {
         let _ = (&mut self.accepting).await;
     }
 
+    /// Closes new connections at once, as a load balancer does that reaches no server.
+    fn close(&self) {
+        self.closes.store(true, Ordering::SeqCst);
+    }
+
     fn cut(&self) {
         self.cuts.send_replace(());
     }
@@ -78,7 +96,7 @@ impl Forwarder {
 #[tokio::test]
 async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
     let etcd = Etcd::start().await.unwrap();
-    let mut forwarder = Forwarder::start(&etcd).await;
+    let mut forwarder = Forwarder::start(etcd.address(0)).await;
     let locks = client(&forwarder.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let waiters = [Order::Fair, Order::Unordered].map(|order| (Holder::random(), order));
@@ -114,7 +132,7 @@ async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
 #[tokio::test]
 async fn lost_connection_of_a_held_lock_is_made_again_at_once() {
     let etcd = Etcd::start().await.unwrap();
-    let forwarder = Forwarder::start(&etcd).await;
+    let forwarder = Forwarder::start(etcd.address(0)).await;
     let locks = client(&forwarder.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let made = forwarder.made();
@@ -129,11 +147,155 @@ async fn lost_connection_of_a_held_lock_is_made_again_at_once() {
     assert_eq!(forwarder.made(), made);
 }
 
+#[tokio::test]
+async fn connection_that_is_closed_at_once_is_not_made_again_at_once() {
+    let etcd = Etcd::start().await.unwrap();
+    let forwarder = Forwarder::start(etcd.address(0)).await;
+    let locks = client(&forwarder.url());
+    acquired(&locks, &name("r"), secs(60)).await;
+    let made = forwarder.made();
+    forwarder.close();
+    forwarder.cut();
+    sleep(Duration::from_secs(3)).await;
+    let again = forwarder.made() - made;
+    assert!((2..10).contains(&again), "{again} connections");
+}
+
+/// Delays the requests of tries that may put a key.
+#[derive(Debug)]
+struct SlowPuts(Duration);
+
+impl Rule for SlowPuts {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let text = b"request_put";
+        match request.windows(text.len()).any(|window| window == text) {
+            true => Verdict::Delay(self.0),
+            false => Verdict::Pass,
+        }
+    }
+}
+
+/// It was never sent, and can't arrive late.
+#[tokio::test]
+async fn try_that_waits_for_a_connection_seals_no_session() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    proxy.add(SlowPuts(Duration::from_millis(1_500)));
+    let locks = client(&proxy.url("etcd"));
+    let acquires = (0..80).map(async |number| {
+        let (name, holder) = (name(&format!("r{number}")), Holder::random());
+        loop {
+            match locks.try_acquire(&name, &holder, secs(60), Order::Unordered).await {
+                Ok(Attempt::Granted { .. }) => return,
+                Err(BackendError::Unavailable(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    timeout(SOON, join_all(acquires)).await.unwrap();
+    assert_eq!(proxy.requests("/v3/kv/put"), 0, "seals");
+    assert_eq!(proxy.requests("/v3/lease/grant"), 1);
+}
+
+/// The reserved connection is busy, but it exists.
+#[tokio::test]
+async fn renewal_that_hangs_delays_no_grant() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, r) = (client(&proxy.url("etcd")), name("r"));
+    let lock = acquired(&locks, &r, secs(60)).await;
+    let hold = proxy.hold("/v3/lease/keepalive");
+    let renewing = {
+        let (locks, r, ownership) = (locks.clone(), r.clone(), lock.ownership.clone());
+        tokio::spawn(async move { locks.renew(&r, &ownership, secs(60)).await })
+    };
+    let hangs = hold.caught().await.unwrap();
+    acquired(&locks, &name("other"), secs(90)).await;
+    assert!(!renewing.is_finished(), "the control");
+    hangs.deliver();
+    assert_eq!(renewing.await.unwrap().unwrap(), Some(lock.token));
+}
+
+/// No further connection can be made meanwhile.
+#[tokio::test]
+async fn try_that_hangs_delays_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let mut forwarder = Forwarder::start(proxy.address()).await;
+    let (locks, r) = (client(&forwarder.url()), name("r"));
+    let lock = acquired(&locks, &r, secs(60)).await;
+    locks.status(&r).await.unwrap();
+    forwarder.refuse().await;
+    let hold = proxy.hold("request_put");
+    let trying = {
+        let locks = locks.clone();
+        tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
+    };
+    let hangs = hold.caught().await.unwrap();
+    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
+    assert!(!trying.is_finished(), "the control");
+    hangs.deliver();
+    trying.await.unwrap();
+}
+
+/// Its connection is busy, too, so that it needs another.
+#[tokio::test]
+async fn tries_that_wait_for_connections_delay_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd"));
+    let (first, second) = (name("first"), name("second"));
+    let hangs = acquired(&locks, &first, secs(60)).await;
+    let lock = acquired(&locks, &second, secs(90)).await;
+    let puts = proxy.requests("request_put");
+    proxy.add(SlowPuts(2 * SOON));
+    let tries = join_all((0..50).map(async |number| {
+        let (name, holder) = (name(&format!("r{number}")), Holder::random());
+        let _ = locks.try_acquire(&name, &holder, secs(90), Order::Unordered).await;
+    }));
+    let renews = async {
+        // Tries have all connections that they may have, and more of them wait.
+        until(SOON, || Ok(proxy.requests("request_put") >= puts + 12)).await.unwrap();
+        let hold = proxy.hold("/v3/lease/keepalive");
+        let renew = async {
+            let _late = hold.caught().await.unwrap();
+            let renewed = locks.renew(&second, &lock.ownership, secs(90)).await.unwrap();
+            assert_eq!(renewed, Some(lock.token));
+        };
+        tokio::select! {
+            _ = locks.renew(&first, &hangs.ownership, secs(60)) => panic!("the control: it hangs"),
+            () = renew => {}
+        }
+    };
+    tokio::select! {
+        _ = tries => panic!("the control: they hang"),
+        () = renews => {}
+    }
+}
+
+/// The patience is longer than that of a connection whose caller has given up.
+#[tokio::test]
+async fn answer_to_a_renewal_may_take_as_long_as_the_client_waits() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let (r, ttl) = (name("r"), secs(60));
+    let lock = acquired(&locks, &r, ttl).await;
+    let hold = proxy.hold("/v3/lease/keepalive");
+    let answers = async {
+        let late = hold.caught().await.unwrap();
+        sleep(Duration::from_secs(6)).await;
+        late.deliver();
+    };
+    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), answers);
+    assert_eq!(renewed.unwrap(), Some(lock.token));
+}
+
 /// Each request that finds no connection free would make one more.
 #[tokio::test]
 async fn tries_at_one_time_share_few_connections() {
     let etcd = Etcd::start().await.unwrap();
-    let forwarder = Forwarder::start(&etcd).await;
+    let forwarder = Forwarder::start(etcd.address(0)).await;
     let locks = client(&forwarder.url());
     let names: Vec<_> = (0..200).map(|number| name(&format!("r{number}"))).collect();
     let held = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;

@@ -54,9 +54,10 @@ async fn outcome_of_a_request_is_unknown_if_its_reply_can_not_be_decrypted() {
     let port = corrupter(etcd.address(0).to_string(), corrupts.clone()).await;
     let url = format!("etcds://127.0.0.1:{port}?tls-ca={}", etcd.ca_file().display());
     let locks = client(&url);
-    // Its connection is made.
+    // The connections are made: of held locks, and of tries.
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     assert!(release(&locks, &lock).await);
+    locks.status(&name("r")).await.unwrap();
     corrupts.store(true, Ordering::SeqCst);
     let error = attempt(&locks, &Holder::random(), Order::Unordered).await.unwrap_err();
     assert!(matches!(error, BackendError::Unavailable(_)), "{}", with_causes(&error));

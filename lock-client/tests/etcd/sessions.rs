@@ -27,7 +27,7 @@ use tokio::{
 
 use super::{
     errors::fill,
-    service::{SOON, acquired, client, own_leases, secs},
+    service::{SOON, acquired, busy, client, held, own_leases, secs},
 };
 use crate::names::name;
 
@@ -72,7 +72,7 @@ async fn release_of_a_lock_ends_no_other_of_its_session() {
     assert!(!is_held(&locks, &name("b")).await);
 }
 
-/// Keeps a lock by renewals until the body ends.
+/// Keeps a lock by renewals until the body ends, and renews it once more.
 async fn kept<T>(
     locks: &etcd::Etcd,
     lock: &ResourceName,
@@ -80,19 +80,29 @@ async fn kept<T>(
     ttl: Ttl,
     body: impl Future<Output = T>,
 ) -> T {
-    let renew = async {
+    // A request may be lost meanwhile, but no lock is.
+    let renew = async || {
+        let until = Moment::now() + ttl.as_duration();
         loop {
-            // A request may be lost meanwhile.
-            if let Ok(renewed) = locks.renew(lock, &held.ownership, ttl).await {
-                assert_eq!(renewed, Some(held.token), "it is kept");
+            match locks.renew(lock, &held.ownership, ttl).await {
+                Ok(renewed) => return assert_eq!(renewed, Some(held.token), "it is kept"),
+                Err(BackendError::Unavailable(_)) if !until.has_passed() => {}
+                Err(error) => panic!("{error:?}"),
             }
+        }
+    };
+    let renewing = async {
+        loop {
+            renew().await;
             sleep(Duration::from_millis(200)).await;
         }
     };
-    tokio::select! {
-        never = renew => never,
+    let done = tokio::select! {
+        never = renewing => never,
         done = body => done,
-    }
+    };
+    renew().await;
+    done
 }
 
 /// Its session lives on, so its client deletes it.
@@ -113,7 +123,7 @@ async fn lock_that_nobody_renews_is_free_when_its_ttl_ends() {
     assert_eq!(lease_of(&etcd, "a").await, session);
 }
 
-/// A session that can't be sealed holds up no deletion of another lock.
+/// A session that can't be sealed holds up no deletion of another lock, and costs no held lock.
 #[tokio::test]
 async fn etcd_without_space_lets_locks_end() {
     let etcd = Etcd::start_with(&["--quota-backend-bytes=1000000"]).await.unwrap();
@@ -128,6 +138,7 @@ async fn etcd_without_space_lets_locks_end() {
     assert!(is_held(&locks, &name("b")).await, "the control");
     let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
     kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
+    kept(&locks, &name("a"), &first, ttl, sleep(3 * ttl.as_duration())).await;
 }
 
 /// Loses all requests with a text.
@@ -185,6 +196,66 @@ async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     assert_ne!(lease_of(&etcd, "a").await, session);
     let renewed = locks.renew(&name("a"), &first.ownership, ttl).await.unwrap();
     assert_eq!(renewed, Some(first.token));
+}
+
+/// A lost reply hid that it had moved to a session that others keep alive.
+#[tokio::test]
+async fn lock_that_has_moved_is_deleted_after_its_former_session_was_given_up() {
+    let (etcd, proxy, locks, is_on) = without_deletions().await;
+    let (ttl, longer) = (secs(4), secs(60));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let second = acquired(&locks, &name("b"), ttl).await;
+    acquired(&locks, &name("c"), longer).await;
+    let session = lease_of(&etcd, "a").await;
+    proxy.lose_reply_to("request_put");
+    locks.renew(&name("b"), &second.ownership, longer).await.unwrap_err();
+    assert_eq!(lease_of(&etcd, "b").await, lease_of(&etcd, "c").await);
+    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
+    let has_moved = async || Ok(lease_of(&etcd, "a").await != session);
+    let until_given_up = until_async(SOON, has_moved);
+    kept(&locks, &name("a"), &first, ttl, until_given_up).await.unwrap();
+    assert!(is_held(&locks, &name("b")).await, "the control");
+    is_on.store(false, Ordering::SeqCst);
+    until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await)).await.unwrap();
+}
+
+/// The process may end then.
+#[tokio::test]
+async fn releases_without_an_answer_are_waited_for() {
+    let (_etcd, _proxy, locks, is_on) = without_deletions().await;
+    let lock = acquired(&locks, &name("a"), secs(60)).await;
+    locks.release(&name("a"), &lock.ownership.holder, None).await.unwrap_err();
+    // While etcd does not answer, the wait ends.
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    assert!(is_held(&locks, &name("a")).await, "the control");
+    is_on.store(false, Ordering::SeqCst);
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    assert!(!is_held(&locks, &name("a")).await);
+    // A lock that is held is not waited for.
+    acquired(&locks, &name("b"), secs(60)).await;
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    assert!(is_held(&locks, &name("b")).await);
+}
+
+/// The renewal has succeeded, and its answer arrives later.
+#[tokio::test]
+async fn renewal_that_ends_after_a_detach_deletes_no_lock() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (r, ttl) = (name("r"), secs(3));
+    let tried = locks.try_acquire_detachable(&r, &Holder::random(), ttl, Order::Unordered).await;
+    let lock = held(tried);
+    let hold = proxy.hold("/v3/kv/txn");
+    let detaches = async {
+        let read = hold.caught().await.unwrap();
+        locks.detach(&lock.ownership, lock.token);
+        read.deliver();
+    };
+    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    // The first renewal adopts it.
+    kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
 }
 
 /// Its attempt had no answer, nor had the release that seals the session.
@@ -246,6 +317,51 @@ async fn detachable_lock_has_a_lease_of_its_own() {
     etcd.etcdctl(&["lease", "revoke", &lease_of(&etcd, "a").await]).await.unwrap();
     kept.renew().await.unwrap_err();
     left.renew().await.unwrap();
+}
+
+/// It has waited on the session of its client's locks, and nothing notifies it of its turn.
+#[tokio::test]
+async fn detachable_waiter_has_a_lease_of_its_own_once_it_is_the_owner() {
+    let etcd = Etcd::start().await.unwrap();
+    let (locks, other) = (client(&etcd.url()), client(&etcd.url()));
+    let (b, ttl) = (name("b"), secs(10));
+    acquired(&locks, &name("a"), ttl).await;
+    // The control: another lock stays on the session.
+    for is_detachable in [false, true] {
+        let holder = Holder::random();
+        let attempt = async || match is_detachable {
+            true => locks.try_acquire_detachable(&b, &holder, ttl, Order::Fair).await,
+            false => locks.try_acquire(&b, &holder, ttl, Order::Fair).await,
+        };
+        let first = acquired(&other, &b, ttl).await;
+        busy(attempt().await);
+        assert!(other.release(&b, &first.ownership.holder, None).await.unwrap());
+        let lock = held(attempt().await);
+        let is_shared = lease_of(&etcd, "b").await == lease_of(&etcd, "a").await;
+        assert_eq!(is_shared, !is_detachable);
+        assert_eq!(own_leases(&etcd).await, usize::from(is_detachable));
+        assert!(locks.release(&b, &holder, Some(lock.token)).await.unwrap());
+    }
+}
+
+/// Another client acquires the lock between the attempt's read and its put.
+#[tokio::test]
+async fn detachable_attempt_that_fails_leaves_no_lease() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (r, holder) = (name("r"), Holder::random());
+    let hold = proxy.hold("request_put");
+    let loses = async {
+        let late = hold.caught().await.unwrap();
+        acquired(&other, &r, secs(60)).await;
+        assert_eq!(own_leases(&etcd).await, 1, "the control");
+        late.deliver();
+    };
+    let attempt = locks.try_acquire_detachable(&r, &holder, secs(60), Order::Unordered);
+    let (tried, ()) = tokio::join!(attempt, loses);
+    busy(tried);
+    assert_eq!(own_leases(&etcd).await, 0);
 }
 
 /// The number of tasks that acquire a lock each.
