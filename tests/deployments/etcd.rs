@@ -38,7 +38,8 @@ async fn etcd_whose_clock_jumps() {
     sleep(LOOKS).await;
     assert_eq!(storages.then(first, &locks).await, Then::Excluded);
 
-    let _first = locks.acquire(&name("back"), unrenewed(SHORT_MS)).await.unwrap();
+    // Nobody is left that would delete the lock when its time has passed.
+    locks.acquire(&name("back"), unrenewed(SHORT_MS)).await.unwrap().detach().unwrap();
     clock.jump_back(2 * YEAR).unwrap();
     assert!(year(&server).await < ahead, "the control");
     let is_free = async || Ok(locks.status(&name("back")).await?.held.is_none());
