@@ -13,8 +13,8 @@ use crate::{
     instance::{Instance, Newest, NoPrimary, Role},
 };
 
-/// How long a host may take to say what it is.
-const LIMIT: Duration = Duration::from_secs(2);
+/// How long a host may take to say what it is, for a program that follows the primary.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// How long the other hosts may take at least, once a primary has answered.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -43,13 +43,17 @@ pub struct Found {
 
 /// Asks all hosts at once, and returns the primary.
 ///
-/// The first time, all hosts are waited for, up to 2 seconds: an old primary may answer first, and nothing
-/// is known of a newer one. Later, the others get as long again as the primary took, and 100 ms at least. So
-/// a host that is down delays nothing for long.
+/// Each host may take as long as the limit. The first time, all hosts are waited for: an old primary may
+/// answer first, and nothing is known of a newer one. Later, the others get as long again as the primary
+/// took, and 100 ms at least. So a host that is down delays nothing for long.
 ///
 /// # Errors
 /// [`NotFound`] if no host is the newest primary, or more than one may be.
-pub async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<Found, NotFound> {
+pub async fn find_primary(
+    hosts: &Hosts,
+    newest: &Newest,
+    limit: Duration,
+) -> Result<Found, NotFound> {
     if !hosts.has_several() {
         return Ok(Found { host: 0, asked: None });
     }
@@ -61,7 +65,7 @@ pub async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<Found, NotFo
         let options = options.clone();
         asking.spawn(async move {
             let mut connection = None;
-            let answer = ask_in_time(&mut connection, &options).await;
+            let answer = ask_in_time(&mut connection, &options, limit).await;
             (host, answer, connection)
         });
         seen.push(Err("no answer yet".to_owned()));
@@ -122,14 +126,15 @@ pub async fn ask(
     connection: &mut Option<PgConnection>,
     options: &PgConnectOptions,
 ) -> Result<Instance, String> {
-    ask_in_time(connection, options).await.map_err(|error| error.to_string())
+    ask_in_time(connection, options, ANSWER_LIMIT).await.map_err(|error| error.to_string())
 }
 
 async fn ask_in_time(
     connection: &mut Option<PgConnection>,
     options: &PgConnectOptions,
+    limit: Duration,
 ) -> Result<Instance, sqlx::Error> {
-    let asked = timeout(LIMIT, async {
+    let asked = timeout(limit, async {
         let mut kept = match connection.take() {
             Some(kept) => kept,
             None => options.connect().await?,
@@ -139,7 +144,7 @@ async fn ask_in_time(
         Ok::<_, sqlx::Error>(instance)
     });
     asked.await.unwrap_or_else(|_| {
-        let reason = format!("no answer within {} s", LIMIT.as_secs());
+        let reason = format!("no answer within {limit:?}");
         Err(io::Error::new(io::ErrorKind::TimedOut, reason).into())
     })
 }
