@@ -27,7 +27,8 @@ pub enum NotFound {
     /// No host has answered as the newest primary, or more than one may be it.
     #[error("{0}")]
     NoPrimary(String),
-    /// A host has rejected the user, the password or the database, and no host has accepted them.
+    /// Each host has rejected the user, the password or the database, or has no certificate that is trusted.
+    /// One host alone doesn't speak for the others.
     #[error(transparent)]
     Denied(sqlx::Error),
 }
@@ -60,7 +61,7 @@ pub async fn find_primary(
     // 1. Ask all.
     let begun = Instant::now();
     let mut asking = JoinSet::new();
-    let (mut seen, mut connections, mut denied) = (Seen::new(), Vec::new(), None);
+    let (mut seen, mut connections, mut denials) = (Seen::new(), Vec::new(), Vec::new());
     for (host, options) in hosts.iter().enumerate() {
         let options = options.clone();
         asking.spawn(async move {
@@ -95,27 +96,31 @@ pub async fn find_primary(
         connections[host] = connection;
         seen[host] = answer.map_err(|error| {
             let reason = error.to_string();
-            denied = denied.take().or(Some(error).filter(denies_the_session));
+            denials.extend(Some(error).filter(denies_the_session));
             reason
         });
     }
     // 3. The answers of the others may show that it was replaced.
-    match (newest.choose(&seen), denied) {
-        (Ok(host), _) => {
+    match newest.choose(&seen) {
+        Ok(host) => {
             let connection = connections.swap_remove(host);
             let timeline = seen[host].as_ref().map(|primary| primary.timeline);
             Ok(Found { host, asked: connection.zip(timeline.ok()) })
         }
-        // A standby has the users and the databases of its primary.
-        (Err(_), Some(denied)) if seen.iter().all(Result::is_err) => Err(NotFound::Denied(denied)),
-        (Err(error), _) => Err(NotFound::NoPrimary(describe(error, hosts, newest, &seen))),
+        Err(_) if denials.len() == seen.len() => Err(NotFound::Denied(denials.swap_remove(0))),
+        Err(error) => Err(NotFound::NoPrimary(describe(error, hosts, newest, &seen))),
     }
 }
 
-/// Whether the user, the password or the database is wrong.
+/// Whether the user, the password or the database is wrong, or the certificate.
 fn denies_the_session(error: &sqlx::Error) -> bool {
+    let is_untrusted = match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::InvalidData,
+        _ => false,
+    };
     let code = error.as_database_error().and_then(DatabaseError::code);
-    code.is_some_and(|code| code.starts_with("28") || code == "3D000")
+    is_untrusted || code.is_some_and(|code| code.starts_with("28") || code == "3D000")
 }
 
 /// Asks a host over the connection, which is made if there is none, and kept if there is an answer.

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use fence::Holder;
 use lock_client::{
     Locks, Order,
-    backend::{Attempt, Backend},
+    backend::{Attempt, Backend, BackendError},
     postgres::Postgres,
 };
+use sqlx::{Connection, Executor, PgConnection};
 use testbed::{Proxy, proxy::Latency, wait::until_async};
 use tokio::net::TcpListener;
 
 use super::{locked, patient};
 use crate::{
-    lock_service::{tried, ttl},
+    lock_service::{tried, ttl, with_causes},
     names::name,
     sql::{self, granted},
 };
@@ -113,6 +114,25 @@ async fn host_that_is_down_delays_nothing_for_long() {
         granted(&client, lock, &Holder::random(), 60_000).await.unwrap();
         assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
     }
+}
+
+/// The primary is restarted, and its standby admits nobody. That says nothing about the primary.
+#[tokio::test]
+async fn host_that_admits_nobody_does_not_speak_for_others() {
+    let (mut primary, _) = locked().await;
+    let mut observer = PgConnection::connect(&primary.url()).await.unwrap();
+    observer.execute("create role locker superuser login").await.unwrap();
+    drop(observer);
+    // A server that does not know the user answers in the same way.
+    let (other, _) = locked().await;
+    let hosts = testbed::Postgres::url_of_all(&[&primary, &other]);
+    let client = patient(&hosts.replace("//postgres@", "//locker@"));
+    primary.crash().await.unwrap();
+    let error = client.status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    assert!(with_causes(&error).contains("locker"), "{error:?}");
+    primary.start_again().await.unwrap();
+    until_async(SOON, async || Ok(client.status(&name("r")).await.is_ok())).await.unwrap();
 }
 
 #[test]
