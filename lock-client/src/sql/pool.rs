@@ -6,7 +6,8 @@
 //! any other. When no lock is held any more, one connection remains.
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
-//! It is given up only then, because a server may have no connection left.
+//! It is left only once there is a new one, because a server may have no connection left. So the answer of a
+//! try is not missed: a grant that nobody waits for is released.
 //!
 //! The answer time-out begins when a request is sent. Before that, a request waits as long as others are
 //! answered.
@@ -39,6 +40,8 @@ use crate::{background::Background, clock::Moment, retry::pauses, ttl::Ttl};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
+/// How long a connection that was replaced counts as one of the few, if it is not answered before.
+const REPLACED_FOR: Duration = Duration::from_secs(15);
 /// How long an answer is waited for.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
@@ -61,8 +64,6 @@ struct Shared<D: Database> {
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
-    /// Notified of each change that was answered.
-    changes: watch::Sender<()>,
     /// The holders of the tries that may still be carried out.
     trying: watch::Sender<Vec<Holder>>,
     /// The releases that follow tries.
@@ -127,7 +128,6 @@ impl<D: LockDatabase> Pool<D> {
             held: Arc::default(),
             others: Arc::default(),
             first_behind: tokio::sync::Mutex::default(),
-            changes: watch::Sender::default(),
             trying: watch::Sender::default(),
             following: Background::default(),
             leases: Mutex::default(),
@@ -199,8 +199,13 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
         let mut trying = self.0.trying.subscribe();
-        // The sender lives as long as this pool.
-        let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
+        // 1. The server may have carried out the try, and only its answer is lost.
+        let first = self.fetch_aside(statements.clone());
+        // 2. It may carry it out later. The sender lives as long as this pool.
+        let tried = async {
+            let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
+        };
+        let _ = join(first, tried).await;
         let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
@@ -247,7 +252,7 @@ impl<D: LockDatabase> Pool<D> {
     ) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
-        tokio::spawn(self.clone().carry_out(queue, turn, trying, statements, reply));
+        tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
         let answer = timeout(self.answer_timeout(), answer).await;
         answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
     }
@@ -282,7 +287,6 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn carry_out(
         self,
-        queue: Queue,
         mut turn: Turn<D>,
         trying: Option<(Holder, Ttl)>,
         statements: Statements,
@@ -318,9 +322,6 @@ impl<D: LockDatabase> Pool<D> {
         }
         let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         let has_token = answer.as_ref().is_ok_and(has_token);
-        if has_token && (trying.is_some() || queue == Queue::Renewals) {
-            self.0.changes.send_replace(());
-        }
         // 4. What a renewal needs exists before the grant is reported.
         if let Some((holder, ttl)) = &trying
             && has_token
@@ -350,39 +351,34 @@ impl<D: LockDatabase> Pool<D> {
         let line = turn.line.clone();
         let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
         let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
-            Either::Left((exchanged, _)) => (exchanged.ok(), Some(turn)),
-            Either::Right(((_permit, replacement), asking)) => {
+            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
+            Either::Right(((permit, replacement), mut asking)) => {
                 *turn.connection = Some(replacement);
                 drop(turn);
-                match select(asking, pin!(self.later_change())).await {
-                    Either::Left((exchanged, _)) => (exchanged.ok(), None),
-                    Either::Right(_) => (None, None),
-                }
+                let soon = timeout(REPLACED_FOR, &mut asking).await;
+                drop(permit);
+                let exchanged = match soon {
+                    Ok(exchanged) => exchanged,
+                    Err(_) => asking.await,
+                };
+                (exchanged, None)
             }
         };
-        let (connection, answer) = exchanged.unwrap_or_else(|| (None, Err(silence())));
+        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
         (turn, connection, answer)
     }
 
-    /// Makes another connection for those that wait, with the permit to leave the silent one behind.
+    /// Makes another connection for those that wait, with the permit to leave the silent one.
     async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
-                && let Ok(permit) = line.silent.clone().try_acquire_owned()
+                && let Ok(permit) = line.replacements.clone().try_acquire_owned()
                 && let Ok(connection) = self.connect(line).await
             {
                 return (permit, connection);
             }
         }
-    }
-
-    /// Waits until a connection that is silent is lost for certain: the server makes changes durable, and
-    /// would have ended a statement that waits.
-    async fn later_change(&self) {
-        let mut changes = self.0.changes.subscribe();
-        // The sender lives as long as this pool.
-        let _ = join(sleep(self.answer_timeout() * 2), changes.changed()).await;
     }
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
