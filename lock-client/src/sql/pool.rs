@@ -388,6 +388,14 @@ impl<D: LockDatabase> Pool<D> {
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
         }
+        // Other clients may have all further connections.
+        if Arc::ptr_eq(line, held)
+            && let Some(mut idle) = self.0.others.idle_turn()
+            && let Some(connection) = idle.connection.take().filter(Connected::is_current)
+        {
+            self.start_keeper();
+            return Ok(connection);
+        }
         let connecting = timeout(self.answer_timeout() * CONNECTING, (self.0.connect)());
         let connected = connecting.await.unwrap_or_else(|_| Err(silence())).map_err(not_connected);
         if Arc::ptr_eq(line, held) {

@@ -247,6 +247,7 @@ on_both! {
     connection_that_is_silent_is_replaced_each_time
     waiter_whose_connections_fall_silent_tries_again
     try_that_arrives_late_is_released
+    idle_connection_replaces_the_one_for_held_locks
     renewal_does_not_wait_behind_many_releases
     background_includes_a_try_that_the_server_carries_out_late
     server_that_takes_no_writes_is_named_and_tried_again
@@ -388,6 +389,23 @@ async fn try_that_arrives_late_is_released<S: Server>() -> anyhow::Result<()> {
         Ok(status.is_ok_and(|status| status.last_token.is_some() && status.held.is_none()))
     };
     until_async(SOON, is_undone).await.context("nobody releases it")?;
+    Ok(())
+}
+
+/// Others have all connections that the server has left, and the network forgets the one for held locks.
+async fn idle_connection_replaces_the_one_for_held_locks<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (token, ownership) = granted(&client, "kept", &Holder::random(), 600_000).await?;
+    // A second connection.
+    granted(&client, "other", &Holder::random(), 600_000).await?;
+    let _taken = server.take_all().await;
+    let _forgotten = proxy.hold("renew(");
+    let renew = async || client.renew(&name("kept"), &ownership, ttl(600_000)).await;
+    let is_renewed = async || Ok(renew().await.is_ok_and(|renewed| renewed == Some(token)));
+    until_async(SOON, is_renewed).await.context("it has no connection")?;
+    ensure!(proxy.has_struck());
     Ok(())
 }
 
