@@ -127,6 +127,13 @@ impl<D: Database> Line<D> {
     }
 }
 
+impl<D: Database> Turn<D> {
+    /// Whether there is a connection that may be used.
+    pub(super) fn has_connection(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connected::is_current)
+    }
+}
+
 impl<D: Database> Drop for Turn<D> {
     fn drop(&mut self) {
         self.line.set_connected(self.connection.as_ref());

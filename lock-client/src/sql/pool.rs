@@ -2,8 +2,8 @@
 //!
 //! The connection for held locks exists before a grant is reported: the one over which the grant came
 //! becomes it, unless there is one. So other clients can't use up what a renewal needs, and no renewal
-//! waits behind a try, and behind one release at most. It is checked every second, and made again before
-//! any other. When no lock is held any more, one connection remains.
+//! waits behind a try, and behind one release or read at most. It is checked every second, and made again
+//! before any other. When no lock is held any more, one connection remains.
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
 //! It is left only once there is a new one, because a server may have no connection left. So the answer of a
@@ -59,7 +59,7 @@ pub(crate) struct Pool<D: Database>(Arc<Shared<D>>);
 struct Shared<D: Database> {
     connect: Connect<D>,
     answer_timeout: Duration,
-    /// For renewals, reissues and releases of held locks.
+    /// For renewals, reissues and releases of held locks, and for reads if the other one is in use or lost.
     held: Arc<Line<D>>,
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
@@ -141,9 +141,10 @@ impl<D: LockDatabase> Pool<D> {
     /// Sends statements that only read, as one message, and returns the only row of the answer.
     pub(crate) async fn fetch(&self, statements: Statements) -> Answer<D> {
         let Shared { held, others, .. } = &*self.0;
-        let is_busy = others.idle_turn().is_none();
+        let idle = others.idle_turn();
+        let is_ready = idle.is_some_and(|turn| turn.has_connection());
         let queue =
-            if is_busy && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
+            if !is_ready && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
         self.send_twice(queue, statements).await
     }
 
@@ -416,7 +417,7 @@ impl<D: LockDatabase> Pool<D> {
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
-            if !turn.connection.as_ref().is_some_and(Connected::is_current) {
+            if !turn.has_connection() {
                 *turn.connection = granted_over.take();
             }
         }

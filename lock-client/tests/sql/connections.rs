@@ -266,6 +266,9 @@ async fn holder_needs_no_free_connection<S: Server>() -> anyhow::Result<()> {
     let other = locks.acquire(&name("other"), tried(4_000)).await;
     let error = other.err().context("there is no connection left")?;
     ensure!(with_causes(&error).to_lowercase().contains("too many"), "{error:?}");
+    // A read needs none.
+    let status = locks.status(&name("kept")).await?;
+    ensure!(status.held.is_some(), "{status:?}");
     ensure!(lease.release().await? == Released::Released);
     Ok(())
 }
