@@ -210,9 +210,13 @@ impl<D: LockDatabase> Pool<D> {
         let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
+            if answer.is_ok() {
+                self.let_go(&holder);
+                return answer;
+            }
             match pauses.next() {
-                Some(pause) if answer.is_err() => sleep(pause).await,
-                _ => return answer,
+                Some(pause) => sleep(pause).await,
+                None => return answer,
             }
         }
     }

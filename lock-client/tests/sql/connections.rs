@@ -248,6 +248,7 @@ on_both! {
     waiter_whose_connections_fall_silent_tries_again
     try_that_arrives_late_is_released
     idle_connection_replaces_the_one_for_held_locks
+    release_that_nobody_waits_for_ends_the_checks
     renewal_does_not_wait_behind_many_releases
     background_includes_a_try_that_the_server_carries_out_late
     server_that_takes_no_writes_is_named_and_tried_again
@@ -409,6 +410,33 @@ async fn idle_connection_replaces_the_one_for_held_locks<S: Server>() -> anyhow:
     let is_renewed = async || Ok(renew().await.is_ok_and(|renewed| renewed == Some(token)));
     until_async(SOON, is_renewed).await.context("it has no connection")?;
     ensure!(proxy.has_struck());
+    Ok(())
+}
+
+/// The caller of a release gives up while the release waits for a try. The lock is not held any more, so the
+/// connection is not checked any more, either.
+async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (lock, holder) = (name("left"), Holder::random());
+    granted(&client, "left", &holder, 600_000).await?;
+    until_async(SOON, async || Ok(proxy.requests("select 1") > 0)).await.context("no checks")?;
+    // The same holder tries again, as after a lost reply.
+    let delayed = proxy.hold("acquire(");
+    let tried = client.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
+    ensure!(tried.is_err(), "{tried:?}");
+    let delayed = delayed.caught().await?;
+    let released = timeout(BY_DEFAULT / 10, client.release(&lock, &holder, None)).await;
+    ensure!(released.is_err(), "it waits for the try");
+    delayed.deliver();
+    let is_over = async || {
+        let before = proxy.requests("select 1");
+        sleep(Duration::from_secs(3)).await;
+        Ok(proxy.requests("select 1") == before)
+    };
+    until_async(SOON, is_over).await.context("the connection is checked until the ttl ends")?;
+    ensure!(S::open(&server.url(), PATIENTLY).status(&lock).await?.held.is_none());
     Ok(())
 }
 
