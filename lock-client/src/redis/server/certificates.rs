@@ -94,7 +94,7 @@ impl UsedCertificates {
 /// The system's authorities are given, too: the crate `redis` would accept none if one can't be read.
 #[cfg(feature = "tls")]
 fn pem(files: &tls::Files) -> TlsCertificates {
-    let client_tls = files.identity.as_ref().map(|[certificate, key]| ClientTlsConfig {
+    let client_tls = files.identity().map(|[certificate, key]| ClientTlsConfig {
         client_cert: certificate.bytes().to_vec(),
         client_key: key.bytes().to_vec(),
     });
