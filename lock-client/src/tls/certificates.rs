@@ -1,6 +1,8 @@
 //! The certificates of encrypted connections, which are read again for each new connection.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+#[cfg(all(feature = "cluster", feature = "tls"))]
+use std::time::Duration;
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use rustls::ClientConfig;
@@ -9,7 +11,13 @@ use rustls::RootCertStore;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::trusting;
 use super::{Identity, PemFile, Settings, SystemAuthorities, settings::incomplete};
+#[cfg(all(feature = "cluster", feature = "tls"))]
+use crate::clock::Moment;
 use crate::service_url::InvalidUrl;
+
+/// How often [`Certificates::recent`] reads the files at most.
+#[cfg(all(feature = "cluster", feature = "tls"))]
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The certificates of encrypted connections. They are read again for each new connection, because they
 /// are renewed on disk.
@@ -22,6 +30,8 @@ pub(crate) struct Certificates {
 /// The last good ones.
 struct Last {
     files: Arc<Files>,
+    #[cfg(all(feature = "cluster", feature = "tls"))]
+    read: Moment,
 }
 
 /// What the files contained when they were read.
@@ -52,6 +62,8 @@ impl Certificates {
         let files = Files { trusted, identity: Files::read_identity(&settings)? };
         let last = Last {
             files: Arc::new(files),
+            #[cfg(all(feature = "cluster", feature = "tls"))]
+            read: Moment::now(),
         };
         Ok(Self { settings, last: Arc::new(Mutex::new(last)) })
     }
@@ -60,6 +72,17 @@ impl Certificates {
     /// this moment. The authorities and the client's certificate don't wait for each other.
     pub(crate) fn current(&self) -> Arc<Files> {
         self.last().read_again(&self.settings)
+    }
+
+    /// The same for what happens at each request in an outage: reads them once a second at most, because
+    /// the system's authorities are many.
+    #[cfg(all(feature = "cluster", feature = "tls"))]
+    pub(crate) fn recent(&self) -> Arc<Files> {
+        let mut last = self.last();
+        if last.read.elapsed() < READ_INTERVAL {
+            return last.files.clone();
+        }
+        last.read_again(&self.settings)
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
@@ -77,6 +100,10 @@ impl Last {
         if files != *self.files {
             tracing::info!(files = ?settings, "new certificates are used from now on");
             self.files = Arc::new(files);
+        }
+        #[cfg(all(feature = "cluster", feature = "tls"))]
+        {
+            self.read = Moment::now();
         }
         self.files.clone()
     }
@@ -160,6 +187,8 @@ impl Files {
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
+    #[cfg(feature = "cluster")]
+    use std::thread::sleep;
     use std::{fs, io, path::Path};
 
     use testbed::{Authority, Certificate};
@@ -240,5 +269,23 @@ mod tests {
         copy(&authority.ca_file(), "ca.pem");
         assert!(Arc::ptr_eq(&second, &certificates.current()));
         assert_eq!(log.take(), "");
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn files_are_read_once_a_second_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let [first, second] = [(); 2].map(|()| Authority::new().unwrap());
+        fs::copy(first.ca_file(), &file).unwrap();
+        let settings = [("ca", Some(file.display().to_string())), ("c", None), ("k", None)];
+        let (begun, certificates) =
+            (Moment::now(), Certificates::read(Settings::new(settings)).unwrap());
+        fs::copy(second.ca_file(), &file).unwrap();
+        let is_renewed =
+            || certificates.recent().authorities() == fs::read(second.ca_file()).unwrap();
+        assert!(!is_renewed() || begun.elapsed() >= READ_INTERVAL);
+        sleep(READ_INTERVAL);
+        assert!(is_renewed());
     }
 }
