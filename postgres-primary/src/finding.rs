@@ -13,8 +13,8 @@ use crate::{
     instance::{Instance, Newest, NoPrimary, Role},
 };
 
-/// How long a host may take to say what it is.
-const LIMIT: Duration = Duration::from_secs(2);
+/// How long a host may take to say what it is, for a program that follows the primary.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// How long the other hosts may take at least, once a primary has answered.
 const GRACE: Duration = Duration::from_millis(100);
 
@@ -27,7 +27,8 @@ pub enum NotFound {
     /// No host has answered as the newest primary, or more than one may be it.
     #[error("{0}")]
     NoPrimary(String),
-    /// A host has rejected the user, the password or the database, and no host has accepted them.
+    /// Each host has rejected the user, the password or the database, or has no certificate that is trusted.
+    /// One host alone doesn't speak for the others.
     #[error(transparent)]
     Denied(sqlx::Error),
 }
@@ -43,25 +44,29 @@ pub struct Found {
 
 /// Asks all hosts at once, and returns the primary.
 ///
-/// The first time, all hosts are waited for, up to 2 seconds: an old primary may answer first, and nothing
-/// is known of a newer one. Later, the others get as long again as the primary took, and 100 ms at least. So
-/// a host that is down delays nothing for long.
+/// Each host may take as long as the limit. The first time, all hosts are waited for: an old primary may
+/// answer first, and nothing is known of a newer one. Later, the others get as long again as the primary
+/// took, and 100 ms at least. So a host that is down delays nothing for long.
 ///
 /// # Errors
 /// [`NotFound`] if no host is the newest primary, or more than one may be.
-pub async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<Found, NotFound> {
+pub async fn find_primary(
+    hosts: &Hosts,
+    newest: &Newest,
+    limit: Duration,
+) -> Result<Found, NotFound> {
     if !hosts.has_several() {
         return Ok(Found { host: 0, asked: None });
     }
     // 1. Ask all.
     let begun = Instant::now();
     let mut asking = JoinSet::new();
-    let (mut seen, mut connections, mut denied) = (Seen::new(), Vec::new(), None);
+    let (mut seen, mut connections, mut denials) = (Seen::new(), Vec::new(), Vec::new());
     for (host, options) in hosts.iter().enumerate() {
         let options = options.clone();
         asking.spawn(async move {
             let mut connection = None;
-            let answer = ask_in_time(&mut connection, &options).await;
+            let answer = ask_in_time(&mut connection, &options, limit).await;
             (host, answer, connection)
         });
         seen.push(Err("no answer yet".to_owned()));
@@ -91,27 +96,31 @@ pub async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<Found, NotFo
         connections[host] = connection;
         seen[host] = answer.map_err(|error| {
             let reason = error.to_string();
-            denied = denied.take().or(Some(error).filter(denies_the_session));
+            denials.extend(Some(error).filter(denies_the_session));
             reason
         });
     }
     // 3. The answers of the others may show that it was replaced.
-    match (newest.choose(&seen), denied) {
-        (Ok(host), _) => {
+    match newest.choose(&seen) {
+        Ok(host) => {
             let connection = connections.swap_remove(host);
             let timeline = seen[host].as_ref().map(|primary| primary.timeline);
             Ok(Found { host, asked: connection.zip(timeline.ok()) })
         }
-        // A standby has the users and the databases of its primary.
-        (Err(_), Some(denied)) if seen.iter().all(Result::is_err) => Err(NotFound::Denied(denied)),
-        (Err(error), _) => Err(NotFound::NoPrimary(describe(error, hosts, newest, &seen))),
+        Err(_) if denials.len() == seen.len() => Err(NotFound::Denied(denials.swap_remove(0))),
+        Err(error) => Err(NotFound::NoPrimary(describe(error, hosts, newest, &seen))),
     }
 }
 
-/// Whether the user, the password or the database is wrong.
+/// Whether the user, the password or the database is wrong, or the certificate.
 fn denies_the_session(error: &sqlx::Error) -> bool {
+    let is_untrusted = match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::InvalidData,
+        _ => false,
+    };
     let code = error.as_database_error().and_then(DatabaseError::code);
-    code.is_some_and(|code| code.starts_with("28") || code == "3D000")
+    is_untrusted || code.is_some_and(|code| code.starts_with("28") || code == "3D000")
 }
 
 /// Asks a host over the connection, which is made if there is none, and kept if there is an answer.
@@ -122,14 +131,15 @@ pub async fn ask(
     connection: &mut Option<PgConnection>,
     options: &PgConnectOptions,
 ) -> Result<Instance, String> {
-    ask_in_time(connection, options).await.map_err(|error| error.to_string())
+    ask_in_time(connection, options, ANSWER_LIMIT).await.map_err(|error| error.to_string())
 }
 
 async fn ask_in_time(
     connection: &mut Option<PgConnection>,
     options: &PgConnectOptions,
+    limit: Duration,
 ) -> Result<Instance, sqlx::Error> {
-    let asked = timeout(LIMIT, async {
+    let asked = timeout(limit, async {
         let mut kept = match connection.take() {
             Some(kept) => kept,
             None => options.connect().await?,
@@ -139,7 +149,7 @@ async fn ask_in_time(
         Ok::<_, sqlx::Error>(instance)
     });
     asked.await.unwrap_or_else(|_| {
-        let reason = format!("no answer within {} s", LIMIT.as_secs());
+        let reason = format!("no answer within {limit:?}");
         Err(io::Error::new(io::ErrorKind::TimedOut, reason).into())
     })
 }

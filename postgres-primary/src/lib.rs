@@ -10,7 +10,7 @@ mod instance;
 
 pub use self::{
     divided_url::DividedUrl,
-    finding::{Found, NotFound, Seen, ask, describe, find_primary},
+    finding::{ANSWER_LIMIT, Found, NotFound, Seen, ask, describe, find_primary},
     hosts::{Hosts, InvalidHosts, TARGET, address_of},
     instance::{Instance, Newest, NoPrimary, Role},
 };

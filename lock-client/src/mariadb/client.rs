@@ -168,7 +168,7 @@ impl Server {
         if is_verified(&options) {
             options = options.ssl_ca_from_pem(files.authorities());
         }
-        match &files.identity {
+        match files.identity() {
             Some([certificate, key]) => options
                 .ssl_client_cert_from_pem(certificate.bytes())
                 .ssl_client_key_from_pem(key.bytes()),

@@ -7,7 +7,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{notifications::Notifications, primary::Primary};
 use crate::{
-    backend::Wakeups,
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
     sql::{
         InvalidDatabaseUrl,
         answer::InvalidAnswer,
@@ -58,7 +58,8 @@ impl Postgres {
             return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", example));
         }
         let primary = Primary::parse(url)?;
-        Ok(Self::new(Client::new(primary.connect(), primary.address(), explain), primary))
+        let connect = primary.connect(DEFAULT_ANSWER_TIMEOUT);
+        Ok(Self::new(Client::new(connect, primary.address(), explain), primary))
     }
 
     fn new(client: Client<sqlx::Postgres>, primary: Primary) -> Self {
@@ -70,8 +71,8 @@ impl Postgres {
     /// at most. It suits a database that is far away. A lease whose ttl is not several times longer is
     /// lost with one lost reply.
     pub fn answer_within(self, timeout: Duration) -> Self {
-        let Self { client, primary, .. } = self;
-        Self::new(client.reconnected(primary.connect(), answer_timeout(timeout)), primary)
+        let (Self { client, primary, .. }, timeout) = (self, answer_timeout(timeout));
+        Self::new(client.reconnected(primary.connect(timeout), timeout), primary)
     }
 
     /// Sets a label, such as a host's name, that [`Locks::status`](crate::Locks::status) shows beside

@@ -125,9 +125,9 @@ impl Notifications {
     /// Connects, and forwards notifications until the connection is lost, or nobody waits any more.
     async fn listen_once(&self) -> Result<End, sqlx::Error> {
         let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
-        let primary = timeout(limit, self.primary.find()).await.unwrap_or_else(|_| Err(lost()));
+        let (primary, _) = self.primary.find(self.pool.answer_timeout()).await?;
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(primary?.0);
+        let pool = pool.connect_lazy_with(primary);
         // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
         // the notifications to whatever client has that session then. So the channel of the probes is the
         // only one until a probe has arrived.

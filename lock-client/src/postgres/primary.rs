@@ -1,6 +1,6 @@
 //! The primary among the hosts of a URL.
 
-use std::{env, sync::Arc};
+use std::{env, sync::Arc, time::Duration};
 
 use postgres_primary::{DividedUrl, Found, Hosts, InvalidHosts, Newest, NotFound, find_primary};
 use sqlx::{
@@ -29,6 +29,10 @@ const SETTINGS: KnownSettings = KnownSettings {
                      sslcompression",
     example: "postgres://USER:PASSWORD@HOST/DATABASE",
 };
+
+/// How long a host may take to say what it is, in answer time-outs. A request that nobody waits for longer is
+/// repeated for 4.
+const PATIENCE: u32 = 2;
 
 /// The hosts of a database, and what is known of its primary. Clones share that.
 #[derive(Clone)]
@@ -76,12 +80,12 @@ impl Primary {
     }
 
     /// Makes connections to the primary of the moment. None is used any more once a newer one is known.
-    pub(super) fn connect(&self) -> Connect<sqlx::Postgres> {
+    pub(super) fn connect(&self, answer_timeout: Duration) -> Connect<sqlx::Postgres> {
         let own = self.clone();
         Arc::new(move || {
             let own = own.clone();
             Box::pin(async move {
-                let (options, asked) = own.find().await?;
+                let (options, asked) = own.find(answer_timeout).await?;
                 let Some((connection, timeline)) = asked else {
                     return options.connect().await.map(Connected::new);
                 };
@@ -94,9 +98,10 @@ impl Primary {
     /// The options of the primary; if it was asked, over which connection, and its timeline.
     pub(super) async fn find(
         &self,
+        answer_timeout: Duration,
     ) -> Result<(PgConnectOptions, Option<(PgConnection, i64)>), sqlx::Error> {
         let hosts = self.hosts.clone().map(|options| self.with_certificates(options));
-        let found = find_primary(&hosts, &self.newest).await;
+        let found = find_primary(&hosts, &self.newest, answer_timeout * PATIENCE).await;
         let Found { host, asked } = found.map_err(|error| match error {
             NotFound::Denied(error) => error,
             error => sqlx::Error::config(error),
@@ -112,7 +117,7 @@ impl Primary {
         if is_verified(&options) {
             options = options.ssl_root_cert_from_pem(files.authorities());
         }
-        match &files.identity {
+        match files.identity() {
             Some([certificate, key]) => options
                 .ssl_client_cert_from_pem(certificate.bytes())
                 .ssl_client_key_from_pem(key.bytes()),

@@ -18,9 +18,9 @@ pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 /// The states of SQL after which a connection is as good as before: a time-out of the statement, a
 /// locked row or file, a deadlock.
 const HARMLESS: [&str; 8] = ["57014", "55P03", "40001", "40P01", "70100", "5", "517", "6"];
-/// How many connections without an answer are kept beside the one of a line. A server whose commits are
-/// stuck keeps the session of a closed connection: it would run out of sessions.
-const MOST_SILENT: usize = 2;
+/// How many silent connections of a line may be replaced at once. A server whose commits are stuck keeps the
+/// session even of a closed connection: it would run out of sessions.
+const MOST_REPLACED: usize = 3;
 
 /// Statements that are sent as one message, and answered with one row.
 #[derive(Clone)]
@@ -64,7 +64,8 @@ pub(super) struct Line<D: Database> {
     /// Whether the connection may be used, also while a request uses it. `None` if there is none.
     state: StdMutex<Option<IsCurrent>>,
     answers: AtomicU64,
-    pub(super) silent: Arc<Semaphore>,
+    /// The permits to replace it.
+    pub(super) replacements: Arc<Semaphore>,
 }
 
 /// The right to use a line. Turns are given in the order of the requests for them.
@@ -81,7 +82,7 @@ impl<D: Database> Default for Line<D> {
             connection: Arc::default(),
             state: StdMutex::default(),
             answers: AtomicU64::default(),
-            silent: Arc::new(Semaphore::new(MOST_SILENT)),
+            replacements: Arc::new(Semaphore::new(MOST_REPLACED)),
         }
     }
 }
@@ -123,6 +124,13 @@ impl<D: Database> Line<D> {
     /// this line does.
     pub(super) fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.connection) > 2
+    }
+}
+
+impl<D: Database> Turn<D> {
+    /// Whether there is a connection that may be used.
+    pub(super) fn has_connection(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connected::is_current)
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! The connection for held locks exists before a grant is reported: the one over which the grant came
 //! becomes it, unless there is one. So other clients can't use up what a renewal needs, and no renewal
-//! waits behind a try, and behind one release at most. It is checked every second, and made again before
-//! any other. When no lock is held any more, one connection remains.
+//! waits behind a try, and behind one release or read at most. It is checked every second, and made again
+//! before any other. When no lock is held any more, one connection remains.
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
-//! It is given up only then, because a server may have no connection left.
+//! It is left only once there is a new one, because a server may have no connection left. So the answer of a
+//! try is not missed: a grant that nobody waits for is released.
 //!
 //! The answer time-out begins when a request is sent. Before that, a request waits as long as others are
 //! answered.
@@ -39,6 +40,8 @@ use crate::{background::Background, clock::Moment, retry::pauses, ttl::Ttl};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
+/// How long a connection that was replaced counts as one of the few, if it is not answered before.
+const REPLACED_FOR: Duration = Duration::from_secs(15);
 /// How long an answer is waited for.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
@@ -56,13 +59,11 @@ pub(crate) struct Pool<D: Database>(Arc<Shared<D>>);
 struct Shared<D: Database> {
     connect: Connect<D>,
     answer_timeout: Duration,
-    /// For renewals, reissues and releases of held locks.
+    /// For renewals, reissues and releases of held locks, and for reads if the other one is in use or lost.
     held: Arc<Line<D>>,
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
-    /// Notified of each change that was answered.
-    changes: watch::Sender<()>,
     /// The holders of the tries that may still be carried out.
     trying: watch::Sender<Vec<Holder>>,
     /// The releases that follow tries.
@@ -127,7 +128,6 @@ impl<D: LockDatabase> Pool<D> {
             held: Arc::default(),
             others: Arc::default(),
             first_behind: tokio::sync::Mutex::default(),
-            changes: watch::Sender::default(),
             trying: watch::Sender::default(),
             following: Background::default(),
             leases: Mutex::default(),
@@ -141,9 +141,10 @@ impl<D: LockDatabase> Pool<D> {
     /// Sends statements that only read, as one message, and returns the only row of the answer.
     pub(crate) async fn fetch(&self, statements: Statements) -> Answer<D> {
         let Shared { held, others, .. } = &*self.0;
-        let is_busy = others.idle_turn().is_none();
+        let idle = others.idle_turn();
+        let is_ready = idle.is_some_and(|turn| turn.has_connection());
         let queue =
-            if is_busy && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
+            if !is_ready && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
         self.send_twice(queue, statements).await
     }
 
@@ -199,14 +200,23 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
         let mut trying = self.0.trying.subscribe();
-        // The sender lives as long as this pool.
-        let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
+        // 1. The server may have carried out the try, and only its answer is lost.
+        let first = self.fetch_aside(statements.clone());
+        // 2. It may carry it out later. The sender lives as long as this pool.
+        let tried = async {
+            let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
+        };
+        let _ = join(first, tried).await;
         let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
+            if answer.is_ok() {
+                self.let_go(&holder);
+                return answer;
+            }
             match pauses.next() {
-                Some(pause) if answer.is_err() => sleep(pause).await,
-                _ => return answer,
+                Some(pause) => sleep(pause).await,
+                None => return answer,
             }
         }
     }
@@ -247,7 +257,7 @@ impl<D: LockDatabase> Pool<D> {
     ) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
-        tokio::spawn(self.clone().carry_out(queue, turn, trying, statements, reply));
+        tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
         let answer = timeout(self.answer_timeout(), answer).await;
         answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
     }
@@ -282,7 +292,6 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn carry_out(
         self,
-        queue: Queue,
         mut turn: Turn<D>,
         trying: Option<(Holder, Ttl)>,
         statements: Statements,
@@ -318,9 +327,6 @@ impl<D: LockDatabase> Pool<D> {
         }
         let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         let has_token = answer.as_ref().is_ok_and(has_token);
-        if has_token && (trying.is_some() || queue == Queue::Renewals) {
-            self.0.changes.send_replace(());
-        }
         // 4. What a renewal needs exists before the grant is reported.
         if let Some((holder, ttl)) = &trying
             && has_token
@@ -350,39 +356,34 @@ impl<D: LockDatabase> Pool<D> {
         let line = turn.line.clone();
         let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
         let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
-            Either::Left((exchanged, _)) => (exchanged.ok(), Some(turn)),
-            Either::Right(((_permit, replacement), asking)) => {
+            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
+            Either::Right(((permit, replacement), mut asking)) => {
                 *turn.connection = Some(replacement);
                 drop(turn);
-                match select(asking, pin!(self.later_change())).await {
-                    Either::Left((exchanged, _)) => (exchanged.ok(), None),
-                    Either::Right(_) => (None, None),
-                }
+                let soon = timeout(REPLACED_FOR, &mut asking).await;
+                drop(permit);
+                let exchanged = match soon {
+                    Ok(exchanged) => exchanged,
+                    Err(_) => asking.await,
+                };
+                (exchanged, None)
             }
         };
-        let (connection, answer) = exchanged.unwrap_or_else(|| (None, Err(silence())));
+        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
         (turn, connection, answer)
     }
 
-    /// Makes another connection for those that wait, with the permit to leave the silent one behind.
+    /// Makes another connection for those that wait, with the permit to leave the silent one.
     async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
-                && let Ok(permit) = line.silent.clone().try_acquire_owned()
+                && let Ok(permit) = line.replacements.clone().try_acquire_owned()
                 && let Ok(connection) = self.connect(line).await
             {
                 return (permit, connection);
             }
         }
-    }
-
-    /// Waits until a connection that is silent is lost for certain: the server makes changes durable, and
-    /// would have ended a statement that waits.
-    async fn later_change(&self) {
-        let mut changes = self.0.changes.subscribe();
-        // The sender lives as long as this pool.
-        let _ = join(sleep(self.answer_timeout() * 2), changes.changed()).await;
     }
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
@@ -391,6 +392,14 @@ impl<D: LockDatabase> Pool<D> {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
+        }
+        // Other clients may have all further connections.
+        if Arc::ptr_eq(line, held)
+            && let Some(mut idle) = self.0.others.idle_turn()
+            && let Some(connection) = idle.connection.take().filter(Connected::is_current)
+        {
+            self.start_keeper();
+            return Ok(connection);
         }
         let connecting = timeout(self.answer_timeout() * CONNECTING, (self.0.connect)());
         let connected = connecting.await.unwrap_or_else(|_| Err(silence())).map_err(not_connected);
@@ -412,7 +421,7 @@ impl<D: LockDatabase> Pool<D> {
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
-            if !turn.connection.as_ref().is_some_and(Connected::is_current) {
+            if !turn.has_connection() {
                 *turn.connection = granted_over.take();
             }
         }

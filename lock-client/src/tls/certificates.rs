@@ -1,6 +1,8 @@
 //! The certificates of encrypted connections, which are read again for each new connection.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
+#[cfg(all(feature = "cluster", feature = "tls"))]
+use std::time::Duration;
 
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use rustls::ClientConfig;
@@ -9,31 +11,40 @@ use rustls::RootCertStore;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::trusting;
 use super::{Identity, PemFile, Settings, SystemAuthorities, settings::incomplete};
+#[cfg(all(feature = "cluster", feature = "tls"))]
+use crate::clock::Moment;
 use crate::service_url::InvalidUrl;
+
+/// How often [`Certificates::recent`] reads the files at most.
+#[cfg(all(feature = "cluster", feature = "tls"))]
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The certificates of encrypted connections. They are read again for each new connection, because they
 /// are renewed on disk.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     settings: Settings,
-    /// The last good ones.
-    last: Arc<Mutex<Arc<Files>>>,
+    last: Arc<Mutex<Last>>,
+}
+
+/// The last good ones.
+struct Last {
+    files: Arc<Files>,
+    #[cfg(all(feature = "cluster", feature = "tls"))]
+    read: Moment,
 }
 
 /// What the files contained when they were read.
 pub(crate) struct Files {
-    authorities: Authorities,
-    /// The client's certificate, and its key.
-    pub(crate) identity: Option<[PemFile; 2]>,
-    #[cfg_attr(
-        not(any(feature = "etcd", feature = "zookeeper")),
-        expect(dead_code, reason = "the other clients parse the files themselves")
-    )]
-    parsed: (Arc<RootCertStore>, Option<Identity>),
+    trusted: (Authorities, Arc<RootCertStore>),
+    identity: Option<(IdentityFiles, Identity)>,
 }
 
+/// The client's certificate, and its key.
+type IdentityFiles = [PemFile; 2];
+
 /// The certificates that are trusted.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Authorities {
     Named(PemFile),
     OfTheSystem(SystemAuthorities),
@@ -47,78 +58,117 @@ impl Certificates {
     pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
         #[cfg(feature = "zookeeper")]
         super::choose_provider();
-        let files = Files::read(&settings)?;
-        Ok(Self { settings, last: Arc::new(Mutex::new(Arc::new(files))) })
+        let trusted = Files::read_trusted(&settings, None)?;
+        let files = Files { trusted, identity: Files::read_identity(&settings)? };
+        let last = Last {
+            files: Arc::new(files),
+            #[cfg(all(feature = "cluster", feature = "tls"))]
+            read: Moment::now(),
+        };
+        Ok(Self { settings, last: Arc::new(Mutex::new(last)) })
     }
 
     /// Reads the files again. If that fails, the last good ones are kept: a file may be replaced at
-    /// this moment.
+    /// this moment. The authorities and the client's certificate don't wait for each other.
     pub(crate) fn current(&self) -> Arc<Files> {
-        let read = Files::read(&self.settings);
-        let mut last = self.last.lock().expect("nothing panics while it holds this");
-        match read.and_then(|files| files.after(&last)) {
-            Ok(files) if files == **last => {}
-            Ok(files) => {
-                tracing::info!(files = ?self.settings, "new certificates are used from now on");
-                *last = Arc::new(files);
-            }
-            Err(error) => {
-                tracing::warn!(
-                    %error,
-                    "the certificates could not be read again: the last good ones are used"
-                );
-            }
+        self.last().read_again(&self.settings)
+    }
+
+    /// The same for what happens at each request in an outage: reads them once a second at most, because
+    /// the system's authorities are many.
+    #[cfg(all(feature = "cluster", feature = "tls"))]
+    pub(crate) fn recent(&self) -> Arc<Files> {
+        let mut last = self.last();
+        if last.read.elapsed() < READ_INTERVAL {
+            return last.files.clone();
         }
+        last.read_again(&self.settings)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().expect("nothing panics while it holds this")
+    }
+}
+
+impl Last {
+    fn read_again(&mut self, settings: &Settings) -> Arc<Files> {
+        let Files { trusted, identity } = &*self.files;
+        let files = Files {
+            trusted: Files::read_trusted(settings, Some(&trusted.0)).unwrap_or_else(kept(trusted)),
+            identity: Files::read_identity(settings).unwrap_or_else(kept(identity)),
+        };
+        if files != *self.files {
+            tracing::info!(files = ?settings, "new certificates are used from now on");
+            self.files = Arc::new(files);
+        }
+        #[cfg(all(feature = "cluster", feature = "tls"))]
+        {
+            self.read = Moment::now();
+        }
+        self.files.clone()
+    }
+}
+
+/// Logs why files could not be read, and returns what they contained last.
+fn kept<T: Clone>(last: &T) -> impl FnOnce(InvalidUrl) -> T {
+    move |error| {
+        tracing::warn!(
+            %error,
+            "the certificates could not be read again: the last good ones are used"
+        );
         last.clone()
     }
 }
 
 impl PartialEq for Files {
     fn eq(&self, other: &Self) -> bool {
-        (&self.authorities, &self.identity) == (&other.authorities, &other.identity)
+        (&self.trusted.0, self.identity()) == (&other.trusted.0, other.identity())
     }
 }
 
 impl Files {
-    fn read(settings: &Settings) -> Result<Self, InvalidUrl> {
-        let [authority, certificate, key] = settings.each();
-        let authorities = match authority.file {
-            Some(file) => Authorities::Named(PemFile::read(file).map_err(authority.unusable())?),
-            None => Authorities::OfTheSystem(SystemAuthorities::read()),
+    fn read_trusted(
+        settings: &Settings,
+        last: Option<&Authorities>,
+    ) -> Result<(Authorities, Arc<RootCertStore>), InvalidUrl> {
+        let [authority, ..] = settings.each();
+        if let Some(file) = authority.file {
+            let file = PemFile::read(file).map_err(authority.unusable())?;
+            let roots = file.authorities().map_err(authority.unusable())?;
+            return Ok((Authorities::Named(file), Arc::new(roots)));
+        }
+        let system = match (SystemAuthorities::read(), last) {
+            (system, Some(Authorities::OfTheSystem(last))) => system.after(last),
+            (system, _) => system,
         };
-        let roots = match &authorities {
-            Authorities::Named(file) => file.authorities().map_err(authority.unusable())?,
-            Authorities::OfTheSystem(system) => system.roots(),
-        };
-        let identity = match (certificate.file, key.file) {
-            (Some(certificate_file), Some(key_file)) => Some([
-                PemFile::read(certificate_file).map_err(certificate.unusable())?,
-                PemFile::read(key_file).map_err(key.unusable())?,
-            ]),
-            (None, None) => None,
-            _ => return Err(incomplete(certificate, key)),
-        };
-        let parsed = identity.as_ref().map(|[certificate_file, key_file]| {
-            let chain = certificate_file.certificates().map_err(certificate.unusable())?;
-            key_file.identity(chain).map_err(key.unusable())
-        });
-        Ok(Self { authorities, identity, parsed: (Arc::new(roots), parsed.transpose()?) })
+        let roots = Arc::new(system.roots());
+        Ok((Authorities::OfTheSystem(system), roots))
     }
 
-    /// Returns these, unless fewer of the system's authorities could be read than for the last ones.
-    fn after(self, last: &Self) -> Result<Self, InvalidUrl> {
-        if let (Authorities::OfTheSystem(now), Authorities::OfTheSystem(last)) =
-            (&self.authorities, &last.authorities)
-        {
-            now.check_after(last)?;
-        }
-        Ok(self)
+    fn read_identity(settings: &Settings) -> Result<Option<(IdentityFiles, Identity)>, InvalidUrl> {
+        let [_, certificate, key] = settings.each();
+        let (certificate_file, key_file) = match (certificate.file, key.file) {
+            (Some(certificate_file), Some(key_file)) => (certificate_file, key_file),
+            (None, None) => return Ok(None),
+            _ => return Err(incomplete(certificate, key)),
+        };
+        let certificate_file = PemFile::read(certificate_file).map_err(certificate.unusable())?;
+        let key_file = PemFile::read(key_file).map_err(key.unusable())?;
+        let chain = certificate_file.certificates().map_err(certificate.unusable())?;
+        let identity = key_file.identity(chain).map_err(key.unusable())?;
+        Ok(Some(([certificate_file, key_file], identity)))
+    }
+
+    /// The client's certificate, and its key.
+    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
+    pub(crate) fn identity(&self) -> Option<&IdentityFiles> {
+        self.identity.as_ref().map(|(files, _)| files)
     }
 
     /// The certificates that are trusted, as PEM.
     #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn authorities(&self) -> Vec<u8> {
-        match &self.authorities {
+        match &self.trusted.0 {
             Authorities::Named(file) => file.bytes().to_vec(),
             Authorities::OfTheSystem(system) => system.pem(),
         }
@@ -127,16 +177,18 @@ impl Files {
     /// The settings of a connection.
     #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn config(&self) -> ClientConfig {
-        let (roots, identity) = self.parsed.clone();
-        match identity {
-            Some(identity) => trusting(roots).with_client_cert_resolver(identity),
-            None => trusting(roots).with_no_client_auth(),
+        let trusting = trusting(self.trusted.1.clone());
+        match &self.identity {
+            Some((_, identity)) => trusting.with_client_cert_resolver(identity.clone()),
+            None => trusting.with_no_client_auth(),
         }
     }
 }
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
+    #[cfg(feature = "cluster")]
+    use std::thread::sleep;
     use std::{fs, io, path::Path};
 
     use testbed::{Authority, Certificate};
@@ -188,8 +240,9 @@ mod tests {
         copy(&one.certificate, "c.pem");
         copy(&one.key, "c.key");
         let certificates = Certificates::read(settings).unwrap();
+
         let has = |files: &Files, expected: &Certificate| {
-            let [certificate, _] = files.identity.as_ref().unwrap();
+            let [certificate, _] = files.identity().unwrap();
             certificate.bytes() == fs::read(&expected.certificate).unwrap()
         };
         let first = certificates.current();
@@ -205,10 +258,34 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &certificates.current()));
         assert!(log.take().contains("can't read"));
 
-        copy(&authority.ca_file(), "ca.pem");
+        // The certificate is renewed while the authority can't be read.
         copy(&other.key, "c.key");
         let second = certificates.current();
         assert!(!Arc::ptr_eq(&first, &second) && has(&second, &other));
-        assert!(log.take().contains("new certificates are used from now on"));
+        assert_eq!(second.authorities(), fs::read(authority.ca_file()).unwrap());
+        let renewed = log.take();
+        assert!(renewed.contains("can't read"), "{renewed}");
+        assert!(renewed.contains("new certificates are used from now on"), "{renewed}");
+        copy(&authority.ca_file(), "ca.pem");
+        assert!(Arc::ptr_eq(&second, &certificates.current()));
+        assert_eq!(log.take(), "");
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn files_are_read_once_a_second_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let [first, second] = [(); 2].map(|()| Authority::new().unwrap());
+        fs::copy(first.ca_file(), &file).unwrap();
+        let settings = [("ca", Some(file.display().to_string())), ("c", None), ("k", None)];
+        let (begun, certificates) =
+            (Moment::now(), Certificates::read(Settings::new(settings)).unwrap());
+        fs::copy(second.ca_file(), &file).unwrap();
+        let is_renewed =
+            || certificates.recent().authorities() == fs::read(second.ca_file()).unwrap();
+        assert!(!is_renewed() || begun.elapsed() >= READ_INTERVAL);
+        sleep(READ_INTERVAL);
+        assert!(is_renewed());
     }
 }

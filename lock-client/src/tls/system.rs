@@ -5,10 +5,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use rustls_native_certs::{CertificateResult, load_native_certs};
 
-use crate::service_url::InvalidUrl;
-
 /// The authorities that the system trusts, or those that `SSL_CERT_FILE` names.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SystemAuthorities {
     certificates: Vec<CertificateDer<'static>>,
     /// Why others could not be read.
@@ -27,19 +25,24 @@ impl SystemAuthorities {
         roots
     }
 
-    /// Checks that what could be read for the last ones could be read again. A file may be only half
-    /// written.
-    ///
-    /// # Errors
-    /// [`InvalidUrl`] with the reason.
-    pub(super) fn check_after(&self, last: &Self) -> Result<(), InvalidUrl> {
-        let reason = match self.errors.last() {
-            Some(error) if self.errors.len() > last.errors.len() => error.as_str(),
-            // A file is empty before it is written.
-            _ if self.certificates.is_empty() && !last.certificates.is_empty() => "there are none",
-            _ => return Ok(()),
-        };
-        Err(InvalidUrl::new(format!("the system's authorities: {reason}")))
+    /// Adds the last ones that are missing, if not all could be read: a file may be only half written, or
+    /// empty before it is written. New ones are used all the same, because a file may be unreadable for
+    /// good.
+    pub(super) fn after(mut self, last: &Self) -> Self {
+        if self.errors.is_empty() && !self.certificates.is_empty() {
+            return self;
+        }
+        let missing = last.certificates.iter().filter(|last| !self.certificates.contains(last));
+        let missing: Vec<_> = missing.cloned().collect();
+        if !missing.is_empty() {
+            let reason = self.errors.last().map_or("there are none", String::as_str);
+            tracing::warn!(
+                reason,
+                "not all of the system's authorities could be read again: the last ones are kept"
+            );
+            self.certificates.extend(missing);
+        }
+        self
     }
 
     #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
@@ -71,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_that_is_half_written_is_not_taken_for_the_next_one() {
+    fn authorities_that_cannot_be_read_again_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ca.pem");
         let authorities = [(); 2].map(|()| fs::read(Authority::new().unwrap().ca_file()).unwrap());
@@ -82,15 +85,19 @@ mod tests {
         let whole = authorities.concat();
         let last = written(&authorities[0]);
         for half in [&whole[..whole.len() - 40], &authorities[1][..100], b""] {
-            assert!(written(half).check_after(&last).is_err(), "{} bytes", half.len());
+            let kept = written(half).after(&last);
+            assert!(kept.certificates == last.certificates, "{} bytes", half.len());
         }
         fs::remove_file(&file).unwrap();
         let missing = SystemAuthorities::from(load_certs_from_paths(Some(&file), None));
-        assert!(missing.check_after(&last).is_err());
-        // The control, and a file that was as bad before.
-        written(&whole).check_after(&last).unwrap();
-        let bad = written(&authorities[1][..100]);
-        written(&whole[..whole.len() - 40]).check_after(&bad).unwrap();
-        assert_eq!(written(&whole).roots().len(), 2);
+        let kept = missing.after(&last);
+        assert!(kept.certificates == last.certificates);
+        // A part of the file stays unreadable. New authorities are used all the same.
+        let renewed = [&authorities[1], &authorities[0][..100]].concat();
+        let renewed = written(&renewed).after(&kept);
+        assert_eq!(renewed.roots().len(), 2);
+        // The control: one that is taken out is trusted no more.
+        let replaced = written(&authorities[1]).after(&renewed);
+        assert!(replaced.certificates != last.certificates && replaced.roots().len() == 1);
     }
 }

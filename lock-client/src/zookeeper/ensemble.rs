@@ -275,7 +275,7 @@ fn tls_options(files: &tls::Files) -> Result<TlsOptions, Error> {
         return Ok(TlsOptions::new());
     }
     let mut certificates = TlsCerts::builder().with_ca(TlsCa::from_pem(&authorities)?);
-    if let Some([certificate, key]) = files.identity.as_ref().map(|pem| pem.each_ref()) {
+    if let Some([certificate, key]) = files.identity() {
         let identity = TlsIdentity::from_pem(&text(certificate.bytes()), &text(key.bytes()))?;
         certificates = certificates.with_identity(identity);
     }

@@ -4,16 +4,17 @@ use std::time::{Duration, Instant};
 
 use fence::Holder;
 use lock_client::{
-    Order,
-    backend::{Attempt, Backend},
+    Locks, Order,
+    backend::{Attempt, Backend, BackendError},
     postgres::Postgres,
 };
+use sqlx::{Connection, Executor, PgConnection};
 use testbed::{Proxy, proxy::Latency, wait::until_async};
 use tokio::net::TcpListener;
 
 use super::{locked, patient};
 use crate::{
-    lock_service::ttl,
+    lock_service::{tried, ttl, with_causes},
     names::name,
     sql::{self, granted},
 };
@@ -91,7 +92,8 @@ async fn new_client_waits_for_all_hosts() {
     assert_eq!(held.expect("it is held there").ownership.holder, holder);
 }
 
-/// A host that is down answers nothing. Even the first request does not wait for it.
+/// A host that is down answers nothing. The first request of a client waits for it, and still ends in time.
+/// Later ones hardly wait.
 #[tokio::test]
 async fn host_that_is_down_delays_nothing_for_long() {
     let (primary, _) = locked().await;
@@ -99,8 +101,11 @@ async fn host_that_is_down_delays_nothing_for_long() {
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let hosts = format!("{},{}", mute.local_addr().unwrap(), proxy.address());
     let url = format!("postgres://postgres@{hosts}/postgres?sslmode=disable");
+    // Each command is a new client.
+    let unconnected = || Locks::new(Postgres::open(&url).unwrap());
+    unconnected().status(&name("q")).await.unwrap();
+    unconnected().acquire(&name("q"), tried(60_000)).await.unwrap().release().await.unwrap();
     let client = patient(&url);
-    // The first time, all hosts are waited for.
     granted(&client, "q", &Holder::random(), 60_000).await.unwrap();
     for lock in ["r", "s"] {
         proxy.cut();
@@ -109,6 +114,25 @@ async fn host_that_is_down_delays_nothing_for_long() {
         granted(&client, lock, &Holder::random(), 60_000).await.unwrap();
         assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
     }
+}
+
+/// The primary is restarted, and its standby admits nobody. That says nothing about the primary.
+#[tokio::test]
+async fn host_that_admits_nobody_does_not_speak_for_others() {
+    let (mut primary, _) = locked().await;
+    let mut observer = PgConnection::connect(&primary.url()).await.unwrap();
+    observer.execute("create role locker superuser login").await.unwrap();
+    drop(observer);
+    // A server that does not know the user answers in the same way.
+    let (other, _) = locked().await;
+    let hosts = testbed::Postgres::url_of_all(&[&primary, &other]);
+    let client = patient(&hosts.replace("//postgres@", "//locker@"));
+    primary.crash().await.unwrap();
+    let error = client.status(&name("r")).await.unwrap_err();
+    assert!(matches!(error, BackendError::Unavailable(_)), "{error:?}");
+    assert!(with_causes(&error).contains("locker"), "{error:?}");
+    primary.start_again().await.unwrap();
+    until_async(SOON, async || Ok(client.status(&name("r")).await.is_ok())).await.unwrap();
 }
 
 #[test]

@@ -4,7 +4,12 @@ use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use fence::Holder;
-use lock_client::{Locks, Released, Terms, backend::Backend, mariadb::MariaDb, postgres::Postgres};
+use lock_client::{
+    Locks, Order, Released, Terms,
+    backend::{Attempt, Backend},
+    mariadb::MariaDb,
+    postgres::Postgres,
+};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Proxy, proxy::Latency, wait::until_async};
 use tokio::{
@@ -240,6 +245,10 @@ on_both! {
     cut_connection_is_made_again_at_once
     release_over_a_cut_connection_says_what_was_true
     connection_that_is_silent_is_replaced_each_time
+    waiter_whose_connections_fall_silent_tries_again
+    try_that_arrives_late_is_released
+    idle_connection_replaces_the_one_for_held_locks
+    release_that_nobody_waits_for_ends_the_checks
     renewal_does_not_wait_behind_many_releases
     background_includes_a_try_that_the_server_carries_out_late
     server_that_takes_no_writes_is_named_and_tried_again
@@ -258,6 +267,9 @@ async fn holder_needs_no_free_connection<S: Server>() -> anyhow::Result<()> {
     let other = locks.acquire(&name("other"), tried(4_000)).await;
     let error = other.err().context("there is no connection left")?;
     ensure!(with_causes(&error).to_lowercase().contains("too many"), "{error:?}");
+    // A read needs none.
+    let status = locks.status(&name("kept")).await?;
+    ensure!(status.held.is_some(), "{status:?}");
     ensure!(lease.release().await? == Released::Released);
     Ok(())
 }
@@ -337,6 +349,94 @@ async fn connection_that_is_silent_is_replaced_each_time<S: Server>() -> anyhow:
         until_async(SOON, is_renewed).await.with_context(|| format!("round {round}"))?;
     }
     ensure!(proxy.has_struck());
+    Ok(())
+}
+
+/// The same for a client that holds nothing: no lock is granted to it or renewed.
+async fn waiter_whose_connections_fall_silent_tries_again<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let holder = S::open(&server.url(), PATIENTLY);
+    granted(&holder, "awaited", &Holder::random(), 600_000).await?;
+    let proxy = Proxy::start(server.socket()).await?;
+    let waiter = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (lock, own) = (name("awaited"), Holder::random());
+    let tried = async || waiter.try_acquire(&lock, &own, ttl(60_000), Order::Unordered).await;
+    let mut forgotten = Vec::new();
+    for round in 0..5 {
+        forgotten.push(proxy.hold("acquire("));
+        let is_answered = async || Ok(matches!(tried().await, Ok(Attempt::Busy(_))));
+        until_async(SOON, is_answered).await.with_context(|| format!("round {round}"))?;
+    }
+    ensure!(proxy.has_struck());
+    Ok(())
+}
+
+/// The network delays a try. Its client has given it up, and uses another connection for long.
+async fn try_that_arrives_late_is_released<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (lock, holder) = (name("late"), Holder::random());
+    let delayed = proxy.hold("acquire(");
+    let tried = client.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
+    ensure!(tried.is_err(), "{tried:?}");
+    let delayed = delayed.caught().await?;
+    ensure!(client.release(&lock, &holder, None).await.is_err(), "the try is under way");
+    let (token, ownership) = granted(&client, "other", &Holder::random(), 600_000).await?;
+    for _ in 0..20 {
+        ensure!(client.renew(&name("other"), &ownership, ttl(600_000)).await? == Some(token));
+        sleep(BY_DEFAULT / 2).await;
+    }
+    delayed.deliver();
+    let is_undone = async || {
+        let status = client.status(&lock).await;
+        Ok(status.is_ok_and(|status| status.last_token.is_some() && status.held.is_none()))
+    };
+    until_async(SOON, is_undone).await.context("nobody releases it")?;
+    Ok(())
+}
+
+/// Others have all connections that the server has left, and the network forgets the one for held locks.
+async fn idle_connection_replaces_the_one_for_held_locks<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (token, ownership) = granted(&client, "kept", &Holder::random(), 600_000).await?;
+    // A second connection.
+    granted(&client, "other", &Holder::random(), 600_000).await?;
+    let _taken = server.take_all().await;
+    let _forgotten = proxy.hold("renew(");
+    let renew = async || client.renew(&name("kept"), &ownership, ttl(600_000)).await;
+    let is_renewed = async || Ok(renew().await.is_ok_and(|renewed| renewed == Some(token)));
+    until_async(SOON, is_renewed).await.context("it has no connection")?;
+    ensure!(proxy.has_struck());
+    Ok(())
+}
+
+/// The caller of a release gives up while the release waits for a try. The lock is not held any more, so the
+/// connection is not checked any more, either.
+async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
+    let (lock, holder) = (name("left"), Holder::random());
+    granted(&client, "left", &holder, 600_000).await?;
+    until_async(SOON, async || Ok(proxy.requests("select 1") > 0)).await.context("no checks")?;
+    // The same holder tries again, as after a lost reply.
+    let delayed = proxy.hold("acquire(");
+    let tried = client.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
+    ensure!(tried.is_err(), "{tried:?}");
+    let delayed = delayed.caught().await?;
+    let released = timeout(BY_DEFAULT / 10, client.release(&lock, &holder, None)).await;
+    ensure!(released.is_err(), "it waits for the try");
+    delayed.deliver();
+    let is_over = async || {
+        let before = proxy.requests("select 1");
+        sleep(Duration::from_secs(3)).await;
+        Ok(proxy.requests("select 1") == before)
+    };
+    until_async(SOON, is_over).await.context("the connection is checked until the ttl ends")?;
+    ensure!(S::open(&server.url(), PATIENTLY).status(&lock).await?.held.is_none());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use doctor::{
     sqlite,
 };
 use lock_client::{Locks, Terms, Ttl};
-use postgres_primary::{Newest, find_primary};
+use postgres_primary::{ANSWER_LIMIT, Newest, find_primary};
 use sqlx::{
     MySql, Postgres, Row, Sqlite,
     mysql::MySqlConnectOptions,
@@ -45,7 +45,8 @@ const IN_SQLITE: &str =
 pub(super) async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     let invalid = |Unusable(reason)| sqlx::Error::Configuration(reason.into());
     let hosts = postgres_hosts(url).map_err(invalid)?;
-    let primary = find_primary(&hosts, &Newest::default()).await.map_err(sqlx::Error::config)?.host;
+    let found = find_primary(&hosts, &Newest::default(), ANSWER_LIMIT).await;
+    let primary = found.map_err(sqlx::Error::config)?.host;
     let options = hosts.options(primary).clone();
     let mut report = postgres::examine(&options).await?;
     report.checks = report.checks.into_iter().map(as_of_locks).collect();

@@ -69,13 +69,22 @@ impl Certificates {
     pub(super) fn for_lasting_connection(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
-            files: self.files.as_ref().map(|files| (files.clone(), files.current())),
+            files: self.files.as_ref().map(|files| (files.clone(), files.recent())),
         }
     }
 }
 
 #[cfg(feature = "cluster")]
 impl UsedCertificates {
+    /// Makes a client for another connection.
+    pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
+        #[cfg(feature = "tls")]
+        if let Some(certificates) = self.pem() {
+            return Client::build_with_tls(info, certificates);
+        }
+        Client::open(info)
+    }
+
     #[cfg(feature = "tls")]
     pub(super) fn pem(&self) -> Option<TlsCertificates> {
         self.files.as_ref().map(|(_, used)| pem(used))
@@ -85,7 +94,7 @@ impl UsedCertificates {
     pub(crate) fn were_renewed(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some((files, used)) = &self.files {
-            return !Arc::ptr_eq(used, &files.current());
+            return !Arc::ptr_eq(used, &files.recent());
         }
         false
     }
@@ -94,7 +103,7 @@ impl UsedCertificates {
 /// The system's authorities are given, too: the crate `redis` would accept none if one can't be read.
 #[cfg(feature = "tls")]
 fn pem(files: &tls::Files) -> TlsCertificates {
-    let client_tls = files.identity.as_ref().map(|[certificate, key]| ClientTlsConfig {
+    let client_tls = files.identity().map(|[certificate, key]| ClientTlsConfig {
         client_cert: certificate.bytes().to_vec(),
         client_key: key.bytes().to_vec(),
     });

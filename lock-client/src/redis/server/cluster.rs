@@ -12,7 +12,7 @@ use super::{
         settings::{TimeLimits, closed, tcp_settings, within},
         transport::Transport,
     },
-    certificates::Certificates,
+    certificates::{Certificates, UsedCertificates},
     url::{InvalidRedisUrl, RedisUrl, connection_settings},
 };
 use crate::service_url::addresses;
@@ -68,15 +68,19 @@ impl Cluster {
             .build()?;
         match within(limits.finding(), client.get_async_connection()).await {
             Ok(connection) => Ok(Transport::Cluster(connection, certificates)),
-            Err(error) => Err(self.rejected_password(limits).await.unwrap_or(error)),
+            Err(error) => Err(self.rejected_password(&certificates, limits).await.unwrap_or(error)),
         }
     }
 
     /// Asks the named nodes whether they reject the password. The `redis` crate reports all failures
     /// of a Cluster as lost connections.
-    async fn rejected_password(&self, limits: TimeLimits) -> Option<RedisError> {
+    async fn rejected_password(
+        &self,
+        certificates: &UsedCertificates,
+        limits: TimeLimits,
+    ) -> Option<RedisError> {
         for node in &self.named {
-            let (node, settings) = (self.certificates.client(node.clone()), limits.settings());
+            let (node, settings) = (certificates.client(node.clone()), limits.settings());
             let answer =
                 match node.ok()?.get_multiplexed_async_connection_with_config(&settings).await {
                     Ok(mut node) => redis::cmd("PING").query_async::<()>(&mut node).await,

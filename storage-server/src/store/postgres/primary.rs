@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use postgres_primary::{Hosts, Newest, NoPrimary, NotFound, Seen, ask, describe};
+use postgres_primary::{ANSWER_LIMIT, Hosts, Newest, NoPrimary, NotFound, Seen, ask, describe};
 use sqlx::Postgres;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks all hosts at once, and returns the place of the primary. One host is not asked.
 pub(super) async fn find_primary(hosts: &Hosts, newest: &Newest) -> Result<usize, OpenError> {
-    let found = postgres_primary::find_primary(hosts, newest).await;
+    let found = postgres_primary::find_primary(hosts, newest, ANSWER_LIMIT).await;
     let database = || hosts.database();
     found.map(|found| found.host).map_err(|error| match error {
         NotFound::NoPrimary(reason) => OpenError::NoPrimary { database: database(), reason },
