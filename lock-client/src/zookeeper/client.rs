@@ -1,6 +1,6 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tokio::time::timeout;
@@ -278,6 +278,10 @@ impl Backend for ZooKeeper {
 
     fn answer_timeout(&self) -> Duration {
         self.ensemble.answer_timeout
+    }
+
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.shared.own_nodes.until_none_has_ended())
     }
 
     fn address(&self) -> String {
