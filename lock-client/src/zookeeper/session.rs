@@ -86,7 +86,7 @@ struct Link {
 
 /// A connection in use. If its session connects anew, that waits a little until this is dropped.
 pub(super) struct InUse<'a> {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pub(super) is_standalone: bool,
     _request: Option<RwLockReadGuard<'a, ()>>,
 }
