@@ -401,7 +401,10 @@ impl Sessions {
             return Ok(session);
         }
         let session = Session::open(ensemble, ttl, Usage::Shared).await?;
-        self.open().entry(ttl).or_default().push(session.clone());
+        let mut open = self.open();
+        // One session without a node is enough: each needs a connection.
+        open.values_mut().for_each(|sessions| sessions.retain(|session| !session.is_idle()));
+        open.entry(ttl).or_default().push(session.clone());
         Ok(session)
     }
 

@@ -303,21 +303,6 @@ async fn outage_is_no_storm_of_connections() {
     assert!(connections < 60, "{connections}");
 }
 
-/// The next acquire of a ttl takes the session of the last one.
-#[tokio::test]
-async fn client_that_alternates_between_two_ttls_keeps_two_sessions() {
-    let zookeeper = ZooKeeper::start().await.unwrap();
-    let locks = client(&zookeeper.url());
-    for _ in 0..3 {
-        for ttl in [30, 60] {
-            let lock = acquired(&locks, &name("r"), secs(ttl)).await;
-            assert!(release(&locks, &lock).await);
-        }
-    }
-    let sessions = zookeeper.sessions(0).await.unwrap();
-    assert_eq!(sessions.len(), 2, "{sessions:?}");
-}
-
 /// A process that ended before would leave a node, and with it the lock, for a ttl.
 #[tokio::test]
 async fn undone_try_is_waited_for() {
