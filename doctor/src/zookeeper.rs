@@ -70,10 +70,14 @@ fn version(member: &Member<MemberReport>) -> Option<Check> {
 /// A client that waits may have a connection for its session, and one that watches.
 const WAITING_CONNECTIONS: i64 = 2;
 
+/// What is in danger in an ensemble, where a renewal needs one more connection for a moment.
+const RENEWALS_CONNECT: &str = "locks that are held, if there is no room for the new connection of a renewal; and further clients can't wait for a lock";
+
 fn connections(member: &Member<MemberReport>) -> Option<Check> {
     const NAME: &str = "connections";
     let address = &member.address;
-    Some(match member.report.as_ref().ok()?.connections {
+    let report = member.report.as_ref().ok()?;
+    let check = match report.connections {
         Some(Connections { limit: 0, .. }) => Check::ok(NAME, format!("{address} has no limit")),
         Some(Connections { limit, open }) => {
             let check = connections::room(limit.into(), open.into(), WAITING_CONNECTIONS);
@@ -87,7 +91,12 @@ fn connections(member: &Member<MemberReport>) -> Option<Check> {
                 "no lock that is held; but it may have no room for the connections of waiting clients",
             )
         }
-    })
+    };
+    let why = match report.mode.as_deref() {
+        Some("standalone") => check.why,
+        _ => check.why.map(|_| RENEWALS_CONNECT.into()),
+    };
+    Some(Check { why, ..check })
 }
 
 /// The ttls that all members grant. The range is empty if there are none.
@@ -203,6 +212,22 @@ mod tests {
             let report = member.report.as_mut().unwrap();
             report.connections = connections.map(|(limit, open)| Connections { limit, open });
             assert_eq!(verdict("connections", &[member], Ok(1)), expected, "{connections:?}");
+        }
+    }
+
+    /// There, a renewal needs another connection.
+    #[test]
+    fn limit_of_connections_endangers_held_locks_only_in_an_ensemble() {
+        for (mode, is_danger) in
+            [(Some("standalone"), false), (Some("follower"), true), (None, true)]
+        {
+            for connections in [Some(Connections { limit: 60, open: 60 }), None] {
+                let mut member = member(None, true, (4, 40));
+                let report = member.report.as_mut().unwrap();
+                (report.mode, report.connections) = (mode.map(str::to_owned), connections);
+                let why = super::connections(&member).unwrap().why.unwrap();
+                assert_eq!(why.starts_with("locks that are held"), is_danger, "{mode:?}: {why}");
+            }
         }
     }
 

@@ -24,10 +24,12 @@
 //!
 //! # Sessions
 //! The locks of a client that have the same ttl share a session, whose time-out is the ttl, and one
-//! connection. So a lock whose lease ends is deleted, again and again until that is answered. Without an
-//! answer for a ttl, the session is given up: its connection is closed, and its other locks move to a new
-//! one when they are renewed. A process that is paused or dead keeps no session alive. A session takes paths of half a mebibyte: its end lists them in
-//! one message, and one above `jute.maxbuffer` would stop the ensemble (ZOOKEEPER-4306).
+//! connection. A lock whose lease ends is deleted because its session lives on, again and again until that
+//! is answered. Without an answer for a ttl, the session is given up: its connection is closed, and its
+//! other locks move to the next session when they are renewed. A session without a proof for its ttl is
+//! given up if it can't be connected: all its leases have ended. A process that is paused or dead keeps no
+//! session alive. A session takes paths of half a mebibyte: its end lists them in one message, and one
+//! above `jute.maxbuffer` would stop the ensemble (ZOOKEEPER-4306).
 //!
 //! A renewal proves that the leader knows of the session, and that the lock's node is still there. The
 //! answer of a follower does not prove it: a follower reports its sessions only when the leader pings
@@ -41,9 +43,10 @@
 //!
 //! # Connections
 //! A client has one connection for each session with locks, and one more that reads and watches for all
-//! its waiters. In an ensemble, a renewal makes another before it leaves the old one. It leaves the old
-//! one first only if no member takes another (`maxClientCnxns`, 60 for each address by default). Another
-//! client that connects at that moment may take its place.
+//! its waiters. In an ensemble, a renewal makes another before it leaves the old one, and waits 100 ms at
+//! most for requests on that. It leaves the old one first only if no member takes another
+//! (`maxClientCnxns`, 60 for each address by default): a member closes the new connection. Another client
+//! that connects at that moment may take its place.
 //!
 //! A lost connection is no lost session: the client connects anew, to any member, and goes on.
 //!

@@ -1,6 +1,6 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tokio::time::timeout;
@@ -144,21 +144,31 @@ impl ZooKeeper {
         View::read_synced(&*self.ensemble.reading().await?, paths).await
     }
 
-    /// Returns a connection for requests of a holder: that of its node's session, which waiters can't use
-    /// up. Without one, it is the connection that reads.
+    /// Returns a connection for requests of a holder: that of its node's session, or of the next one if
+    /// that was given up. Waiters can't use these up. Without one, it is the connection that reads.
     pub(super) async fn connected<'a>(
         &self,
         own: Option<&'a OwnNode>,
     ) -> Result<InUse<'a>, Failure> {
         if let Some(own) = own {
-            match own.session().connected(&self.ensemble).await {
-                // No member gives the session its time any more.
-                Err(Failure::Expired | Failure::Shortened { .. })
-                | Err(Failure::Other(BackendError::Invalid(_))) => {}
+            let connected = match own.session().connected(&self.ensemble).await {
+                Err(Failure::Expired) => self.connected_to_next(own.session().ttl).await,
+                connected => connected,
+            };
+            match connected {
+                // No member gives a session this time any more.
+                Err(Failure::Shortened { .. } | Failure::Other(BackendError::Invalid(_))) => {}
                 connected => return connected,
             }
         }
         Ok(self.ensemble.reading().await?.into())
+    }
+
+    /// Returns the connection of the session to which the locks of one that was given up move.
+    async fn connected_to_next(&self, ttl: Ttl) -> Result<InUse<'static>, Failure> {
+        let next = self.shared.sessions.get(&self.ensemble, ttl, Purpose::Held).await;
+        let next = next.map_err(Failure::Other)?;
+        Ok(next.connected(&self.ensemble).await?.connection.clone().into())
     }
 
     /// Fails if the URL names a root that does not exist. No lock is held there, but none is free.
@@ -268,6 +278,10 @@ impl Backend for ZooKeeper {
         // Its session ends after its time, unless another process moves the lock to its own session.
         self.shared.own_nodes.forget_holder(&ownership.holder);
         token
+    }
+
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.shared.own_nodes.until_none_has_ended())
     }
 
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {

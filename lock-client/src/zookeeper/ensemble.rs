@@ -153,11 +153,13 @@ impl Ensemble {
         }
         let weight = |failure: &Failure| match failure {
             // The session was shortened by one member, and given its full time by none.
-            Failure::Shortened { .. } => 4,
-            Failure::Expired => 3,
-            // A member that failed may have set the full time of the session. So nothing is rejected.
-            Failure::Other(BackendError::Unavailable(_)) if resumes => 2,
-            Failure::Other(BackendError::Unavailable(_)) => 0,
+            Failure::Shortened { .. } => 5,
+            // A member that failed may have set the full time of the session. So nothing is rejected,
+            // and the session has not expired on the word of the others.
+            Failure::Closed(_) if resumes => 4,
+            Failure::Other(BackendError::Unavailable(_)) if resumes => 3,
+            Failure::Expired => 2,
+            Failure::Closed(_) | Failure::Other(BackendError::Unavailable(_)) => 0,
             _ => 1,
         };
         Err(failures.into_iter().max_by_key(weight).expect("a URL has a member"))
@@ -193,7 +195,10 @@ impl Ensemble {
         is_granting: bool,
     ) -> Result<Connection, Failure> {
         if !is_granting {
-            self.open_at(number, SessionRequest::Temporary, timeout_ms, timeout_ms).await?;
+            let probe = self.open_at(number, SessionRequest::Temporary, timeout_ms, timeout_ms);
+            let ended = probe.await?.ended();
+            // There may be no other place.
+            let _ = timeout(self.answer_timeout, ended).await;
         }
         let resuming = self.connect_to(number, SessionRequest::Existing(session), timeout_ms);
         let connection = resuming.await?;

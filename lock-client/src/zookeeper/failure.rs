@@ -19,6 +19,8 @@ pub(super) enum Failure {
     Expired,
     /// All members that answered shorten the session to this time. They have done so.
     Shortened { session_ms: u64, granted_ms: u64 },
+    /// The member closed the connection before it answered. It may have no place for another one.
+    Closed(BackendError),
     /// Anything else.
     Other(BackendError),
 }
@@ -37,7 +39,7 @@ impl From<Failure> for BackendError {
                 );
                 Self::Invalid(reason.into())
             }
-            Failure::Other(error) => error,
+            Failure::Closed(error) | Failure::Other(error) => error,
         }
     }
 }
@@ -55,6 +57,11 @@ impl Failure {
     /// Reports that there was no answer, or no whole one.
     pub(super) fn unavailable(server: &str, reason: &str) -> Self {
         Self::Other(BackendError::Unavailable(format!("{server}: {reason}").into()))
+    }
+
+    /// Reports that a member closed the connection before it answered.
+    pub(super) fn closed(server: &str, reason: &str) -> Self {
+        Self::Closed(BackendError::Unavailable(format!("{server}: {reason}").into()))
     }
 
     /// Reports that there was no answer in time.

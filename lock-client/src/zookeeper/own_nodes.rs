@@ -9,7 +9,7 @@ use std::{
 };
 
 use fence::{Holder, ResourceName, Token};
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{sync::Notify, task::JoinHandle, time::sleep};
 
 use super::{
     client::{Shared, ZooKeeper},
@@ -52,6 +52,8 @@ impl OwnNode {
 pub(super) struct OwnNodes {
     nodes: Mutex<HashMap<(ResourceName, Holder), OwnNode>>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Notified when a node was deleted.
+    forgotten: Notify,
 }
 
 impl OwnNodes {
@@ -99,6 +101,18 @@ impl OwnNodes {
         let mut nodes = self.nodes();
         if nodes.get(&key).is_some_and(|own| own.path == path) {
             nodes.remove(&key);
+            self.forgotten.notify_waiters();
+        }
+    }
+
+    /// Waits until all nodes whose leases have ended are deleted, or expire with their sessions.
+    pub(super) async fn until_none_has_ended(&self) {
+        loop {
+            let forgotten = self.forgotten.notified();
+            if !self.nodes().values().any(|own| own.until.has_passed()) {
+                return;
+            }
+            forgotten.await;
         }
     }
 

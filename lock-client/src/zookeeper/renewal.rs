@@ -54,15 +54,19 @@ impl ZooKeeper {
             // 2. Prove that the session has had its full time since this renewal began, and look. If another
             // request hangs on the same connection, look again over the next.
             let look = async || {
-                let link = session.proven_since(&self.ensemble, asked, Purpose::Held).await?;
-                let seen = View::read(&link, &paths, Some(&own.path)).await;
-                seen.map_err(Failure::after_a_change)
+                let mut is_repeated = false;
+                loop {
+                    let link = session.proven_since(&self.ensemble, asked, Purpose::Held).await?;
+                    let seen = View::read(&link, &paths, Some(&own.path)).await;
+                    match seen.map_err(Failure::after_a_change) {
+                        Err(Failure::Other(BackendError::Unavailable(_))) if !is_repeated => {
+                            is_repeated = true;
+                        }
+                        seen => return seen,
+                    }
+                }
             };
-            let mut seen = look().await;
-            if let Err(Failure::Other(BackendError::Unavailable(_))) = seen {
-                seen = look().await;
-            }
-            let seen = match seen {
+            let seen = match look().await {
                 Ok(seen) => seen,
                 // It was given up, or all members say so. A leader that was replaced does, too, and a
                 // member of another ensemble. Only the end of its node proves the end of a session.

@@ -41,28 +41,39 @@ pub(super) async fn report(
 
 /// Finds out why a member took no session. The client underneath does not report it.
 pub(super) async fn why_no_session(server: &Server, member: &Member, limit: Duration) -> Failure {
-    let reason = match report(server, member, "srvr", limit).await {
-        Err(failure) => return failure,
-        Ok(report) if report.contains("not currently serving requests") => {
-            "it serves nobody now: it has no quorum, or just starts"
-        }
-        Ok(_) => {
+    let address = member.to_string();
+    match report(server, member, "srvr", limit).await {
+        Err(failure) => failure,
+        Ok(report) if report.is_empty() => Failure::closed(
+            &address,
             "the connection was closed (does this port take TLS only? are its connections used \
-             up, maxClientCnxns?)"
+             up, maxClientCnxns?)",
+        ),
+        Ok(report) if report.contains("not currently serving requests") => {
+            Failure::unavailable(&address, "it serves nobody now: it has no quorum, or just starts")
         }
-    };
-    Failure::unavailable(&member.to_string(), reason)
+        Ok(_) => Failure::unavailable(&address, "the connection was closed"),
+    }
 }
 
 async fn read(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) -> io::Result<String> {
-    // A port that takes TLS only reads five bytes before it closes the connection.
-    stream.write_all(format!("{name}\n").as_bytes()).await?;
-    stream.flush().await?;
     let mut report = Vec::new();
-    match stream.take(LONGEST_REPORT).read_to_end(&mut report).await {
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+    let asking = async {
+        // A port that takes TLS only reads five bytes before it closes the connection.
+        stream.write_all(format!("{name}\n").as_bytes()).await?;
+        stream.flush().await?;
+        stream.take(LONGEST_REPORT).read_to_end(&mut report).await
+    };
+    match asking.await {
+        Err(error) if !is_end(&error) => Err(error),
         _ => Ok(String::from_utf8_lossy(&report).into_owned()),
     }
+}
+
+/// Whether the member closed the connection.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Why a connection is not encrypted. What TLS itself reports is no matter of time.
@@ -75,6 +86,6 @@ fn not_encrypted(member: &Member, error: &io::Error) -> Failure {
         (member.to_string(), format!("the encrypted connection failed: {error}"));
     match is_of_tls {
         true => Failure::rejected(&member, &reason),
-        false => Failure::unavailable(&member, &format!("{reason} (does this port take TLS?)")),
+        false => Failure::closed(&member, &format!("{reason} (does this port take TLS?)")),
     }
 }

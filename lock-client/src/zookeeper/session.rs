@@ -22,24 +22,20 @@ use super::{
     ensemble::{Ensemble, SessionRequest},
     failure::Failure,
 };
-use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
+use crate::{backend::BackendError, clock::Moment, retry::pauses, ttl::Ttl};
 
 /// How many bytes of paths one session may have. The end of a session lists them in one message, and
 /// above 1 MiB (`jute.maxbuffer`) that message stops the whole ensemble (ZOOKEEPER-4306).
 const MOST_BYTES: usize = 512 << 10;
 /// What each path needs in that message beside its bytes.
 const PATH_OVERHEAD: usize = 8;
-/// How often a session is connected for one request.
-const TRIES: usize = 2;
 /// The least time between two proofs of one session, in parts of its ttl. So thousands of leases that
 /// are renewed at the same time share one.
 const PAUSE: u32 = 200;
-/// How long a new connection waits for requests that are under way, as a part of the answer time-out.
-const REQUESTS_PATIENCE: u32 = 4;
-/// The time between two tries to make a connection again that was cut.
-const CONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// How long a member has to see that a connection was left.
-const PLACE_PAUSE: Duration = Duration::from_millis(5);
+/// How long a new connection waits for requests that are under way.
+const REQUESTS_PATIENCE: Duration = Duration::from_millis(100);
+/// The longest pause between two tries to connect.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// How long a session without a node is kept at least.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
@@ -49,7 +45,7 @@ pub(super) struct Session {
     pub(super) usage: Usage,
     info: SessionInfo,
     link: Mutex<Option<Link>>,
-    /// Each request holds a part of it. A connection that replaces another waits a little for all of it.
+    /// Each request holds a read lock. A connection that replaces another waits a little for them.
     requests: RwLock<()>,
     /// One caller at a time connects.
     connecting: tokio::sync::Mutex<()>,
@@ -86,7 +82,7 @@ struct Link {
 
 /// A connection in use. If its session connects anew, that waits a little until this is dropped.
 pub(super) struct InUse<'a> {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pub(super) is_standalone: bool,
     _request: Option<RwLockReadGuard<'a, ()>>,
 }
@@ -228,7 +224,7 @@ impl Session {
         since: Moment,
         purpose: Purpose,
     ) -> Result<InUse<'_>, Failure> {
-        let mut tries = 1;
+        let mut has_connected = false;
         loop {
             if let Some(link) = self.usable_link().await {
                 if self.proven() >= since {
@@ -242,12 +238,11 @@ impl Session {
                     }
                 }
             }
-            match self.connect_anew(ensemble, since, purpose).await {
-                Ok(()) => {}
-                Err(failure @ Failure::Shortened { .. }) => return Err(failure),
-                Err(failure) if tries == TRIES => return Err(failure),
-                Err(_) => tries += 1,
+            if has_connected {
+                return Err(not_connected());
             }
+            self.connect_anew(ensemble, since, purpose).await?;
+            has_connected = true;
         }
     }
 
@@ -282,37 +277,47 @@ impl Session {
             return Ok(());
         }
         if purpose == Purpose::Try && was_waiting {
-            return Err(Failure::Other(BackendError::Unavailable(
-                "the connection of the session could not be made again".into(),
-            )));
+            return Err(not_connected());
         }
         // 2. Wait for the requests that are under way, which would end with their connection. A request
         // that hangs must not delay a renewal.
-        let patience = ensemble.answer_timeout / REQUESTS_PATIENCE;
-        let _no_requests = timeout(patience, self.requests.write()).await;
+        let _no_requests = timeout(REQUESTS_PATIENCE, self.requests.write()).await;
         // 3. Make another connection, first to the member of the old one: it has given the session its
         // time, and was not started anew since.
         let granting = is_connected().and(self.link().as_ref().map(|link| link.connection.member));
         let asked = Moment::now();
-        let connection = loop {
-            match ensemble.resume(self.info.clone(), self.ttl, granting).await {
-                // 4. No member takes one more connection: leave the old one first, but not for a try,
-                // because others may take the place. A member needs a moment to see that it is left.
-                Err(Failure::Other(BackendError::Unavailable(_)))
-                    if match is_connected() {
-                        Some(_) => purpose == Purpose::Held,
-                        None => asked.elapsed() < ensemble.answer_timeout,
-                    } =>
-                {
-                    self.leave();
-                    sleep(PLACE_PAUSE).await;
-                }
-                Err(failure @ Failure::Shortened { granted_ms, .. }) => {
-                    self.end(Some(granted_ms));
-                    return Err(failure);
-                }
-                resumed => break resumed?,
+        let resume = || ensemble.resume(self.info.clone(), self.ttl, granting);
+        let mut resumed = resume().await;
+        // 4. No member takes one more connection: leave the old one first, but not for a try, because
+        // others may take the place. A member needs a moment to see that it is left.
+        if let Err(Failure::Closed(_)) = resumed
+            && purpose == Purpose::Held
+            && is_connected().is_some()
+        {
+            self.leave();
+            let left = Moment::now();
+            let mut pauses = pauses(LONGEST_PAUSE);
+            while let Err(Failure::Closed(_)) = resumed
+                && left.elapsed() < ensemble.answer_timeout
+            {
+                sleep(pauses.next().expect("the pauses never end")).await;
+                resumed = resume().await;
             }
+        }
+        let connection = match resumed {
+            Err(failure @ Failure::Shortened { granted_ms, .. }) => {
+                self.end(Some(granted_ms));
+                return Err(failure);
+            }
+            // Its leases have ended, and its waiters have lost their places. Nobody needs to know whether
+            // it has expired, too.
+            Err(Failure::Closed(_) | Failure::Other(BackendError::Unavailable(_)))
+                if (self.proven() + self.ttl.as_duration()).has_passed() =>
+            {
+                self.give_up();
+                return Err(Failure::Expired);
+            }
+            resumed => resumed?,
         };
         // 5. Prove it by a write.
         let (is_standalone, written) = join!(is_standalone(&connection), write(&connection));
@@ -336,6 +341,7 @@ impl Session {
 
 /// Makes the connection of a session again whenever it was cut.
 async fn keep_connected(session: Weak<Session>, ensemble: Ensemble) {
+    let mut backoff = pauses(LONGEST_PAUSE);
     loop {
         let Some(ended) = session.upgrade().map(|session| {
             let link = session.link();
@@ -353,8 +359,9 @@ async fn keep_connected(session: Weak<Session>, ensemble: Ensemble) {
             }
             _ => return,
         };
-        if !is_connected {
-            sleep(CONNECT_PAUSE).await;
+        match is_connected {
+            true => backoff = pauses(LONGEST_PAUSE),
+            false => sleep(backoff.next().expect("the pauses never end")).await,
         }
     }
 }
@@ -424,6 +431,12 @@ impl Sessions {
     fn open(&self) -> MutexGuard<'_, BTreeMap<Ttl, Vec<Arc<Session>>>> {
         self.open.lock().expect("nothing panics while it holds this")
     }
+}
+
+/// Reports that the connection was cut, and that nobody else has made it again.
+fn not_connected() -> Failure {
+    let reason = "the connection of the session could not be made again";
+    Failure::Other(BackendError::Unavailable(reason.into()))
 }
 
 /// Writes what changes nothing, through a quorum. A check that fails goes through one, too, unless the

@@ -20,14 +20,17 @@ use testbed::{
     wait::{until, until_async},
 };
 use tokio::{
+    net::TcpListener,
     task::JoinSet,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use zookeeper_client::Client as RawClient;
 
 use super::{
-    service::{SOON, acquired, attempt, busy, client, release, secs, session_of, until_free},
-    strike::{CONNECT, DELETE, LosesAll, MULTI, SYNC, Slow, count, strike},
+    service::{
+        SOON, acquired, attempt, busy, client, own_node, release, secs, session_of, until_free,
+    },
+    strike::{CONNECT, DELETE, LosesAll, MULTI, SYNC, Slow, count, delay, strike},
 };
 use crate::names::name;
 
@@ -165,9 +168,14 @@ async fn locks_of_a_session_that_is_given_up_share_the_next_one() {
     let renew_both = async || {
         for (name, lock) in [&a, &b].into_iter().zip(&kept) {
             // A deletion that is lost ends their connection.
-            if let Ok(renewed) = locks.renew(name, &lock.ownership, ttl).await {
-                assert_eq!(renewed, Some(lock.token));
-            }
+            let is_renewed = async || match locks.renew(name, &lock.ownership, ttl).await {
+                Err(BackendError::Unavailable(_)) => Ok(false),
+                renewed => {
+                    assert_eq!(renewed.unwrap(), Some(lock.token));
+                    Ok(true)
+                }
+            };
+            until_async(ttl.as_duration() / 3, is_renewed).await.expect("the lease goes on");
         }
     };
     let have_moved = async || {
@@ -186,6 +194,130 @@ async fn locks_of_a_session_that_is_given_up_share_the_next_one() {
     for (name, lock) in [&a, &b].into_iter().zip(&kept) {
         assert!(locks.release(name, &lock.ownership.holder, None).await.unwrap());
     }
+}
+
+/// The renewal needs no place that others may take: neither for its look, nor for the deletion.
+#[tokio::test]
+async fn lock_of_a_session_that_is_given_up_moves_over_one_connection() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    zookeeper.limit_connections(2);
+    zookeeper.restart().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    let (a, ttl) = (name("a"), secs(6));
+    let kept = acquired(&locks, &a, ttl).await;
+    let connect = async || {
+        let connector = RawClient::connector().with_fail_eagerly();
+        connector.connect(&zookeeper.address(0).to_string()).await
+    };
+    let other = connect().await.unwrap();
+    let session = async || {
+        let nodes = other.list_children("/fenced/queues/a").await.unwrap();
+        let path = format!("/fenced/queues/a/{}", nodes[0]);
+        other.check_stat(&path).await.unwrap().map(|stat| stat.ephemeral_owner)
+    };
+    let before = session().await;
+    let is_on = Arc::new(AtomicBool::new(true));
+    proxy.add(LosesAll { kind: DELETE, is_on: is_on.clone() });
+    acquired(&locks, &name("r"), ttl).await;
+    let mut has_moved = false;
+    while !has_moved {
+        let is_renewed = async || match locks.renew(&a, &kept.ownership, ttl).await {
+            Err(BackendError::Unavailable(_)) => Ok(false),
+            renewed => {
+                assert_eq!(renewed.unwrap(), Some(kept.token));
+                Ok(true)
+            }
+        };
+        until_async(ttl.as_duration(), is_renewed).await.expect("the lease goes on");
+        has_moved = session().await != before;
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(connect().await.is_err(), "the control: there are no more places");
+}
+
+/// The member that answers belongs to another ensemble, and knows no session of this one.
+#[tokio::test]
+async fn try_ends_no_session_while_a_member_is_silent() {
+    let (zookeeper, foreign) =
+        (ZooKeeper::start().await.unwrap(), ZooKeeper::start().await.unwrap());
+    let silent = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let wrong = Proxy::start(foreign.address(0)).await.unwrap();
+    let url = format!("zookeeper://{},{}", silent.address(), wrong.address());
+    let locks = client(&url).answer_within(Duration::from_secs(1));
+    let (kept, ttl) = (name("kept"), secs(60));
+    let lock = acquired(&locks, &kept, ttl).await;
+    let session = session_of(&zookeeper, "kept").await;
+    silent.cut();
+    for number in 0..3 {
+        let other = name(&format!("r{number}"));
+        let tried = locks.try_acquire(&other, &Holder::random(), ttl, Order::Fair).await;
+        assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+    }
+    wrong.switch_to(zookeeper.address(0));
+    silent.mend();
+    let is_renewed = async || {
+        let renewed = locks.renew(&kept, &lock.ownership, ttl).await;
+        Ok(matches!(renewed, Ok(Some(token)) if token == lock.token))
+    };
+    until_async(SOON, is_renewed).await.unwrap();
+    assert_eq!(session_of(&zookeeper, "kept").await, session);
+}
+
+/// A new connection can't be made, but the old one works.
+#[tokio::test]
+async fn renewal_without_a_new_connection_keeps_the_old_one() {
+    let zookeeper = ZooKeeper::start_cluster().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    let (kept, ttl) = (name("kept"), secs(60));
+    let lock = acquired(&locks, &kept, ttl).await;
+    let connections = count(&proxy, CONNECT);
+    delay(&proxy, CONNECT, 2 * SOON);
+    let renewed = locks.renew(&kept, &lock.ownership, ttl).await;
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    assert!(connections.load(Ordering::SeqCst) > 0, "the control: it needs a new connection");
+    let reissued = locks.reissue(&kept, &lock.ownership, lock.token).await.unwrap();
+    assert!(reissued > Some(lock.token));
+}
+
+/// Each connection is closed at once, as by a member that has just died.
+#[tokio::test]
+async fn outage_is_no_storm_of_connections() {
+    let mut zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper"));
+    acquired(&locks, &name("r"), secs(60)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    proxy.switch_to(listener.local_addr().unwrap());
+    zookeeper.process(0).kill().unwrap();
+    let mut connections = 0;
+    let counting = async {
+        loop {
+            drop(listener.accept().await.unwrap());
+            connections += 1;
+        }
+    };
+    timeout(Duration::from_secs(2), counting).await.expect_err("it counts on");
+    assert!(connections > 0, "the control: it tries again");
+    assert!(connections < 60, "{connections}");
+}
+
+/// A process that ended before would leave a node, and with it the lock, for a ttl.
+#[tokio::test]
+async fn undone_try_is_waited_for() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let proxy = Proxy::start(zookeeper.address(0)).await.unwrap();
+    let locks = client(&proxy.url("zookeeper")).answer_within(Duration::from_secs(1));
+    acquired(&client(&zookeeper.url()), &name("r"), secs(60)).await;
+    let is_on = Arc::new(AtomicBool::new(true));
+    proxy.add(LosesAll { kind: DELETE, is_on: is_on.clone() });
+    attempt(&locks, &Holder::random(), Order::Unordered).await.expect_err("the undo is lost");
+    let waiting = timeout(Duration::from_secs(1), locks.wait_for_releases());
+    waiting.await.expect_err("no deletion has an answer");
+    is_on.store(false, Ordering::SeqCst);
+    timeout(SOON, locks.wait_for_releases()).await.expect("the node is deleted");
+    own_node(&zookeeper).await;
 }
 
 /// The renewal looks before the lease ends. The move that it then sends has no answer, and arrives before
