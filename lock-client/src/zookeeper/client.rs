@@ -156,8 +156,10 @@ impl ZooKeeper {
                 connected => connected,
             };
             match connected {
-                // No member gives a session this time any more.
-                Err(Failure::Shortened { .. } | Failure::Other(BackendError::Invalid(_))) => {}
+                // The session has expired, and was not given up yet. Or no member gives a session this
+                // time any more.
+                Err(Failure::Expired | Failure::Shortened { .. })
+                | Err(Failure::Other(BackendError::Invalid(_))) => {}
                 connected => return connected,
             }
         }

@@ -170,6 +170,8 @@ async fn every_answer_is_as_described() {
         (STATES, "LOCK", vec![], &large, 413),
         (STATES, "LOCK", encoded.clone(), LOCK, 415),
         (STATES, "DELETE", vec![], "", 423),
+        (STATES, "DELETE", vec![], &large, 413),
+        (STATES, "DELETE", encoded.clone(), "x", 415),
         (by_id, "POST", vec![JSON], "{}", 201),
         (by_id, "POST", vec![JSON], "{}", 200),
         (STATES, "GET", vec![], "", 200),
