@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, whoever still uses it.
+    /// Ends the connection, also for requests that still use it.
     pub(super) fn end(&self) {
         self.task.end();
     }

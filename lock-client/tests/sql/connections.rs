@@ -50,7 +50,7 @@ trait Server: Sized {
     /// The URL of its administrator.
     fn url(&self) -> String;
 
-    /// The URL of clients whose connections are told from others.
+    /// The URL of clients whose connections `count` counts.
     fn named_url(&self) -> String;
 
     fn url_over(&self, proxy: impl Display) -> String;
@@ -59,7 +59,7 @@ trait Server: Sized {
 
     fn open(url: &str, answer_timeout: Duration) -> Self::Client;
 
-    /// Counts the connections of the clients that are told from others.
+    /// Counts the connections of the clients with the named URL.
     async fn count(&self) -> anyhow::Result<i64>;
 
     /// Cuts them.
@@ -275,7 +275,7 @@ async fn holder_needs_no_free_connection<S: Server>() -> anyhow::Result<()> {
 }
 
 /// The server hangs for longer than an answer is waited for, while others have all its connections. The
-/// one that is kept is not given up.
+/// holder keeps its own connection.
 async fn holder_outlives_a_pause<S: Server>() -> anyhow::Result<()> {
     let server = S::start().await;
     let locks = server.impatient();

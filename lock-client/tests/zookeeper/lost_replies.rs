@@ -155,8 +155,8 @@ async fn attempt_that_arrives_after_its_release_acquires_nothing() {
     }
 }
 
-/// A request that moves the lock to a longer session, of this client or of another one that has the
-/// handle, arrives before the release, and its reply is lost, or it arrives after the release.
+/// A request moves the lock to a longer session, of this client or of another one that has the handle.
+/// It arrives before the release, and its reply is lost, or it arrives after the release.
 #[tokio::test]
 async fn release_of_a_lock_that_an_unanswered_request_moves_leaves_nothing() {
     for (is_others, arrives_first) in [(false, false), (false, true), (true, false), (true, true)] {
