@@ -80,14 +80,26 @@ pub(crate) fn is_in_foreground() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{getpgrp, getsid};
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
 
     use super::*;
 
     #[test]
-    fn group_and_session_are_those_that_the_system_names() {
-        let this = Process::this().unwrap();
-        let named = (getpgrp().as_raw_pid(), getsid(None).unwrap().as_raw_pid());
-        assert_eq!((this.group, this.session), named);
+    fn leader_of_a_session_leads_its_group() {
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", "echo started; read line"]);
+        let mut leader = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut started = String::new();
+        BufReader::new(leader.stdout.take().unwrap()).read_line(&mut started).unwrap();
+
+        let pid = Pid::from_child(&leader);
+        let read = Process::read(pid).unwrap();
+        drop(leader.stdin.take());
+        leader.wait().unwrap();
+        let id = pid.as_raw_pid();
+        assert_eq!((read.group, read.session), (id, id));
     }
 }
