@@ -36,7 +36,7 @@ impl Verdict {
 impl FromStr for Verdict {
     type Err = serde::de::value::Error;
 
-    /// Parses the word that JSON and `fence.doctor()` have.
+    /// Parses the word that JSON and `doctor.sql` of PostgreSQL have.
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         Self::deserialize(word.into_deserializer())
     }

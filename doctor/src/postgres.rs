@@ -1,7 +1,6 @@
 //! A PostgreSQL: what a crash, a failover or a weaker session loses.
 //!
-//! The checks are the rows of `fence.doctor()`. Its query is sent as it stands in
-//! `migrations/postgres/fence/0005_doctor.sql`, because the fence need not be installed.
+//! The checks of its settings are the rows of `migrations/postgres/doctor.sql`.
 
 #[cfg(feature = "patroni")]
 mod patroni;
@@ -23,7 +22,7 @@ use crate::{
     sql::{Session, limited},
 };
 
-const FENCE_DOCTOR: &str = include_str!("postgres/fence_doctor.sql");
+const SETTINGS: &str = include_str!("postgres/doctor.sql");
 /// The version that the SQL of the fence and of the locks needs.
 const OLDEST: i32 = 130_000;
 /// How long a notification may take.
@@ -91,16 +90,12 @@ pub async fn clock(session: &mut Session<Postgres>) -> Result<Check, sqlx::Error
     clock::compare(async || Ok(session.row(CLOCK).await?.try_get::<i64, _>(0)?.into())).await
 }
 
-/// The rows of `fence.doctor()`, and what no check sees.
+/// The checks of the settings, and what no check sees.
 async fn settings(
     session: &mut Session<Postgres>,
 ) -> Result<(Vec<Check>, Option<String>), sqlx::Error> {
-    let query = FENCE_DOCTOR.split("$$").nth(1).expect("the function has a body");
-    // The function sets the same path. The transaction keeps it from the next user of a pooled session.
-    let message =
-        format!("begin read only; set local search_path to pg_catalog, pg_temp; {query}; commit");
     let (mut checks, mut unseen) = (Vec::new(), None);
-    for row in session.rows(&message).await? {
+    for row in session.rows(SETTINGS).await? {
         let [name, verdict, found]: [String; 3] =
             [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
         let [why, cure]: [Option<String>; 2] = [row.try_get(3)?, row.try_get(4)?];

@@ -1,6 +1,5 @@
 //! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
-mod doctor;
 mod forging;
 mod installing;
 mod isolation;

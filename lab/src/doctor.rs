@@ -140,7 +140,7 @@ async fn examine_database(url: &str) -> anyhow::Result<Report> {
     match url.split([':', '+']).next() {
         Some("postgres" | "postgresql") => {
             let options = PgConnectOptions::from_str(url)?;
-            let fence = "select pg_catalog.to_regprocedure('fence.doctor()') is not null";
+            let fence = "select pg_catalog.to_regprocedure('fence.version()') is not null";
             let mut session = Session::<Postgres>::connect(&options).await?;
             ensure!(session.row(fence).await?.try_get::<bool, _>(0)?, NOT_INSTALLED);
             Ok(postgres::examine(&options).await?)

@@ -38,6 +38,7 @@ drop view fence.status, fence.fences;
 drop table fence.fence, fence.protected, fence.reports;
 drop function
     fence.accepts, fence.is_written_here, fence.claim, fence.claim_or_reject, fence.reject_malformed, fence.present,
-    fence.verify, fence.reject_removal, fence.forget, fence.name_of, fence.owns, fence.is_plain_column, fence.trigger_body,
-    fence.protect, fence.unprotect, fence.remove_triggers, fence.report, fence.doctor, fence.version;
+    fence.verify, fence.reject_removal, fence.forget, fence.name_of, fence.owns, fence.is_plain_column,
+    fence.trigger_body, fence.protect, fence.unprotect, fence.remove_triggers, fence.report_instead_of_rejecting,
+    fence.report, fence.version;
 drop schema fence;

@@ -209,7 +209,7 @@ async fn repair_gives_what_it_creates_the_rights_of_a_first_application() {
         create role mallory login; create role auditor;
         grant usage on schema fence to mallory;
         grant select on fence.fences to auditor;
-        revoke execute on function fence.doctor() from public;
+        revoke execute on function fence.present(bigint, text) from public;
         alter default privileges grant all on tables to mallory;
         alter default privileges revoke all on functions from public;
         alter default privileges grant all on functions to mallory;

@@ -12,9 +12,21 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
--- The body of a protected table's trigger function. It verifies the resource of the row before the change, and that of
--- the row after it if it is another. It assigns the result of `verify`, because `perform` would double the cost. In the
--- mode `report`, no error in it fails the write, unless the statement is cancelled.
+-- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
+-- of the row after it if it is another. For the resource account_id it is, in short:
+--
+--     if tg_op = 'TRUNCATE' then
+--         raise exception 'ZF005';
+--     end if;
+--     if tg_op <> 'INSERT' then
+--         perform fence.verify(old.account_id::text);
+--     end if;
+--     if tg_op <> 'DELETE' and (new.account_id = old.account_id) is not true then
+--         perform fence.verify(new.account_id::text);
+--     end if;
+--
+-- The function runs under the writer's search_path, so every name in it has its schema. It assigns the result of
+-- `verify`, because `perform` would double the cost.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
@@ -24,8 +36,8 @@ declare
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
     end;
-    body text = format(
-        $body$
+    checks text = format(
+        $checks$
     if tg_op operator(pg_catalog.=) 'TRUNCATE' then
         raise exception using
             errcode = 'ZF005',
@@ -42,28 +54,9 @@ declare
             unread = fence.verify(resource_after);
         end if;
     end if;
-        $body$,
+        $checks$,
         format(resource_of_row, 'old', resource, table_name), format(resource_of_row, 'new', resource, table_name));
 begin
-    if mode = 'report' then
-        body = format(
-            $body$
-    declare
-        message pg_catalog.text;
-        detail pg_catalog.text;
-    begin
-        %s
-    exception when others then
-        get stacked diagnostics message = message_text, detail = pg_exception_detail;
-        begin
-            unread = fence.report(tg_relid, sqlstate, message, detail);
-        exception when others then
-            raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
-        end;
-    end;
-            $body$,
-            body);
-    end if;
     return format(
         $body$
 #variable_conflict use_column
@@ -77,44 +70,7 @@ begin
     return null;
 end
         $body$,
-        body);
-end
-$$;
-
--- Records what a check would have rejected: once a minute for each table, code, role and application, and at most sixty
--- times a minute for each table. The trigger's function calls it with the rights of the table's owner: the policy of
--- fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
-create or replace function fence.report(relation regclass, code text, message text, detail text)
-returns boolean language plpgsql
-set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
-#variable_conflict use_variable
-declare
-    -- A partition may have another owner than its table.
-    name text = fence.name_of(coalesce(pg_partition_root(relation), relation));
-    role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
-    application text = current_setting('application_name');
-    reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
-    since timestamptz = clock_timestamp() - interval '1 minute';
-begin
-    -- 1. This session may have recorded the same already.
-    if nullif(current_setting(reported, true), '')::timestamptz > since then
-        return false;
-    end if;
-    perform set_config(reported, clock_timestamp()::text, false);
-    -- 2. Or another session. A serializable transaction doesn't look: it would conflict with the other writers, with
-    -- whom it has nothing else in common.
-    if current_setting('transaction_isolation') <> 'serializable' and (
-        exists (
-            select from fence.reports r
-            where r.relation = name and r.at > since and r.code = report.code
-                and r.role = role and r.application = application
-        ) or 60 <= (select count(*) from fence.reports r where r.relation = name and r.at > since)
-    ) then
-        return false;
-    end if;
-    insert into fence.reports (at, relation, code, role, application, message, detail)
-    values (clock_timestamp(), name, code, role, application, message, coalesce(detail, ''));
-    return true;
+        case mode when 'report' then fence.report_instead_of_rejecting(checks) else checks end);
 end
 $$;
 

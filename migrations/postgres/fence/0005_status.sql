@@ -1,4 +1,4 @@
--- The fence in PostgreSQL: what there is to see. Apply 0003_protect.sql first.
+-- The fence in PostgreSQL: what there is to see. Apply 0004_report.sql first.
 
 do $$
 begin

@@ -1,0 +1,1 @@
+../../../migrations/postgres/doctor.sql

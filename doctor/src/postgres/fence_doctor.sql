@@ -1,1 +1,0 @@
-../../../migrations/postgres/fence/0005_doctor.sql

@@ -1,0 +1,63 @@
+-- The fence in PostgreSQL: tables whose check reports instead of rejecting. Apply 0003_protect.sql first.
+--
+--     select fence.protect('accounts', 'account_id', mode => 'report');
+
+-- Makes the checks of a trigger's function report their errors to `fence.report`. No error fails the write, unless the
+-- statement is cancelled.
+create or replace function fence.report_instead_of_rejecting(checks text)
+returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select format(
+        $body$
+    declare
+        message pg_catalog.text;
+        detail pg_catalog.text;
+    begin
+        %s
+    exception when others then
+        get stacked diagnostics message = message_text, detail = pg_exception_detail;
+        begin
+            unread = fence.report(tg_relid, sqlstate, message, detail);
+        exception when others then
+            raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
+        end;
+    end;
+        $body$,
+        checks)
+$$;
+
+-- Records what a check would have rejected: once a minute for each table, code, role and application, and at most sixty
+-- times a minute for each table. The trigger's function calls it with the rights of the table's owner: the policy of
+-- fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
+create or replace function fence.report(relation regclass, code text, message text, detail text)
+returns boolean language plpgsql
+set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
+#variable_conflict use_variable
+declare
+    -- A partition may have another owner than its table.
+    name text = fence.name_of(coalesce(pg_partition_root(relation), relation));
+    role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
+    application text = current_setting('application_name');
+    reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
+    since timestamptz = clock_timestamp() - interval '1 minute';
+begin
+    -- 1. This session may have recorded the same already.
+    if nullif(current_setting(reported, true), '')::timestamptz > since then
+        return false;
+    end if;
+    perform set_config(reported, clock_timestamp()::text, false);
+    -- 2. Or another session. A serializable transaction doesn't look: it would conflict with the other writers, with
+    -- whom it has nothing else in common.
+    if current_setting('transaction_isolation') <> 'serializable' and (
+        exists (
+            select from fence.reports r
+            where r.relation = name and r.at > since and r.code = report.code
+                and r.role = role and r.application = application
+        ) or 60 <= (select count(*) from fence.reports r where r.relation = name and r.at > since)
+    ) then
+        return false;
+    end if;
+    insert into fence.reports (at, relation, code, role, application, message, detail)
+    values (clock_timestamp(), name, code, role, application, message, coalesce(detail, ''));
+    return true;
+end
+$$;
