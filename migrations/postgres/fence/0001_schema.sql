@@ -29,7 +29,8 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- All files need pg_catalog first in the search_path. This file has nothing else in it, until its end restores it.
+-- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before, because
+-- no function or operator is found there. This file sets the path to pg_catalog, and its last line restores it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -44,31 +45,42 @@ begin
 end
 $$;
 
--- Checks what is there. Nobody but the installer may own the schema, or a table or function in it, because `claim` and
--- `verify` run with their owner's rights and call the other functions.
+-- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
+-- because `claim` and `verify` run with their owner's rights and call the other functions.
 do $$
 declare
     other record;
     found_version integer;
 begin
+    -- Without a transaction, the path set above has ended with its statement.
     if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
         raise exception using
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- Grants on these objects stay. On others, 0006_rights.sql sets them.
-    perform set_config('fence.known_objects', coalesce(array_agg(objid), '{}')::text, false)
-    from pg_depend where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence');
-    create schema if not exists fence;
+    -- 0006_rights.sql keeps the grants on what exists now. It may come in another transaction, as with sqlx migrate.
+    perform set_config('fence.known_objects', (
+        select coalesce(array_agg(objid), '{}')::text from pg_depend
+        where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
+    if to_regnamespace('fence') is null then
+        create schema fence;
+        -- The default privileges may have granted rights on it.
+        for other in
+            select case grantee when 0 then 'public' else grantee::regrole::text end as name
+            from pg_namespace cross join aclexplode(nspacl) where nspname = 'fence' and grantee <> nspowner
+        loop
+            execute format('revoke all on schema fence from %s', other.name);
+        end loop;
+    end if;
 
     select * into other
     from (
-        select 1, 'the schema fence', oid, nspowner from pg_namespace
+        select 1 as place, 'the schema fence' as name, oid as schema, nspowner as owner from pg_namespace
         union all
         select 2, oid::regclass::text, relnamespace, relowner from pg_class
         union all
         select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
-    ) as object (place, name, schema, owner)
+    ) as object
     where schema = to_regnamespace('fence') and owner <> quote_ident(current_user)::regrole
     order by place limit 1;
     if found then
@@ -77,7 +89,7 @@ begin
             hint = 'Install the fence as the owner of the schema, or remove what is not its own.';
     end if;
 
-    -- The first build had no version.
+    -- The first build had no version(), but require().
     if to_regprocedure('fence.version()') is not null then
         execute 'select fence.version()' into found_version;
     elsif to_regprocedure('fence.require(text)') is not null then
@@ -95,8 +107,8 @@ begin
 end
 $$;
 
--- The fences. Only the fence's functions write here, and they check every value: constraints would cost a claim 5 % of
--- its speed. The fillfactor leaves space in each page, so that an update touches no index.
+-- The fences. Nobody else has rights on this table. The fence's functions check every value: constraints would cost a
+-- claim 5 % of its speed. The fillfactor leaves space in each page, so that an update touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
     token bigint not null,
@@ -136,7 +148,8 @@ returns text language sql stable set search_path = pg_catalog, pg_temp set quote
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = relation
 $$;
 
--- Whether the current role may act as the owner of the table of this name.
+-- Whether the current role may act as the owner of the table of this name. The table is looked up by the second part of
+-- the name, which has an index.
 create or replace function fence.owns(table_name text)
 returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
@@ -144,8 +157,9 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
             and fence.name_of(oid) = table_name)
 $$;
 
--- A role reads and writes the rows of fence.protected and fence.reports that are of its own tables. Where nothing is
--- missing, no table is locked: clients may write while the files are applied again.
+-- A role reads and writes the rows of fence.protected and fence.reports that are of its own tables. The condition
+-- applies to new rows, too. Where nothing is missing, no table is locked: clients may write while the files are applied
+-- again.
 do $$
 declare
     limited regclass;

@@ -3,22 +3,32 @@
 -- `claim`, `present` and `verify` qualify every name with its schema, operators included. So the caller's search_path
 -- cannot make them call anything else, with the installer's rights. A search_path of their own would cost more.
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. A higher token and its
--- holder must be well-formed. Equal ones were checked when they were stored. accepts(0, null, …) checks the form alone.
-create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
+-- Whether a token and a holder are well-formed.
+create or replace function fence.is_well_formed(token bigint, holder text)
 returns boolean language sql immutable as $$
-    select (token operator(pg_catalog.>) fence_token
+    select coalesce(
+        token operator(pg_catalog.>=) 1
             and token operator(pg_catalog.<=) 999999999999999
             and pg_catalog.octet_length(holder) operator(pg_catalog.<=) 128
-            and holder operator(pg_catalog.!~) '[^!-~]')
-        or (token operator(pg_catalog.=) fence_token and holder operator(pg_catalog.=) fence_holder)
+            and holder operator(pg_catalog.!~) '[^!-~]' collate pg_catalog."C",
+        false)
+$$;
+
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. Equal ones were checked
+-- when they were stored.
+create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
+returns boolean language sql immutable as $$
+    select (token operator(pg_catalog.>) fence_token and fence.is_well_formed(token, holder))
+        or (token operator(pg_catalog.=) fence_token
+            and holder operator(pg_catalog.=) fence_holder collate pg_catalog."C")
 $$;
 
 -- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. No session can write the
--- row by itself, and a rollback to a savepoint takes it back.
+-- row except through `claim`, and a rollback to a savepoint takes it back.
 --
 -- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. But its xmin is
--- older. A row that was written here has this transaction's id as its xmin, or a later savepoint's.
+-- older. A row that was written here has this transaction's id as its xmin, or a later savepoint's: a smaller age is a
+-- later id.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -29,17 +39,17 @@ $$;
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
 -- Returns the fence's token, or raises a rejection.
 --
--- A transaction's first claim writes the row even if the fence stays the same. Otherwise a transaction with an older
--- snapshot (REPEATABLE READ, SERIALIZABLE) could claim after the latest write and not see it. So it fails with 40001.
+-- A transaction's first claim writes the fence's row even if its token is equal. So every writer has updated that row,
+-- and PostgreSQL lets no transaction whose snapshot is older (REPEATABLE READ, SERIALIZABLE) update it: the claim fails
+-- with 40001.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- With the collation of the arguments, the comparison could fail, or not be of bytes.
-    -- A row that this transaction has already written is for claim_or_reject, which doesn't write it again.
+    -- A row with this transaction's id is left to claim_or_reject: it need not be written twice.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
-        and fence.accepts(f.token, f.holder, claim.token, claim.holder collate pg_catalog."C")
+        and fence.accepts(f.token, f.holder, claim.token, claim.holder)
         and f.claimed_by operator(pg_catalog.<>) pg_catalog.pg_current_xact_id();
     if not found then
         perform fence.claim_or_reject(claim.resource, claim.token, claim.holder);
@@ -57,13 +67,11 @@ declare
     seen fence.fence;
 begin
     -- 1. Check the form of the arguments.
-    if (octet_length(resource) between 1 and 512 and fence.accepts(0, null, token, holder collate "C")) is not true then
+    if (octet_length(resource) between 1 and 512) is not true then
+        perform fence.reject_malformed('resource', resource, token);
+    elsif not fence.is_well_formed(token, holder) then
         perform fence.reject_malformed(
-            case
-                when (octet_length(resource) between 1 and 512) is not true then 'resource'
-                when fence.accepts(0, null, token, '') then 'holder'
-                else 'token'
-            end, resource, token);
+            case when fence.is_well_formed(token, '') then 'holder' else 'token' end, resource, token);
     end if;
 
     -- 2. Insert the first fence, or lock the latest row and apply the rule to it. A further claim of this transaction
@@ -77,24 +85,34 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, and the row is locked: this transaction has claimed the same before, or the rule rejects.
+    -- 3. Nothing was written, but the statement has locked the row. Either this transaction has claimed the same
+    -- before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
-    if seen.token = token and seen.holder = holder collate "C" then
-        return;
+    if seen.token <> token or seen.holder <> holder collate "C" then
+        perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
     end if;
+end
+$$;
+
+-- Raises the rejection of a claim that is stale, or a holder conflict.
+create or replace function fence.reject_claim(
+    resource text, token bigint, holder text, highest_token bigint, highest_holder text
+)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
     raise exception using
-        errcode = case when token < seen.token then 'ZF001' else 'ZF002' end,
-        message = case when token < seen.token
-            then format('token %s is stale: the fence of %L is at %s', token, resource, seen.token)
+        errcode = case when token < highest_token then 'ZF001' else 'ZF002' end,
+        message = case when token < highest_token
+            then format('token %s is stale: the fence of %L is at %s', token, resource, highest_token)
             else format('token %s of %L belongs to another holder: it was issued twice', token, resource)
         end,
-        detail = json_build_object('resource', resource, 'token', token, 'highest_token', seen.token),
+        detail = json_build_object('resource', resource, 'token', token, 'highest_token', highest_token),
         hint = case
-            -- Counters start at the Unix time in milliseconds, and a grant adds 1. A day has 86400000 of them.
-            when seen.token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
+            -- A lock service starts a counter at the Unix time in milliseconds. A day has 86400000 of them.
+            when highest_token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
                 'guard this resource, or a counter started anew.'
-            when token < seen.token then 'The lock was granted to another client since: acquire it again.'
-            when seen.holder = '' or holder = '' then 'One of the two holders is empty: it was probably forgotten.'
+            when token < highest_token then 'The lock was granted to another client since: acquire it again.'
+            when '' in (holder, highest_holder) then 'One of the two holders is empty: it was probably forgotten.'
             else 'The lock service lost its counter: the lock must be acquired again.'
         end;
 end
@@ -113,16 +131,17 @@ end
 $$;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
--- row claims its resource with them, unless the transaction has already claimed the resource. So present only the token
--- of the lock that guards every resource written. A blind write locks the row before the fence, and can deadlock with a
--- transaction that claimed first: PostgreSQL ends one with 40P01.
+-- row claims its resource with them, unless the transaction has already claimed the resource. So the lock of this token
+-- must guard all rows that are written in this way. A blind write locks the row before the fence, and can deadlock with
+-- a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin
-    if fence.accepts(0, null, token, holder collate pg_catalog."C") is not true then
+    if not fence.is_well_formed(token, holder) then
         perform fence.reject_malformed(
-            case when fence.accepts(0, null, token, '') then 'holder' else 'token' end, null, token);
+            case when fence.is_well_formed(token, '') then 'holder' else 'token' end, null, token);
     end if;
+    -- A holder has no spaces.
     perform pg_catalog.set_config(
         'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
     return token;

@@ -12,8 +12,17 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
+-- The settings of a protected table's trigger function: those in the head of `protect`, its search_path included. With
+-- them, the resource of a row is one text in all sessions. Null for a plain column, which needs none.
+create or replace function fence.trigger_settings(protected regclass, resource text)
+returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
+    select proconfig from pg_proc
+    where oid = to_regprocedure('fence.protect(regclass, text, text)')
+        and not fence.is_plain_column(protected, resource)
+$$;
+
 -- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
--- of the row after it if it is another. For the resource account_id it is, in short:
+-- of the row after it if it is another. For the column account_id it is, in short:
 --
 --     if tg_op = 'TRUNCATE' then
 --         raise exception 'ZF005';
@@ -25,13 +34,17 @@ $$;
 --         perform fence.verify(new.account_id::text);
 --     end if;
 --
--- The function runs under the writer's search_path, so every name in it has its schema. It assigns the result of
+-- For the expression 'order/' || id of the table orders, the first resource is
+--
+--     (select ('order/' || id)::text from (select old.*) as orders)
+--
+-- Every other name in it has its schema, because the search_path may be the writer's. It assigns the result of
 -- `verify`, because `perform` would double the cost.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The expression may use the table's name for the row. The newline ends a comment at the end of the expression.
+    -- The newline ends a comment at the end of the expression.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -46,12 +59,12 @@ declare
     end if;
     if tg_op operator(pg_catalog.<>) 'INSERT' then
         resource_before = %s;
-        unread = fence.verify(resource_before);
+        ignored = fence.verify(resource_before);
     end if;
     if tg_op operator(pg_catalog.<>) 'DELETE' then
         resource_after = %s;
         if (resource_after operator(pg_catalog.=) resource_before) is not true then
-            unread = fence.verify(resource_after);
+            ignored = fence.verify(resource_after);
         end if;
     end if;
         $checks$,
@@ -64,13 +77,59 @@ begin
 declare
     resource_before pg_catalog.text collate pg_catalog."C";
     resource_after pg_catalog.text collate pg_catalog."C";
-    unread pg_catalog.bool;
+    ignored pg_catalog.bool;
 begin
     %s
     return null;
 end
         $body$,
+        -- In 0004_report.sql.
         case mode when 'report' then fence.report_instead_of_rejecting(checks) else checks end);
+end
+$$;
+
+-- A table and its partitions.
+create or replace function fence.parts(protected regclass)
+returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
+    select protected union select relid from pg_partition_tree(protected)
+$$;
+
+-- The roles other than the owner to which an object grants this privilege, or any if it is null.
+create or replace function fence.grantees(acl aclitem[], owner oid, privilege text)
+returns setof text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select distinct case grantee when 0 then 'public' else grantee::regrole::text end
+    from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
+$$;
+
+-- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. Of a table
+-- that should be protected, it drops other triggers of these names, too: they have replaced those of `protect`.
+create or replace function fence.remove_triggers(protected regclass)
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    should_be_protected boolean = exists (
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
+    found_trigger record;
+    removed boolean = false;
+begin
+    -- A partition has the triggers of its parent.
+    if (select relispartition from pg_class where oid = protected) then
+        return false;
+    end if;
+    for found_trigger in
+        select t.tgname, t.tgrelid::regclass as relation, t.tgfoid::regprocedure as function, own.is_own
+        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+        cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as own (is_own)
+        where (own.is_own or should_be_protected) and (
+            (t.tgname = 'fence_rows' and t.tgrelid = protected)
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
+    loop
+        removed = true;
+        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
+        if found_trigger.is_own and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid) then
+            execute format('drop function %s', found_trigger.function);
+        end if;
+    end loop;
+    return removed;
 end
 $$;
 
@@ -78,27 +137,26 @@ $$;
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
 -- fence.reports says what would have failed. Call it again without the mode to enforce.
 --
--- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates,
--- times and bytes become text in one form under all settings of the session: ISO, in UTC, in hex. For that, the
--- trigger's function has the settings of this function, unless the resource is a plain column.
+-- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
+-- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
 --
 -- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
 -- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
-returns text language plpgsql set array_nulls = on
+returns text language plpgsql
 set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
 set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
-set standard_conforming_strings = on set transform_null_equals = off set quote_all_identifiers = off as $$
+set array_nulls = on set standard_conforming_strings = on set transform_null_equals = off
+set quote_all_identifiers = off as $$
 declare
-    -- The settings in the head of this function, for the trigger's function.
     settings constant text = (
         select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
-        from pg_proc cross join unnest(proconfig) as setting
-        where pg_proc.oid = 'fence.protect(regclass, text, text)'::regprocedure);
+        from unnest(fence.trigger_settings(protected, resource)) as setting);
     relation record;
     trigger_function text;
     number_of_rows bigint;
     part regclass;
+    other text;
     others text;
 begin
     -- 1. Check that the table can be protected. The lock keeps out other calls, but no writer.
@@ -127,8 +185,9 @@ begin
     end if;
 
     -- 2. Try the expression: a mistake in it must fail here, not in a later write. Only the table's owner may try it,
-    -- because it may be a trap for anybody else, and so may the table's policies. Parsing alone evaluates parts of it.
-    -- The trial reads the whole table, so it comes before writers are kept out.
+    -- because it may be a trap for anybody else, and so may the table's policies. To plan a query evaluates parts of
+    -- it, too, but to create a PL/pgSQL function doesn't. The trial reads the whole table, so it comes before writers
+    -- are kept out.
     if relation.owner = quote_ident(current_user)::regrole then
         execute format(
             e'select count(*) from (select * from %s) as %I '
@@ -149,23 +208,26 @@ begin
     execute format('lock table %s in access exclusive mode', protected);
     perform fence.remove_triggers(protected);
 
-    -- 4. Create the function. A table that was renamed or dropped may have left its own behind. In the mode `report` it
-    -- has the rights of the table's owner, because writers may have none in the schema fence yet. Only the owner
-    -- keeps EXECUTE: others, to whom default privileges gave it, could make it a trigger of their tables.
+    -- 4. Create the function fence_accounts, or fence_2_accounts if a table that was renamed or dropped has left the
+    -- first behind. In the mode `report` it has the rights of the table's owner: a writer may have none in the schema
+    -- fence yet, and only an owner may add to fence.reports. Nobody else keeps EXECUTE, which default privileges may
+    -- have granted: they could make it a trigger of their tables.
     select format('%I.%I', relation.nspname, candidate) into trigger_function
     from generate_series(1, 1000) as place
     cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
     where to_regprocedure(format('%I.%I()', relation.nspname, candidate)) is null order by place limit 1;
     execute format(
         'create function %s() returns trigger language plpgsql %s %s as %L',
-        trigger_function, case mode when 'report' then 'security definer' end,
-        case when not fence.is_plain_column(protected, resource) then settings end,
+        trigger_function, case mode when 'report' then 'security definer' end, settings,
         fence.trigger_body(protected, resource, mode));
     execute format('alter function %s() owner to %s', trigger_function, relation.owner);
-    select string_agg(case acl.grantee when 0 then 'public' else acl.grantee::regrole::text end, ', ') into others
-    from pg_proc p cross join aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as acl
-    where p.oid = (trigger_function || '()')::regprocedure and acl.grantee <> p.proowner;
-    execute format('revoke all on function %s() from %s', trigger_function, coalesce(others, 'public'));
+    execute format('revoke all on function %s() from public', trigger_function);
+    for other in
+        select grantee from pg_proc p cross join lateral fence.grantees(p.proacl, p.proowner, null) as grantee
+        where p.oid = (trigger_function || '()')::regprocedure
+    loop
+        execute format('revoke all on function %s() from %s', trigger_function, other);
+    end loop;
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
     -- It is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
@@ -174,7 +236,7 @@ begin
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
         protected, trigger_function, resource);
-    for part in select protected union select relid from pg_partition_tree(protected) loop
+    for part in select fence.parts(protected) loop
         execute format(
             'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
             part, trigger_function);
@@ -184,11 +246,9 @@ begin
     on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
 
     -- 6. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
-    select string_agg(distinct case grantee when 0 then 'public' else grantee::regrole::text end, ', ') into others
-    from (select protected union select relid from pg_partition_tree(protected)) as tree (relid)
-    join pg_class c on c.oid = tree.relid
-    cross join lateral aclexplode(c.relacl) as acl
-    where acl.privilege_type = 'TRIGGER' and acl.grantee <> c.relowner;
+    select string_agg(distinct grantee, ', ') into others
+    from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
+    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER') as grantee;
     if others is not null then
         raise warning using
             message = format('%s may create triggers on %s', others, protected),
@@ -202,42 +262,13 @@ $$;
 create or replace function fence.unprotect(protected regclass)
 returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    removed boolean = fence.remove_triggers(protected);
+    removed boolean;
 begin
+    removed = fence.remove_triggers(protected);
     delete from fence.protected p where p.relation = fence.name_of(unprotect.protected);
     if not found and not removed then
         raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     return fence.name_of(protected);
-end
-$$;
-
--- Drops the triggers and the function that `protect` created, and what replaced them. Returns whether there were any.
-create or replace function fence.remove_triggers(protected regclass)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    registered boolean = exists (
-        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
-    found_trigger record;
-    removed boolean = false;
-begin
-    for found_trigger in
-        select t.tgname, t.tgrelid::regclass as relation, p.oid::regprocedure as function,
-            p.prosrc like '%-- Created by fence.protect.%' as is_own
-        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
-        where (registered or p.prosrc like '%-- Created by fence.protect.%')
-            -- Not of a partition, which its parent protects. A detached one still has the trigger for TRUNCATE.
-            and not (select relispartition from pg_class where oid = protected)
-            and (t.tgname = 'fence_rows' and t.tgrelid = protected
-                or t.tgname = 'fence_truncate'
-                    and t.tgrelid in (select protected union select relid from pg_partition_tree(protected)))
-    loop
-        removed = true;
-        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
-        if found_trigger.is_own and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid) then
-            execute format('drop function %s', found_trigger.function);
-        end if;
-    end loop;
-    return removed;
 end
 $$;

@@ -16,7 +16,7 @@ returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
     exception when others then
         get stacked diagnostics message = message_text, detail = pg_exception_detail;
         begin
-            unread = fence.report(tg_relid, sqlstate, message, detail);
+            ignored = fence.report(tg_relid, sqlstate, message, detail);
         exception when others then
             raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
         end;
@@ -25,9 +25,11 @@ returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
         checks)
 $$;
 
--- Records what a check would have rejected: once a minute for each table, code, role and application, and at most sixty
--- times a minute for each table. The trigger's function calls it with the rights of the table's owner: the policy of
--- fence.reports lets nobody else record anything. It locks nothing, so no writer waits for another.
+-- Records what a check would have rejected, once a minute for each table, code, role and application, and at most sixty
+-- times a minute for each table. It locks nothing, so no writer waits for another.
+--
+-- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
+-- record anything. So the writer's role is the one that it has set, or that its session began with.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
 returns boolean language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
@@ -40,18 +42,17 @@ declare
     reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
     since timestamptz = clock_timestamp() - interval '1 minute';
 begin
-    -- 1. This session may have recorded the same already.
+    -- 1. This session may have reported the same within the minute: a setting of the session says when.
     if nullif(current_setting(reported, true), '')::timestamptz > since then
         return false;
     end if;
     perform set_config(reported, clock_timestamp()::text, false);
-    -- 2. Or another session. A serializable transaction doesn't look: it would conflict with the other writers, with
-    -- whom it has nothing else in common.
+    -- 2. Or another session has. A serializable transaction doesn't look, so for it each session counts alone: a look
+    -- would make it conflict with other writers, with which it has nothing else in common.
     if current_setting('transaction_isolation') <> 'serializable' and (
         exists (
             select from fence.reports r
-            where r.relation = name and r.at > since and r.code = report.code
-                and r.role = role and r.application = application
+            where r.relation = name and r.at > since and r.code = code and r.role = role and r.application = application
         ) or 60 <= (select count(*) from fence.reports r where r.relation = name and r.at > since)
     ) then
         return false;

@@ -1,5 +1,6 @@
 -- The fence in PostgreSQL: what there is to see. Apply 0004_report.sql first.
 
+-- The names in a view are resolved when it is created.
 do $$
 begin
     perform pg_catalog.set_config('fence.search_path', pg_catalog.current_setting('search_path'), true);
@@ -7,7 +8,8 @@ begin
 end
 $$;
 
--- The fences. Who knows a holder can claim as it: the view shows 8 characters of a long one, and none of a short one.
+-- The fences. A client that knows a holder can claim in its name. So the view shows 8 characters of a long one, and
+-- none of a short one.
 create or replace view fence.fences as
 select resource, token,
     case when holder = '' then '' when length(holder) < 16 then '...' else left(holder, 8) || '...' end as holder
@@ -19,8 +21,8 @@ from fence.fence;
 --     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
 --     different       the check is disabled, or not as `protect` creates it, or of an earlier owner: call it again
 --     truncate        TRUNCATE is not rejected: the trigger is missing, disabled or replaced
---     unregistered    the check is there, but this fence doesn't know it: the table was renamed, or restored
---                     without the fences, and then accepts old tokens
+--     unregistered    the check is there, but this fence doesn't know it: the table was renamed (with an expression
+--                     it is `different`), or restored without the fences, and then accepts old tokens
 --
 -- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
 -- owners of the table, of its schema and of the trigger's function, and who has the right TRIGGER.
@@ -39,7 +41,7 @@ check_of_rows as (
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
-protected as (
+root as (
     select c.oid, c.relowner, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
     from pg_class c
@@ -48,39 +50,35 @@ protected as (
     where not c.relispartition and (p.relation is not null or r.tgrelid is not null)
 ),
 tree as (
-    select oid as root, oid from protected
+    select oid as root_oid, oid from root
     union
-    select tree.root, i.inhrelid from tree join pg_inherits i on i.inhparent = tree.oid
+    select tree.root_oid, i.inhrelid from tree join pg_inherits i on i.inhparent = tree.oid
 )
 select
     fence.name_of(c.oid) as protected,
-    p.resource collate "C" as resource,
-    p.mode collate "C" as mode,
+    root.resource collate "C" as resource,
+    root.mode collate "C" as mode,
     case
         when r.tgrelid is null then 'missing'
-        when not r.is_intact or r.mode <> p.mode or r.proowner <> p.relowner
-            or r.prosrc <> fence.trigger_body(p.oid, p.resource, p.mode)
-            or r.proconfig is distinct from case when not fence.is_plain_column(p.oid, p.resource) then (
-                select proconfig from pg_proc where oid = 'fence.protect(regclass, text, text)'::regprocedure) end
+        when not r.is_intact or r.mode <> root.mode or r.proowner <> root.relowner
+            or r.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
+            or r.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
             then 'different'
         when not exists (
             select from pg_trigger t
             where t.tgrelid = c.oid and t.tgname = 'fence_truncate' and t.tgenabled = 'A'
                 and t.tgtype = 34 /* before truncate, for each statement */ and t.tgqual is null and t.tgfoid = r.tgfoid
         ) then 'truncate'
-        when not p.is_registered then 'unregistered'
+        when not root.is_registered then 'unregistered'
     end as problem,
     array(
-        select case role when 0 then 'public' else role::regrole::text end
-        from (
-            select unnest(array[c.relowner, n.nspowner, r.proowner])
-            union
-            select acl.grantee from aclexplode(c.relacl) as acl where acl.privilege_type = 'TRIGGER'
-        ) as roles (role)
-        where role is not null order by 1
+        select owner::regrole::text
+        from unnest(array[c.relowner, n.nspowner, r.proowner]) as owner where owner is not null
+        union
+        select fence.grantees(c.relacl, c.relowner, 'TRIGGER') order by 1
     ) as removable_by
 from tree
-join protected p on p.oid = tree.root
+join root on root.oid = tree.root_oid
 join pg_class c on c.oid = tree.oid
 join pg_namespace n on n.oid = c.relnamespace
 left join check_of_rows r on r.tgrelid = c.oid;
