@@ -2,7 +2,7 @@
 
 use super::{
     STALE, TOKEN_REQUIRED, TRUNCATE_REJECTED, accounts, attempt, attempt_and_roll_back, fence,
-    is_true, number,
+    is_true, number, problem,
 };
 
 const ORDERS: &str = "
@@ -112,6 +112,26 @@ async fn partition_that_is_added_later_checks_rows_at_once() {
     attempt(&mut database, protect).await.unwrap();
     assert_eq!(number(&mut database, rejecting).await, 6);
     assert_eq!(attempt(&mut database, "truncate orders_3").await.unwrap_err(), TRUNCATE_REJECTED);
+}
+
+/// The table that it becomes a part of is not protected.
+#[tokio::test]
+async fn protected_table_that_is_attached_as_a_partition_keeps_its_protection_until_it_is_freed() {
+    let (_server, mut database) = fence().await;
+    let setup = "
+        create table orders (order_id bigint, year int) partition by list (year);
+        create table orders_1 (order_id bigint, year int);
+        select fence.protect('orders_1', 'order_id');
+        alter table orders attach partition orders_1 for values in (1)";
+    attempt(&mut database, setup).await.unwrap();
+    let insert = "insert into orders values (8, 1)";
+    assert_eq!(attempt(&mut database, insert).await.unwrap_err(), TOKEN_REQUIRED);
+    assert_eq!(problem(&mut database, "orders_1").await, None);
+    let listed = "select count(*) from fence.status";
+    assert_eq!(number(&mut database, listed).await, 1);
+    attempt(&mut database, "select fence.unprotect('orders_1')").await.unwrap();
+    assert_eq!(number(&mut database, listed).await, 0);
+    attempt(&mut database, insert).await.unwrap();
 }
 
 #[tokio::test]

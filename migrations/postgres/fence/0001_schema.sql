@@ -18,7 +18,7 @@
 -- A protected table rejects every write of a row whose resource was not claimed: see 0003_protect.sql. The fence stops
 -- clients that are late, not clients that lie: a role that may use the schema may claim any resource with any token.
 --
--- A rejection is an error with a SQLSTATE of its own. Its detail is a JSON object:
+-- A rejection is an error with a SQLSTATE of its own. The detail of some is a JSON object:
 --
 --     ZF001  stale               {"resource", "token", "highest_token"}
 --     ZF002  holder conflict     {"resource", "token", "highest_token"}
@@ -29,8 +29,9 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before, because
--- no function or operator is found there. This file sets the path to pg_catalog, and its last line restores it.
+-- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
+-- function or operator is found there, and no type or table but the installer's own. This file sets the path to
+-- pg_catalog, and its last line restores it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -58,7 +59,8 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- 0006_rights.sql keeps the grants on what exists now. It may come in another transaction, as with sqlx migrate.
+    -- Remember what exists now: 0006_rights.sql resets the grants on all else. It may come in another transaction of
+    -- this session, as with sqlx migrate.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
@@ -95,6 +97,7 @@ begin
     elsif to_regprocedure('fence.require(text)') is not null then
         found_version = 1;
     end if;
+    -- It is null if nothing was installed, or not to the end.
     if found_version <> 6 then
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
@@ -107,8 +110,9 @@ begin
 end
 $$;
 
--- The fences. Nobody else has rights on this table. The fence's functions check every value: constraints would cost a
--- claim 5 % of its speed. The fillfactor leaves space in each page, so that an update touches no index.
+-- The fences. Unless the administrator grants them, nobody else has rights on this table. The fence's functions check
+-- every value: constraints would cost a claim 5 % of its speed. The fillfactor leaves space in each page, so that an
+-- update touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
     token bigint not null,

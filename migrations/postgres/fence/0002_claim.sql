@@ -1,24 +1,25 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
--- `claim`, `present` and `verify` qualify every name with its schema, operators included. So the caller's search_path
--- cannot make them call anything else, with the installer's rights. A search_path of their own would cost more.
+-- What runs for each claim or row qualifies every name with its schema, operators included. So the caller's search_path
+-- cannot make it call anything else, with the installer's rights. A search_path of its own would cost more.
 
--- Whether a token and a holder are well-formed.
-create or replace function fence.is_well_formed(token bigint, holder text)
-returns boolean language sql immutable as $$
-    select coalesce(
-        token operator(pg_catalog.>=) 1
-            and token operator(pg_catalog.<=) 999999999999999
-            and pg_catalog.octet_length(holder) operator(pg_catalog.<=) 128
-            and holder operator(pg_catalog.!~) '[^!-~]' collate pg_catalog."C",
-        false)
+-- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
+create or replace function fence.malformed(token bigint, holder text)
+returns text language sql immutable as $$
+    select case
+        when (token operator(pg_catalog.>=) 1 and token operator(pg_catalog.<=) 999999999999999) is not true
+            then 'token'
+        when (pg_catalog.octet_length(holder) operator(pg_catalog.<=) 128
+            and holder operator(pg_catalog.!~) '[^!-~]' collate pg_catalog."C") is not true
+            then 'holder'
+    end
 $$;
 
 -- The rule, for a resource that has a fence: whether it accepts the offered token and holder. Equal ones were checked
 -- when they were stored.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
-    select (token operator(pg_catalog.>) fence_token and fence.is_well_formed(token, holder))
+    select (token operator(pg_catalog.>) fence_token and fence.malformed(token, holder) is null)
         or (token operator(pg_catalog.=) fence_token
             and holder operator(pg_catalog.=) fence_holder collate pg_catalog."C")
 $$;
@@ -26,9 +27,9 @@ $$;
 -- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. No session can write the
 -- row except through `claim`, and a rollback to a savepoint takes it back.
 --
--- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. But its xmin is
--- older. A row that was written here has this transaction's id as its xmin, or a later savepoint's: a smaller age is a
--- later id.
+-- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. So xmin, the
+-- transaction or savepoint that wrote this version of the row, must not be older than this transaction. age() counts
+-- backwards: a smaller age is a later id.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -39,13 +40,13 @@ $$;
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
 -- Returns the fence's token, or raises a rejection.
 --
--- A transaction's first claim writes the fence's row even if its token is equal. So every writer has updated that row,
--- and PostgreSQL lets no transaction whose snapshot is older (REPEATABLE READ, SERIALIZABLE) update it: the claim fails
--- with 40001.
+-- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
+-- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
+-- it update no row that was updated since, and the claim fails with 40001.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- A row with this transaction's id is left to claim_or_reject: it need not be written twice.
+    -- A row with this transaction's id is left to claim_or_reject, which writes it again for a higher token only.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -64,14 +65,14 @@ create or replace function fence.claim_or_reject(resource text, token bigint, ho
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
+    malformed text;
     seen fence.fence;
 begin
     -- 1. Check the form of the arguments.
-    if (octet_length(resource) between 1 and 512) is not true then
-        perform fence.reject_malformed('resource', resource, token);
-    elsif not fence.is_well_formed(token, holder) then
-        perform fence.reject_malformed(
-            case when fence.is_well_formed(token, '') then 'holder' else 'token' end, resource, token);
+    malformed = case
+        when octet_length(resource) between 1 and 512 then fence.malformed(token, holder) else 'resource' end;
+    if malformed is not null then
+        perform fence.reject_malformed(malformed, resource, token);
     end if;
 
     -- 2. Insert the first fence, or lock the latest row and apply the rule to it. A further claim of this transaction
@@ -108,7 +109,7 @@ begin
         end,
         detail = json_build_object('resource', resource, 'token', token, 'highest_token', highest_token),
         hint = case
-            -- A lock service starts a counter at the Unix time in milliseconds. A day has 86400000 of them.
+            -- The first token of a lock is the Unix time in milliseconds. A day has 86400000 of them.
             when highest_token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
                 'guard this resource, or a counter started anew.'
             when token < highest_token then 'The lock was granted to another client since: acquire it again.'
@@ -137,9 +138,8 @@ $$;
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin
-    if not fence.is_well_formed(token, holder) then
-        perform fence.reject_malformed(
-            case when fence.is_well_formed(token, '') then 'holder' else 'token' end, null, token);
+    if fence.malformed(token, holder) is not null then
+        perform fence.reject_malformed(fence.malformed(token, holder), null, token);
     end if;
     -- A holder has no spaces.
     perform pg_catalog.set_config(

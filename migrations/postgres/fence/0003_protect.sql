@@ -12,8 +12,8 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
--- The settings of a protected table's trigger function: those in the head of `protect`, its search_path included. With
--- them, the resource of a row is one text in all sessions. Null for a plain column, which needs none.
+-- The settings of a protected table's trigger function: those of the function `protect`, which it has for this purpose.
+-- Null for a plain column, which needs none.
 create or replace function fence.trigger_settings(protected regclass, resource text)
 returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
     select proconfig from pg_proc
@@ -22,35 +22,30 @@ returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
--- of the row after it if it is another. For the column account_id it is, in short:
+-- of the row after it if it is another. Of the column account_id, the first is old.account_id::text. Of the expression
+-- 'order/' || id in the table orders, it is (select ('order/' || id)::text from (select old.*) as orders).
 --
---     if tg_op = 'TRUNCATE' then
---         raise exception 'ZF005';
---     end if;
---     if tg_op <> 'INSERT' then
---         perform fence.verify(old.account_id::text);
---     end if;
---     if tg_op <> 'DELETE' and (new.account_id = old.account_id) is not true then
---         perform fence.verify(new.account_id::text);
---     end if;
---
--- For the expression 'order/' || id of the table orders, the first resource is
---
---     (select ('order/' || id)::text from (select old.*) as orders)
---
--- Every other name in it has its schema, because the search_path may be the writer's. It assigns the result of
--- `verify`, because `perform` would double the cost.
+-- Every name has its schema, because the search_path may be the writer's. `perform` would cost twice as much as the
+-- assignment of a result that is ignored.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The newline ends a comment at the end of the expression.
+    -- 1: the row, old or new. 2: the resource. 3: the table. The newline ends a comment at the end of an expression.
     resource_of_row text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
     end;
-    checks text = format(
-        $checks$
+begin
+    return format(
+        $body$
+#variable_conflict use_column
+-- Created by fence.protect.
+declare
+    resource_before pg_catalog.text collate pg_catalog."C";
+    resource_after pg_catalog.text collate pg_catalog."C";
+    ignored pg_catalog.bool;
+begin
     if tg_op operator(pg_catalog.=) 'TRUNCATE' then
         raise exception using
             errcode = 'ZF005',
@@ -67,24 +62,13 @@ declare
             ignored = fence.verify(resource_after);
         end if;
     end if;
-        $checks$,
-        format(resource_of_row, 'old', resource, table_name), format(resource_of_row, 'new', resource, table_name));
-begin
-    return format(
-        $body$
-#variable_conflict use_column
--- Created by fence.protect.
-declare
-    resource_before pg_catalog.text collate pg_catalog."C";
-    resource_after pg_catalog.text collate pg_catalog."C";
-    ignored pg_catalog.bool;
-begin
-    %s
     return null;
+%s
 end
         $body$,
+        format(resource_of_row, 'old', resource, table_name), format(resource_of_row, 'new', resource, table_name),
         -- In 0004_report.sql.
-        case mode when 'report' then fence.report_instead_of_rejecting(checks) else checks end);
+        case mode when 'report' then fence.exception_clause() end);
 end
 $$;
 
@@ -101,8 +85,23 @@ returns setof text language sql stable set search_path = pg_catalog, pg_temp set
     from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
 $$;
 
+-- Takes all rights on a function or table from all roles but its owner, also from those with default privileges.
+create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    other text;
+begin
+    -- A function without an ACL grants EXECUTE to public.
+    execute format('revoke all on %s from public', object);
+    for other in select fence.grantees(acl, owner, null) loop
+        execute format('revoke all on %s from %s cascade', object, other);
+    end loop;
+end
+$$;
+
 -- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. Of a table
--- that should be protected, it drops other triggers of these names, too: they have replaced those of `protect`.
+-- that should be protected, it drops other triggers of these names, too. A role with the right TRIGGER may have created
+-- them in place of the one for TRUNCATE.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -111,8 +110,8 @@ declare
     found_trigger record;
     removed boolean = false;
 begin
-    -- A partition has the triggers of its parent.
-    if (select relispartition from pg_class where oid = protected) then
+    -- A partition of a protected table has the triggers of that table.
+    if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
         return false;
     end if;
     for found_trigger in
@@ -138,7 +137,8 @@ $$;
 -- fence.reports says what would have failed. Call it again without the mode to enforce.
 --
 -- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
--- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
+-- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex. The settings below see to that:
+-- trigger_settings copies them to the trigger's function.
 --
 -- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
 -- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
@@ -156,7 +156,6 @@ declare
     trigger_function text;
     number_of_rows bigint;
     part regclass;
-    other text;
     others text;
 begin
     -- 1. Check that the table can be protected. The lock keeps out other calls, but no writer.
@@ -184,10 +183,10 @@ begin
             hint = format('grant usage on schema fence to %s', relation.owner);
     end if;
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Only the table's owner may try it,
-    -- because it may be a trap for anybody else, and so may the table's policies. To plan a query evaluates parts of
-    -- it, too, but to create a PL/pgSQL function doesn't. The trial reads the whole table, so it comes before writers
-    -- are kept out.
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Its code runs with the rights of
+    -- whoever evaluates it, and so do the table's policies. So only the owner tries it. Others, such as an
+    -- administrator, may name only a plain column, and nothing is evaluated: not even a plan is made, which would
+    -- evaluate parts of an expression. The trial reads the whole table, so it comes before writers are kept out.
     if relation.owner = quote_ident(current_user)::regrole then
         execute format(
             e'select count(*) from (select * from %s) as %I '
@@ -209,9 +208,9 @@ begin
     perform fence.remove_triggers(protected);
 
     -- 4. Create the function fence_accounts, or fence_2_accounts if a table that was renamed or dropped has left the
-    -- first behind. In the mode `report` it has the rights of the table's owner: a writer may have none in the schema
-    -- fence yet, and only an owner may add to fence.reports. Nobody else keeps EXECUTE, which default privileges may
-    -- have granted: they could make it a trigger of their tables.
+    -- first behind. A long name is cut off. In the mode `report` it has the rights of the table's owner: a writer may
+    -- have none in the schema fence yet, and only an owner may add to fence.reports. Nobody else keeps EXECUTE, which
+    -- default privileges may have granted: they could make it a trigger of their tables.
     select format('%I.%I', relation.nspname, candidate) into trigger_function
     from generate_series(1, 1000) as place
     cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
@@ -221,13 +220,8 @@ begin
         trigger_function, case mode when 'report' then 'security definer' end, settings,
         fence.trigger_body(protected, resource, mode));
     execute format('alter function %s() owner to %s', trigger_function, relation.owner);
-    execute format('revoke all on function %s() from public', trigger_function);
-    for other in
-        select grantee from pg_proc p cross join lateral fence.grantees(p.proacl, p.proowner, null) as grantee
-        where p.oid = (trigger_function || '()')::regprocedure
-    loop
-        execute format('revoke all on function %s() from %s', trigger_function, other);
-    end loop;
+    perform fence.revoke_all(format('function %s()', trigger_function), proacl, proowner)
+    from pg_proc where oid = (trigger_function || '()')::regprocedure;
 
     -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
     -- It is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
@@ -240,6 +234,8 @@ begin
         execute format(
             'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
             part, trigger_function);
+    end loop;
+    for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
     insert into fence.protected values (fence.name_of(protected), resource, mode)

@@ -2,31 +2,25 @@
 --
 --     select fence.protect('accounts', 'account_id', mode => 'report');
 
--- Makes the checks of a trigger's function report their errors to `fence.report`. No error fails the write, unless the
--- statement is cancelled.
-create or replace function fence.report_instead_of_rejecting(checks text)
-returns text language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select format(
-        $body$
+-- The end of a trigger's function that reports an error of the check instead of raising it. The write never fails,
+-- unless the statement is cancelled.
+create or replace function fence.exception_clause()
+returns text language sql immutable set search_path = pg_catalog, pg_temp as $text$ select $$
+exception when others then
     declare
         message pg_catalog.text;
         detail pg_catalog.text;
     begin
-        %s
-    exception when others then
         get stacked diagnostics message = message_text, detail = pg_exception_detail;
-        begin
-            ignored = fence.report(tg_relid, sqlstate, message, detail);
-        exception when others then
-            raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
-        end;
+        ignored = fence.report(tg_relid, sqlstate, message, detail);
+    exception when others then
+        raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
     end;
-        $body$,
-        checks)
-$$;
+    return null;
+$$ $text$;
 
--- Records what a check would have rejected, once a minute for each table, code, role and application, and at most sixty
--- times a minute for each table. It locks nothing, so no writer waits for another.
+-- Records what a check would have rejected, once a minute for each table, code, role and application, and sixty times a
+-- minute for each table.
 --
 -- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
 -- record anything. So the writer's role is the one that it has set, or that its session began with.
@@ -47,8 +41,8 @@ begin
         return false;
     end if;
     perform set_config(reported, clock_timestamp()::text, false);
-    -- 2. Or another session has. A serializable transaction doesn't look, so for it each session counts alone: a look
-    -- would make it conflict with other writers, with which it has nothing else in common.
+    -- 2. Or another session has, or there are sixty. A serializable transaction doesn't look, because that would make
+    -- it conflict with other writers. So for it, each session counts alone.
     if current_setting('transaction_isolation') <> 'serializable' and (
         exists (
             select from fence.reports r

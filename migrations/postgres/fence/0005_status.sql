@@ -15,8 +15,8 @@ select resource, token,
     case when holder = '' then '' when length(holder) < 16 then '...' else left(holder, 8) || '...' end as holder
 from fence.fence;
 
--- One row for each table that is protected or ought to be, and for each table that inherits from it, partitions
--- included. `problem` is null if all is well:
+-- One row for each table that is protected or should be, if it exists, and for each table that inherits from it,
+-- partitions included. `problem` is null if all is well:
 --
 --     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
 --     different       the check is disabled, or not as `protect` creates it, or of an earlier owner: call it again
@@ -29,15 +29,15 @@ from fence.fence;
 create or replace view fence.status as
 with recursive
 check_of_rows as (
-    select t.tgrelid, t.tgfoid, p.proowner, p.proconfig, p.prosrc,
+    select t.tgrelid, t.tgfoid, t.tgparentid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
         -- Each argument ends with a zero byte.
         case t.tgnargs when 1 then convert_from(btrim(t.tgargs, decode('00', 'hex')), getdatabaseencoding()) end
             as resource,
-        -- A constraint that is checked at once, in every session; 29: after insert, update or delete, for each row.
-        t.tgconstraint <> 0 and t.tgtype = 29 and t.tgenabled = 'A' and not t.tgdeferrable
-            and t.tgattr::text = '' and t.tgqual is null as is_intact
+        -- A constraint, checked at once, in all sessions, for all columns, under no condition.
+        t.tgconstraint <> 0 and not t.tgdeferrable and t.tgenabled = 'A' and t.tgattr::text = '' and t.tgqual is null
+            and t.tgtype = 29 /* after insert, update or delete, for each row */ as is_intact
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
@@ -46,8 +46,10 @@ root as (
         p.relation is not null as is_registered
     from pg_class c
     left join fence.protected p on p.relation = fence.name_of(c.oid)
-    left join check_of_rows r on r.tgrelid = c.oid and r.prosrc like '%-- Created by fence.protect.%'
-    where not c.relispartition and (p.relation is not null or r.tgrelid is not null)
+    -- Not the triggers that a partition has of its parent.
+    left join check_of_rows r on r.tgrelid = c.oid and r.tgparentid = 0
+        and r.prosrc like '%-- Created by fence.protect.%'
+    where p.relation is not null or r.tgrelid is not null
 ),
 tree as (
     select oid as root_oid, oid from root
@@ -56,8 +58,8 @@ tree as (
 )
 select
     fence.name_of(c.oid) as protected,
-    root.resource collate "C" as resource,
-    root.mode collate "C" as mode,
+    root.resource,
+    root.mode,
     case
         when r.tgrelid is null then 'missing'
         when not r.is_intact or r.mode <> root.mode or r.proowner <> root.relowner

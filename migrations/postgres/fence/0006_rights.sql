@@ -3,14 +3,19 @@
 do $$
 declare
     path constant text = pg_catalog.current_setting('search_path');
-    -- The version is created at the end. So without it, nothing was installed before, or not to the end.
+    -- Without the version, no installation was completed.
     is_first constant boolean = pg_catalog.to_regprocedure('fence.version()') is null;
-    -- The objects that existed before this application: see 0001_schema.sql.
-    known constant oid[] = nullif(pg_catalog.current_setting('fence.known_objects', true), '');
+    -- The objects that 0001_schema.sql has found, for this session.
+    known oid[];
     object record;
     other text;
 begin
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    known = nullif(current_setting('fence.known_objects', true), '');
+    if known is null then
+        raise exception using errcode = 'object_not_in_prerequisite_state',
+            message = 'the files of the fence must be applied over one connection';
+    end if;
     create or replace function fence.version() returns integer language sql immutable as 'select 6';
 
     -- 1. Nobody else may create in the schema.
@@ -36,9 +41,7 @@ begin
         ) as object
         where is_first or oid <> all (known)
     loop
-        for other in select fence.grantees(object.acl, object.owner, null) loop
-            execute format('revoke all on %s from %s cascade', object.name, other);
-        end loop;
+        perform fence.revoke_all(object.name, object.acl, object.owner);
         if object.granted is not null then
             execute format('grant %s on %s to public', object.granted, object.name);
         end if;
