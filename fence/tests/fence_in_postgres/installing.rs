@@ -200,6 +200,18 @@ async fn another_build_is_recognised_before_anything_changes() {
     }
 }
 
+/// An encoding that has few characters.
+#[tokio::test]
+async fn fence_can_be_installed_in_a_database_in_latin1() {
+    let server = Postgres::start().await.unwrap();
+    let create =
+        "create database narrow encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'";
+    attempt(&mut session(&server).await, create).await.unwrap();
+    let mut narrow = PgConnection::connect(&server.url_of("narrow")).await.unwrap();
+    postgres::install(&mut narrow).await.unwrap();
+    attempt(&mut narrow, "select fence.claim('alice', 34)").await.unwrap();
+}
+
 #[tokio::test]
 async fn files_are_applied_in_a_transaction_only() {
     let server = Postgres::start().await.unwrap();

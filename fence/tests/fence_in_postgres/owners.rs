@@ -3,7 +3,10 @@
 use fence::postgres;
 use testbed::Postgres;
 
-use super::{MALFORMED, NO_PRIVILEGE, attempt, files, psql, roles::WRITER, session, session_of};
+use super::{
+    MALFORMED, NO_PRIVILEGE, TOKEN_REQUIRED, attempt, files, psql, roles::WRITER, session,
+    session_of,
+};
 
 /// A better match for `reject_malformed('resource', null, null)` than the fence's own.
 const BETTER_MATCH: &str = "
@@ -51,6 +54,33 @@ async fn names_of_roles_may_need_quotes() {
     postgres::install(&mut ann).await.unwrap();
     let protect = "create table notes (id int); select fence.protect('notes', '(id + 1)::text')";
     attempt(&mut ann, protect).await.unwrap();
+}
+
+/// The function of the earlier owner stays, because another role can't drop it.
+#[tokio::test]
+async fn new_owner_of_a_table_protects_it_again() {
+    let server = Postgres::start().await.unwrap();
+    let mut owner = session(&server).await;
+    postgres::install(&mut owner).await.unwrap();
+    let roles = "
+        create role ann login; create role bob login;
+        create schema notes; grant all on schema notes to ann, bob;
+        grant usage on schema fence to ann, bob";
+    attempt(&mut owner, roles).await.unwrap();
+    let protect = "select fence.protect('notes.notes', $$'note/' || id$$)";
+    let mut ann = session_of(&server, "ann").await;
+    attempt(&mut ann, "create table notes.notes (id int)").await.unwrap();
+    attempt(&mut ann, protect).await.unwrap();
+    attempt(&mut owner, "alter table notes.notes owner to bob").await.unwrap();
+    let mut bob = session_of(&server, "bob").await;
+    attempt(&mut bob, protect).await.unwrap();
+    let problem = "select problem from fence.status";
+    let problem: Option<String> = sqlx::query_scalar(problem).fetch_one(&mut owner).await.unwrap();
+    assert_eq!(problem, None);
+    let insert = "insert into notes.notes values (1)";
+    assert_eq!(attempt(&mut bob, insert).await.unwrap_err(), TOKEN_REQUIRED);
+    attempt(&mut bob, "select fence.unprotect('notes.notes')").await.unwrap();
+    attempt(&mut bob, insert).await.unwrap();
 }
 
 #[tokio::test]

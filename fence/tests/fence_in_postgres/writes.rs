@@ -191,6 +191,9 @@ async fn malformed_offers_are_rejected() {
         select fence.protect('notes', 'account_id');";
     attempt(&mut database, setup).await.unwrap();
     for (before, account, expected) in [
+        ("select 1", "null", MALFORMED),
+        ("select 1", "''", MALFORMED),
+        ("select 1", "repeat('x', 513)", MALFORMED),
         ("select fence.present(34)", "null", MALFORMED),
         ("select fence.present(34)", "''", MALFORMED),
         ("select fence.present(34)", "repeat('x', 513)", MALFORMED),

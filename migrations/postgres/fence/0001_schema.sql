@@ -29,9 +29,9 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
--- function or operator is found there, and no type or table but the installer's own. This file sets the path to
--- pg_catalog, and its last line restores it.
+-- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before:
+-- they are this session's own, and no function is among them. This file sets the path to pg_catalog, and its last line
+-- restores it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -41,7 +41,7 @@ begin
     end if;
     perform pg_catalog.set_config('fence.search_path', pg_catalog.current_setting('search_path'), true);
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    -- One application at a time.
+    -- One installer at a time.
     perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('fence'));
 end
 $$;
@@ -59,8 +59,8 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- Remember what exists now: 0006_rights.sql resets the grants on all else. It may come in another transaction of
-    -- this session, as with sqlx migrate.
+    -- Note what exists now: 0006_rights.sql takes the default privileges from all that is new. It may come in another
+    -- transaction of this session, as with sqlx migrate.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
@@ -102,17 +102,17 @@ begin
         raise exception using
             errcode = 'object_not_in_prerequisite_state',
             message = format('the schema fence is of another build: its version is %s, not 6', found_version),
-            hint = 'To carry it over, in one transaction: lock table fence.fence; alter schema fence rename to '
-                'fence_before; apply the files; insert into fence.fence '
-                'select resource, token, holder, claimed_by from fence_before.fence; '
-                'drop schema fence_before cascade; select fence.protect(…) for each protected table.';
+            hint = 'To carry it over, note which tables are protected and which roles use the schema. Then, in one '
+                'transaction: lock table fence.fence; alter schema fence rename to fence_before; apply the files; '
+                'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
+                'drop schema fence_before cascade; select fence.protect(...) for each of these tables; '
+                'grant usage on schema fence to these roles.';
     end if;
 end
 $$;
 
 -- The fences. Unless the administrator grants them, nobody else has rights on this table. The fence's functions check
--- every value: constraints would cost a claim 5 % of its speed. The fillfactor leaves space in each page, so that an
--- update touches no index.
+-- every value. The fillfactor leaves space in each page, so that an update touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
     token bigint not null,

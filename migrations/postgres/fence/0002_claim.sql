@@ -1,7 +1,8 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
--- What runs for each claim or row qualifies every name with its schema, operators included. So the caller's search_path
--- cannot make it call anything else, with the installer's rights. A search_path of its own would cost more.
+-- What runs for every claim and row qualifies each name with its schema, operators included. So the caller's
+-- search_path cannot make it call anything else, with the installer's rights. The rest sets its search_path, which
+-- takes longer.
 
 -- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
@@ -24,12 +25,12 @@ returns boolean language sql immutable as $$
             and holder operator(pg_catalog.=) fence_holder collate pg_catalog."C")
 $$;
 
--- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. No session can write the
--- row except through `claim`, and a rollback to a savepoint takes it back.
+-- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. A session without rights on
+-- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
 -- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. So xmin, the
--- transaction or savepoint that wrote this version of the row, must not be older than this transaction. age() counts
--- backwards: a smaller age is a later id.
+-- transaction or savepoint that wrote this version of the row, must be this transaction or later, as its savepoints
+-- are. An xid has no `>=`: a smaller age is a later one.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -38,7 +39,8 @@ returns boolean language sql stable as $$
 $$;
 
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
--- Returns the fence's token, or raises a rejection.
+-- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm. The update before it takes
+-- half the time, and suffices for a first claim of a fence that exists.
 --
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
@@ -46,7 +48,6 @@ $$;
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
-    -- A row with this transaction's id is left to claim_or_reject, which writes it again for a higher token only.
     update fence.fence f
     set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
     where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
@@ -59,8 +60,7 @@ begin
 end
 $$;
 
--- The rest of `claim`: the resource has no fence yet, or this transaction has claimed it before, or the claim is
--- rejected. This function would suffice. The update in `claim` takes half the time.
+-- Claims a resource that may have no fence yet, or that this transaction has claimed before, or raises a rejection.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -171,8 +171,10 @@ begin
         return true;
     end if;
 
-    if verify.resource is null then
-        perform fence.reject_malformed('resource', null, null);
+    if (pg_catalog.octet_length(verify.resource) operator(pg_catalog.>=) 1
+        and pg_catalog.octet_length(verify.resource) operator(pg_catalog.<=) 512) is not true
+    then
+        perform fence.reject_malformed('resource', verify.resource, null);
     end if;
     raise exception using
         errcode = 'ZF004',

@@ -2,143 +2,12 @@
 --
 --     select fence.protect('accounts', 'account_id');
 
--- Whether the resource is a column of a type whose text depends on no setting of the session.
-create or replace function fence.is_plain_column(protected regclass, resource text)
-returns boolean language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
-    select exists (
-        select from pg_attribute
-        where attrelid = protected and quote_ident(attname) = resource and not attisdropped
-            and atttypid = any ('{text, varchar, bpchar, uuid, int2, int4, int8, numeric}'::regtype[])
-    )
-$$;
-
--- The settings of a protected table's trigger function: those of the function `protect`, which it has for this purpose.
--- Null for a plain column, which needs none.
-create or replace function fence.trigger_settings(protected regclass, resource text)
-returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
-    select proconfig from pg_proc
-    where oid = to_regprocedure('fence.protect(regclass, text, text)')
-        and not fence.is_plain_column(protected, resource)
-$$;
-
--- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
--- of the row after it if it is another. Of the column account_id, the first is old.account_id::text. Of the expression
--- 'order/' || id in the table orders, it is (select ('order/' || id)::text from (select old.*) as orders).
---
--- Every name has its schema, because the search_path may be the writer's. `perform` would cost twice as much as the
--- assignment of a result that is ignored.
-create or replace function fence.trigger_body(protected regclass, resource text, mode text)
-returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
-declare
-    table_name name = (select relname from pg_class where oid = protected);
-    -- 1: the row, old or new. 2: the resource. 3: the table. The newline ends a comment at the end of an expression.
-    resource_of_row text = case
-        when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
-        else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
-    end;
-begin
-    return format(
-        $body$
-#variable_conflict use_column
--- Created by fence.protect.
-declare
-    resource_before pg_catalog.text collate pg_catalog."C";
-    resource_after pg_catalog.text collate pg_catalog."C";
-    ignored pg_catalog.bool;
-begin
-    if tg_op operator(pg_catalog.=) 'TRUNCATE' then
-        raise exception using
-            errcode = 'ZF005',
-            message = pg_catalog.concat(tg_table_name, ' is protected, and cannot be truncated'),
-            hint = 'Delete its rows under their tokens, or call fence.unprotect first.';
-    end if;
-    if tg_op operator(pg_catalog.<>) 'INSERT' then
-        resource_before = %s;
-        ignored = fence.verify(resource_before);
-    end if;
-    if tg_op operator(pg_catalog.<>) 'DELETE' then
-        resource_after = %s;
-        if (resource_after operator(pg_catalog.=) resource_before) is not true then
-            ignored = fence.verify(resource_after);
-        end if;
-    end if;
-    return null;
-%s
-end
-        $body$,
-        format(resource_of_row, 'old', resource, table_name), format(resource_of_row, 'new', resource, table_name),
-        -- In 0004_report.sql.
-        case mode when 'report' then fence.exception_clause() end);
-end
-$$;
-
--- A table and its partitions.
-create or replace function fence.parts(protected regclass)
-returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
-    select protected union select relid from pg_partition_tree(protected)
-$$;
-
--- The roles other than the owner to which an object grants this privilege, or any if it is null.
-create or replace function fence.grantees(acl aclitem[], owner oid, privilege text)
-returns setof text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
-    select distinct case grantee when 0 then 'public' else grantee::regrole::text end
-    from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
-$$;
-
--- Takes all rights on a function or table from all roles but its owner, also from those with default privileges.
-create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    other text;
-begin
-    -- A function without an ACL grants EXECUTE to public.
-    execute format('revoke all on %s from public', object);
-    for other in select fence.grantees(acl, owner, null) loop
-        execute format('revoke all on %s from %s cascade', object, other);
-    end loop;
-end
-$$;
-
--- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. Of a table
--- that should be protected, it drops other triggers of these names, too. A role with the right TRIGGER may have created
--- them in place of the one for TRUNCATE.
-create or replace function fence.remove_triggers(protected regclass)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    should_be_protected boolean = exists (
-        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
-    found_trigger record;
-    removed boolean = false;
-begin
-    -- A partition of a protected table has the triggers of that table.
-    if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
-        return false;
-    end if;
-    for found_trigger in
-        select t.tgname, t.tgrelid::regclass as relation, t.tgfoid::regprocedure as function, own.is_own
-        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
-        cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as own (is_own)
-        where (own.is_own or should_be_protected) and (
-            (t.tgname = 'fence_rows' and t.tgrelid = protected)
-            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
-    loop
-        removed = true;
-        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
-        if found_trigger.is_own and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid) then
-            execute format('drop function %s', found_trigger.function);
-        end if;
-    end loop;
-    return removed;
-end
-$$;
-
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
 -- fence.reports says what would have failed. Call it again without the mode to enforce.
 --
 -- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
--- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex. The settings below see to that:
--- trigger_settings copies them to the trigger's function.
+-- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
 --
 -- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
 -- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
@@ -183,10 +52,10 @@ begin
             hint = format('grant usage on schema fence to %s', relation.owner);
     end if;
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. Its code runs with the rights of
-    -- whoever evaluates it, and so do the table's policies. So only the owner tries it. Others, such as an
-    -- administrator, may name only a plain column, and nothing is evaluated: not even a plan is made, which would
-    -- evaluate parts of an expression. The trial reads the whole table, so it comes before writers are kept out.
+    -- 2. Try the expression: a mistake in it must fail here, not in a later write. The trial runs code of the table's
+    -- owner: the expression, and the policies of the table. Even planning it would run parts. So only the owner tries.
+    -- Others, such as an administrator, may name only a plain column, and nothing of the table is evaluated. The trial
+    -- reads the whole table, so it comes before writers are kept out.
     if relation.owner = quote_ident(current_user)::regrole then
         execute format(
             e'select count(*) from (select * from %s) as %I '
@@ -208,18 +77,19 @@ begin
     perform fence.remove_triggers(protected);
 
     -- 4. Create the function fence_accounts, or fence_2_accounts if a table that was renamed or dropped has left the
-    -- first behind. A long name is cut off. In the mode `report` it has the rights of the table's owner: a writer may
-    -- have none in the schema fence yet, and only an owner may add to fence.reports. Nobody else keeps EXECUTE, which
-    -- default privileges may have granted: they could make it a trigger of their tables.
+    -- first behind. A long name is cut off.
     select format('%I.%I', relation.nspname, candidate) into trigger_function
     from generate_series(1, 1000) as place
     cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
     where to_regprocedure(format('%I.%I()', relation.nspname, candidate)) is null order by place limit 1;
+    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
+    -- policy of fence.reports lets only owners add to it.
     execute format(
         'create function %s() returns trigger language plpgsql %s %s as %L',
         trigger_function, case mode when 'report' then 'security definer' end, settings,
         fence.trigger_body(protected, resource, mode));
     execute format('alter function %s() owner to %s', trigger_function, relation.owner);
+    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
     perform fence.revoke_all(format('function %s()', trigger_function), proacl, proowner)
     from pg_proc where oid = (trigger_function || '()')::regprocedure;
 
@@ -266,5 +136,138 @@ begin
         raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     return fence.name_of(protected);
+end
+$$;
+
+-- Whether the resource is a column of a type whose text depends on no setting of the session.
+create or replace function fence.is_plain_column(protected regclass, resource text)
+returns boolean language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select exists (
+        select from pg_attribute
+        where attrelid = protected and quote_ident(attname) = resource and not attisdropped
+            and atttypid = any ('{text, varchar, bpchar, uuid, int2, int4, int8, numeric}'::regtype[])
+    )
+$$;
+
+-- The settings of a protected table's trigger function. The text of an expression may depend on settings of the
+-- session, such as DateStyle. `protect` has a SET clause for each of these, and the trigger's function has the same.
+-- Null for a plain column, which depends on none.
+create or replace function fence.trigger_settings(protected regclass, resource text)
+returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
+    select proconfig from pg_proc
+    where oid = to_regprocedure('fence.protect(regclass, text, text)')
+        and not fence.is_plain_column(protected, resource)
+$$;
+
+-- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
+-- of the row after it if it is another. Of the column account_id, the first is old.account_id::text. Of the expression
+-- 'order/' || id in the table orders, it is (select ('order/' || id)::text from (select old.*) as orders).
+--
+-- Every other name has its schema, because the search_path may be the writer's.
+create or replace function fence.trigger_body(protected regclass, resource text, mode text)
+returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+declare
+    table_name name = (select relname from pg_class where oid = protected);
+    -- Formatted below with the row, the resource and the table. The newline ends a comment at the end of an expression.
+    template text = case
+        when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
+        else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
+    end;
+begin
+    return format(
+        $body$
+#variable_conflict use_column
+-- Created by fence.protect.
+declare
+    resource_before pg_catalog.text collate pg_catalog."C";
+    resource_after pg_catalog.text collate pg_catalog."C";
+    ignored pg_catalog.bool;
+begin
+    if tg_op operator(pg_catalog.=) 'TRUNCATE' then
+        raise exception using
+            errcode = 'ZF005',
+            message = pg_catalog.concat(tg_table_name, ' is protected, and cannot be truncated'),
+            hint = 'Delete its rows under their tokens, or call fence.unprotect first.';
+    end if;
+    if tg_op operator(pg_catalog.<>) 'INSERT' then
+        resource_before = %s;
+        ignored = fence.verify(resource_before);
+    end if;
+    if tg_op operator(pg_catalog.<>) 'DELETE' then
+        resource_after = %s;
+        if (resource_after operator(pg_catalog.=) resource_before) is not true then
+            ignored = fence.verify(resource_after);
+        end if;
+    end if;
+    return null;
+%s
+end
+        $body$,
+        format(template, 'old', resource, table_name),
+        format(template, 'new', resource, table_name),
+        case mode when 'report' then fence.exception_clause() /* in 0004_report.sql */ end);
+end
+$$;
+
+-- A table and its partitions.
+create or replace function fence.parts(protected regclass)
+returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
+    select protected union select relid from pg_partition_tree(protected)
+$$;
+
+-- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. If the
+-- table is registered, it also drops a fence_truncate of somebody else: a role with the right TRIGGER can replace ours.
+create or replace function fence.remove_triggers(protected regclass)
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    is_registered boolean = exists (
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
+    found_trigger record;
+    removed boolean = false;
+begin
+    -- A partition of a protected table has the triggers of that table.
+    if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
+        return false;
+    end if;
+    for found_trigger in
+        select t.tgname, t.tgrelid::regclass as relation, t.tgfoid::regprocedure as function, ours.is_ours,
+            pg_has_role(p.proowner, 'usage') as is_droppable
+        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+        cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
+        where (ours.is_ours or is_registered) and (
+            (t.tgname = 'fence_rows' and t.tgrelid = protected)
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
+    loop
+        removed = true;
+        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
+        -- The function of an earlier owner of the table stays.
+        if found_trigger.is_ours and found_trigger.is_droppable
+            and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid)
+        then
+            execute format('drop function %s', found_trigger.function);
+        end if;
+    end loop;
+    return removed;
+end
+$$;
+
+-- The roles other than the owner to which an object grants this privilege, or any if it is null.
+create or replace function fence.grantees(acl aclitem[], owner oid, privilege text)
+returns setof text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select distinct case grantee when 0 then 'public' else grantee::regrole::text end
+    from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
+$$;
+
+-- Takes all rights on a function or table from all roles but its owner, also from those with default privileges.
+create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    other text;
+begin
+    -- A function without an ACL grants EXECUTE to public.
+    execute format('revoke all on %s from public', object);
+    for other in select fence.grantees(acl, owner, null) loop
+        execute format('revoke all on %s from %s cascade', object, other);
+    end loop;
 end
 $$;

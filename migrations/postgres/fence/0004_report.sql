@@ -2,8 +2,8 @@
 --
 --     select fence.protect('accounts', 'account_id', mode => 'report');
 
--- The end of a trigger's function that reports an error of the check instead of raising it. The write never fails,
--- unless the statement is cancelled.
+-- The end of a trigger's function that reports an error of the check instead of raising it. The statement does not
+-- fail, unless it is cancelled. But the check may wait for another claim, and SERIALIZABLE may fail the commit.
 create or replace function fence.exception_clause()
 returns text language sql immutable set search_path = pg_catalog, pg_temp as $text$ select $$
 exception when others then
@@ -40,6 +40,7 @@ begin
     if nullif(current_setting(reported, true), '')::timestamptz > since then
         return false;
     end if;
+    -- If another one has, don't look again for a minute, either.
     perform set_config(reported, clock_timestamp()::text, false);
     -- 2. Or another session has, or there are sixty. A serializable transaction doesn't look, because that would make
     -- it conflict with other writers. So for it, each session counts alone.

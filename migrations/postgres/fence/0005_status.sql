@@ -41,6 +41,7 @@ check_of_rows as (
     from pg_trigger t join pg_proc p on p.oid = t.tgfoid
     where t.tgname = 'fence_rows'
 ),
+-- Tables that are registered, or have our check, or both.
 root as (
     select c.oid, c.relowner, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
@@ -51,6 +52,7 @@ root as (
         and r.prosrc like '%-- Created by fence.protect.%'
     where p.relation is not null or r.tgrelid is not null
 ),
+-- They and all that inherits from them.
 tree as (
     select oid as root_oid, oid from root
     union
@@ -61,21 +63,22 @@ select
     root.resource,
     root.mode,
     case
-        when r.tgrelid is null then 'missing'
-        when not r.is_intact or r.mode <> root.mode or r.proowner <> root.relowner
-            or r.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
-            or r.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
+        when own.tgrelid is null then 'missing'
+        when not own.is_intact or own.mode <> root.mode or own.proowner <> root.relowner
+            or own.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
+            or own.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
             then 'different'
         when not exists (
             select from pg_trigger t
             where t.tgrelid = c.oid and t.tgname = 'fence_truncate' and t.tgenabled = 'A'
-                and t.tgtype = 34 /* before truncate, for each statement */ and t.tgqual is null and t.tgfoid = r.tgfoid
+                and t.tgtype = 34 /* before truncate, for each statement */ and t.tgqual is null
+                and t.tgfoid = own.tgfoid
         ) then 'truncate'
         when not root.is_registered then 'unregistered'
     end as problem,
     array(
         select owner::regrole::text
-        from unnest(array[c.relowner, n.nspowner, r.proowner]) as owner where owner is not null
+        from unnest(array[c.relowner, n.nspowner, own.proowner]) as owner where owner is not null
         union
         select fence.grantees(c.relacl, c.relowner, 'TRIGGER') order by 1
     ) as removable_by
@@ -83,6 +86,6 @@ from tree
 join root on root.oid = tree.root_oid
 join pg_class c on c.oid = tree.oid
 join pg_namespace n on n.oid = c.relnamespace
-left join check_of_rows r on r.tgrelid = c.oid;
+left join check_of_rows own on own.tgrelid = c.oid;
 
 do $$ begin perform set_config('search_path', current_setting('fence.search_path'), true); end $$;

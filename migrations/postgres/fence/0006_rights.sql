@@ -27,8 +27,7 @@ begin
     end loop;
 
     -- 2. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
-    -- are the administrator's. A role that may use the schema may call its functions: those with SECURITY DEFINER check
-    -- their arguments. The policies of two tables limit who reads and writes which rows. All else is the installer's.
+    -- are the administrator's. The policies of two tables limit who reads and writes which rows.
     for object in
         select * from (
             select oid, format('table %s', oid::regclass) as name, relacl as acl, relowner as owner, case relname

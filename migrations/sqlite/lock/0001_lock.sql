@@ -64,7 +64,7 @@ end;
 
 -- Claims a resource of the fence by a lock in the same file, which must still be held:
 --
---     insert into fenced_lock_claim (resource, name, token, holder) values (…);
+--     insert into fenced_lock_claim (resource, name, token, holder) values (...);
 --
 -- It fails with `ZL001`, or with the fence's rejection. A reissue leaves the older tokens of the ownership valid,
 -- because a resource is always written with the token it was claimed with. It needs the fence
