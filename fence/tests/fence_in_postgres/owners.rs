@@ -41,6 +41,31 @@ async fn nobody_else_creates_a_function_that_the_fence_would_call() {
     );
 }
 
+/// A trigger on the fence's tables runs inside of a claim, with the installer's rights.
+#[tokio::test]
+async fn application_takes_away_the_right_to_create_triggers_on_its_tables() {
+    const TRAP: &str = "
+        create or replace trigger trap before insert or update on fence.fence
+        for each row execute function trap()";
+    let (server, mut owner) = super::accounts().await;
+    attempt(&mut owner, WRITER).await.unwrap();
+    let setup = "
+        grant all on all tables in schema fence to writer;
+        create function trap() returns trigger language plpgsql
+        as $$ begin raise sqlstate 'EV001' using message = current_user; end $$";
+    attempt(&mut owner, setup).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    // The negative control.
+    attempt(&mut writer, TRAP).await.unwrap();
+    let claim = "select fence.claim('alice', 34, 'a')";
+    assert_eq!(attempt(&mut owner, claim).await.unwrap_err(), "EV001");
+    attempt(&mut owner, "drop trigger trap on fence.fence").await.unwrap();
+
+    psql(&server.url(), &files()).unwrap();
+    assert_eq!(attempt(&mut writer, TRAP).await.unwrap_err(), NO_PRIVILEGE);
+    attempt(&mut owner, claim).await.unwrap();
+}
+
 /// Such as the names of people in a directory.
 #[tokio::test]
 async fn names_of_roles_may_need_quotes() {

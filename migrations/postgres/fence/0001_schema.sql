@@ -1,6 +1,6 @@
 -- The fence in PostgreSQL, 13 or newer: the schema `fence`, its owner, and its tables.
 --
--- Apply all files of this folder in the order of their names, in one transaction:
+-- Apply all files of this folder in the order of their names, in one transaction or each in one, over one connection:
 --
 --     cat *.sql | psql mydatabase --set ON_ERROR_STOP=1 --single-transaction
 --
@@ -29,9 +29,9 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before:
--- they are this session's own, and no function is among them. This file sets the path to pg_catalog, and its last line
--- restores it.
+-- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
+-- function is looked for there, and all else there is this session's own. This file sets the path to pg_catalog,
+-- because its commands run now. Its last line restores it.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -59,21 +59,11 @@ begin
             errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- Note what exists now: 0006_rights.sql takes the default privileges from all that is new. It may come in another
-    -- transaction of this session, as with sqlx migrate.
+    -- For 0006_rights.sql: what exists now keeps its rights. That file may be applied in another transaction.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
-    if to_regnamespace('fence') is null then
-        create schema fence;
-        -- The default privileges may have granted rights on it.
-        for other in
-            select case grantee when 0 then 'public' else grantee::regrole::text end as name
-            from pg_namespace cross join aclexplode(nspacl) where nspname = 'fence' and grantee <> nspowner
-        loop
-            execute format('revoke all on schema fence from %s', other.name);
-        end loop;
-    end if;
+    create schema if not exists fence;
 
     select * into other
     from (
@@ -150,6 +140,27 @@ create or replace function fence.name_of(relation oid)
 returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
     select format('%I.%I', n.nspname, c.relname)
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = relation
+$$;
+
+-- The roles other than the owner to which an object grants this privilege, or any if it is null.
+create or replace function fence.grantees(acl aclitem[], owner oid, privilege text)
+returns setof text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select distinct case grantee when 0 then 'public' else grantee::regrole::text end
+    from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
+$$;
+
+-- Takes all rights on a schema, table or function from all roles but its owner.
+create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    other text;
+begin
+    -- A function without an ACL grants EXECUTE to public.
+    execute format('revoke all on %s from public', object);
+    for other in select fence.grantees(acl, owner, null) loop
+        execute format('revoke all on %s from %s cascade', object, other);
+    end loop;
+end
 $$;
 
 -- Whether the current role may act as the owner of the table of this name. The table is looked up by the second part of

@@ -16,8 +16,8 @@ returns text language sql immutable as $$
     end
 $$;
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. Equal ones were checked
--- when they were stored.
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. If they equal the
+-- fence's, which passed the check, their form needs none.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
     select (token operator(pg_catalog.>) fence_token and fence.malformed(token, holder) is null)
@@ -29,8 +29,8 @@ $$;
 -- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
 -- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. So xmin, the
--- transaction or savepoint that wrote this version of the row, must be this transaction or later, as its savepoints
--- are. An xid has no `>=`: a smaller age is a later one.
+-- transaction or savepoint that wrote this version of the row, must not be older than this transaction. Its savepoints
+-- have later ids. An xid has no `>=`, but the later of two has the smaller age.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -39,8 +39,9 @@ returns boolean language sql stable as $$
 $$;
 
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
--- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm. The update before it takes
--- half the time, and suffices for a first claim of a fence that exists.
+-- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm. The update is the common
+-- case, in half the time: a first claim, and the fence exists. It leaves out rows that this transaction may have
+-- written.
 --
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets

@@ -4,98 +4,44 @@
 
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
--- fence.reports says what would have failed. Call it again without the mode to enforce.
+-- fence.reports says what would have failed.
 --
 -- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
 -- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
 --
 -- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
--- again for another expression, for partitions that were added since, and after a tool has rebuilt the table.
+-- again for another expression or mode; and in the same way for partitions that were added since, or after a tool has
+-- rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
 returns text language plpgsql
+-- The function of an expression's trigger has the same settings: see create_trigger_function.
 set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
 set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
 set array_nulls = on set standard_conforming_strings = on set transform_null_equals = off
 set quote_all_identifiers = off as $$
 declare
-    settings constant text = (
-        select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
-        from unnest(fence.trigger_settings(protected, resource)) as setting);
-    relation record;
     trigger_function text;
-    number_of_rows bigint;
     part regclass;
-    others text;
+    roles text;
 begin
-    -- 1. Check that the table can be protected. The lock keeps out other calls, but no writer.
+    -- 1. Check what can be checked. This lock keeps out other calls, but no writer. The trial reads the whole table.
     if protected is null or coalesce(btrim(resource), '') = '' then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
     elsif (mode in ('enforce', 'report')) is not true then
         raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
     execute format('lock table %s in share update exclusive mode', protected);
-    select c.relname, c.relkind, c.relpersistence, c.relispartition, c.relowner::regrole as owner, n.nspname
-    into strict relation
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.relispartition or relation.relpersistence = 't'
-        or relation.nspname = 'fence'
-    then
-        raise exception using
-            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected),
-            hint = 'Of a partition, protect the table that it is a part of.';
-    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
-        raise exception using
-            errcode = 'wrong_object_type', message = format('%s has children, which would stay unprotected', protected);
-    elsif mode = 'report' and not has_schema_privilege(relation.owner, 'fence', 'usage') then
-        raise exception using errcode = 'insufficient_privilege',
-            message = format('%s, who owns %s, may not use the schema fence to report', relation.owner, protected),
-            hint = format('grant usage on schema fence to %s', relation.owner);
-    end if;
+    perform fence.reject_unfit_table(protected, mode);
+    perform fence.try_resource(protected, resource);
 
-    -- 2. Try the expression: a mistake in it must fail here, not in a later write. The trial runs code of the table's
-    -- owner: the expression, and the policies of the table. Even planning it would run parts. So only the owner tries.
-    -- Others, such as an administrator, may name only a plain column, and nothing of the table is evaluated. The trial
-    -- reads the whole table, so it comes before writers are kept out.
-    if relation.owner = quote_ident(current_user)::regrole then
-        execute format(
-            e'select count(*) from (select * from %s) as %I '
-            'where (octet_length((%s\n)::text) between 1 and 512) is not true',
-            protected, relation.relname, resource) into number_of_rows;
-        if number_of_rows > 0 then
-            raise warning using
-                message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
-                hint = 'Nobody can change them while the table is protected.';
-        end if;
-    elsif not fence.is_plain_column(protected, resource) then
-        raise exception using errcode = 'insufficient_privilege',
-            message = format('only %s, who owns %s, may protect it by an expression', relation.owner, protected),
-            hint = 'Let the owner call fence.protect, or name a column of type text, integer, numeric or uuid.';
-    end if;
-
-    -- 3. Keep writers out, and remove the previous protection.
+    -- 2. Keep writers out, and replace the previous protection.
     execute format('lock table %s in access exclusive mode', protected);
     perform fence.remove_triggers(protected);
+    trigger_function = fence.create_trigger_function(protected, resource, mode);
 
-    -- 4. Create the function fence_accounts, or fence_2_accounts if a table that was renamed or dropped has left the
-    -- first behind. A long name is cut off.
-    select format('%I.%I', relation.nspname, candidate) into trigger_function
-    from generate_series(1, 1000) as place
-    cross join lateral (select concat('fence_', nullif(place, 1) || '_', relation.relname)::name) as name (candidate)
-    where to_regprocedure(format('%I.%I()', relation.nspname, candidate)) is null order by place limit 1;
-    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
-    -- policy of fence.reports lets only owners add to it.
-    execute format(
-        'create function %s() returns trigger language plpgsql %s %s as %L',
-        trigger_function, case mode when 'report' then 'security definer' end, settings,
-        fence.trigger_body(protected, resource, mode));
-    execute format('alter function %s() owner to %s', trigger_function, relation.owner);
-    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
-    perform fence.revoke_all(format('function %s()', trigger_function), proacl, proowner)
-    from pg_proc where oid = (trigger_function || '()')::regprocedure;
-
-    -- 5. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before.
-    -- It is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
-    -- session_replication_role is replica.
+    -- 3. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before. It
+    -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
+    -- session_replication_role is replica. It may need the triggers of all partitions, so it comes last.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
@@ -111,13 +57,13 @@ begin
     insert into fence.protected values (fence.name_of(protected), resource, mode)
     on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
 
-    -- 6. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
-    select string_agg(distinct grantee, ', ') into others
+    -- 4. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
+    select string_agg(distinct grantee, ', ') into roles
     from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
     cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER') as grantee;
-    if others is not null then
+    if roles is not null then
         raise warning using
-            message = format('%s may create triggers on %s', others, protected),
+            message = format('%s may create triggers on %s', roles, protected),
             hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
     end if;
     return fence.name_of(protected);
@@ -139,6 +85,31 @@ begin
 end
 $$;
 
+-- Raises an error if a table can't be protected.
+create or replace function fence.reject_unfit_table(protected regclass, mode text)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    relation pg_class;
+begin
+    select * into strict relation from pg_class where oid = protected;
+    if relation.relkind not in ('r', 'p') or relation.relispartition or relation.relpersistence = 't'
+        or relation.relnamespace = 'fence'::regnamespace
+    then
+        raise exception using
+            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected),
+            hint = 'Of a partition, protect the table that it is a part of.';
+    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
+        raise exception using
+            errcode = 'wrong_object_type', message = format('%s has children, which would stay unprotected', protected);
+    elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('%s, who owns %s, may not use the schema fence to report',
+                relation.relowner::regrole, protected),
+            hint = format('grant usage on schema fence to %s', relation.relowner::regrole);
+    end if;
+end
+$$;
+
 -- Whether the resource is a column of a type whose text depends on no setting of the session.
 create or replace function fence.is_plain_column(protected regclass, resource text)
 returns boolean language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
@@ -149,9 +120,40 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
--- The settings of a protected table's trigger function. The text of an expression may depend on settings of the
--- session, such as DateStyle. `protect` has a SET clause for each of these, and the trigger's function has the same.
--- Null for a plain column, which depends on none.
+-- Tries the expression: a mistake in it must fail in `protect`, not in a later write.
+--
+-- A trial runs code of the table's owner: the expression, and the policies of the table. Even planning it would run
+-- parts. So only the owner tries. Others, such as an administrator, may name only a plain column, and nothing of the
+-- table is evaluated.
+create or replace function fence.try_resource(protected regclass, resource text)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    relation pg_class;
+    number_of_rows bigint;
+begin
+    select * into strict relation from pg_class where oid = protected;
+    if relation.relowner = quote_ident(current_user)::regrole then
+        execute format(
+            e'select count(*) from (select * from %s) as %I '
+            'where (octet_length((%s\n)::text) between 1 and 512) is not true',
+            protected, relation.relname, resource) into number_of_rows;
+        if number_of_rows > 0 then
+            raise warning using
+                message = format('%s of the rows of %s have no valid resource', number_of_rows, protected),
+                hint = 'Nobody can change them while the table is protected.';
+        end if;
+    elsif not fence.is_plain_column(protected, resource) then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('only %s, who owns %s, may protect it by an expression',
+                relation.relowner::regrole, protected),
+            hint = 'Let the owner call fence.protect, or name a column of type text, integer, numeric or uuid.';
+    end if;
+end
+$$;
+
+-- The settings that the trigger's function of a table must have. The text of an expression may depend on settings of
+-- the session, such as DateStyle. `protect` has a SET clause for each of these. Null for a plain column, which needs
+-- none.
 create or replace function fence.trigger_settings(protected regclass, resource text)
 returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
     select proconfig from pg_proc
@@ -159,11 +161,44 @@ returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
         and not fence.is_plain_column(protected, resource)
 $$;
 
--- The body of a protected table's trigger function, which verifies the resource of the row before the change, and that
--- of the row after it if it is another. Of the column account_id, the first is old.account_id::text. Of the expression
--- 'order/' || id in the table orders, it is (select ('order/' || id)::text from (select old.*) as orders).
+-- Creates the trigger's function of a table, and returns its name: fence_accounts, or fence_2_accounts if a table that
+-- was renamed or dropped has left the first behind. A long name is cut off. `protect` calls it under its settings.
+create or replace function fence.create_trigger_function(protected regclass, resource text, mode text)
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    settings constant text = (
+        select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
+        from unnest(fence.trigger_settings(protected, resource)) as setting);
+    owner regrole;
+    name text;
+begin
+    select c.relowner, format('%I.%I', n.nspname, candidate) into owner, name
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    cross join generate_series(1, 1000) as place
+    cross join lateral (select concat('fence_', nullif(place, 1) || '_', c.relname)::name) as choice (candidate)
+    where c.oid = protected and to_regprocedure(format('%I.%I()', n.nspname, candidate)) is null
+    order by place limit 1;
+    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
+    -- policy of fence.reports lets only owners add to it.
+    execute format(
+        'create function %s() returns trigger language plpgsql %s %s as %L',
+        name, case mode when 'report' then 'security definer' end, settings,
+        fence.trigger_body(protected, resource, mode));
+    execute format('alter function %s() owner to %s', name, owner);
+    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
+    perform fence.revoke_all(format('function %s()', name), proacl, proowner)
+    from pg_proc where oid = (name || '()')::regprocedure;
+    return name;
+end
+$$;
+
+-- The body of a trigger's function. It verifies the resource of the row before the change, and that of the row after it
+-- if it is another. For the column account_id, and for the expression 'order/' || id of the table orders, it begins so:
 --
--- Every other name has its schema, because the search_path may be the writer's.
+--     resource_before = old.account_id::pg_catalog.text;
+--     resource_before = (select ('order/' || id)::pg_catalog.text from (select old.*) as orders);
+--
+-- An assignment costs half as much as `perform`.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
@@ -216,7 +251,8 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
 $$;
 
 -- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. If the
--- table is registered, it also drops a fence_truncate of somebody else: a role with the right TRIGGER can replace ours.
+-- table is registered, it drops what has their names, whoever created it: a role with the right TRIGGER can replace
+-- the one for TRUNCATE.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -248,26 +284,5 @@ begin
         end if;
     end loop;
     return removed;
-end
-$$;
-
--- The roles other than the owner to which an object grants this privilege, or any if it is null.
-create or replace function fence.grantees(acl aclitem[], owner oid, privilege text)
-returns setof text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
-    select distinct case grantee when 0 then 'public' else grantee::regrole::text end
-    from aclexplode(acl) where grantee <> owner and privilege_type = coalesce(privilege, privilege_type)
-$$;
-
--- Takes all rights on a function or table from all roles but its owner, also from those with default privileges.
-create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    other text;
-begin
-    -- A function without an ACL grants EXECUTE to public.
-    execute format('revoke all on %s from public', object);
-    for other in select fence.grantees(acl, owner, null) loop
-        execute format('revoke all on %s from %s cascade', object, other);
-    end loop;
 end
 $$;

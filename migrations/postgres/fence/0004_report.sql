@@ -19,8 +19,8 @@ exception when others then
     return null;
 $$ $text$;
 
--- Records what a check would have rejected, once a minute for each table, code, role and application, and sixty times a
--- minute for each table.
+-- Records what a check would have rejected: at most once a minute for each table, code, role and application, and at
+-- most sixty a minute for each table.
 --
 -- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
 -- record anything. So the writer's role is the one that it has set, or that its session began with.
@@ -43,7 +43,7 @@ begin
     -- If another one has, don't look again for a minute, either.
     perform set_config(reported, clock_timestamp()::text, false);
     -- 2. Or another session has, or there are sixty. A serializable transaction doesn't look, because that would make
-    -- it conflict with other writers. So for it, each session counts alone.
+    -- it conflict with other writers: then only step 1 limits the number.
     if current_setting('transaction_isolation') <> 'serializable' and (
         exists (
             select from fence.reports r

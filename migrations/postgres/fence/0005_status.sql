@@ -29,6 +29,7 @@ from fence.fence;
 create or replace view fence.status as
 with recursive
 check_of_rows as (
+    -- Whoever created it.
     select t.tgrelid, t.tgfoid, t.tgparentid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
@@ -63,22 +64,22 @@ select
     root.resource,
     root.mode,
     case
-        when own.tgrelid is null then 'missing'
-        when not own.is_intact or own.mode <> root.mode or own.proowner <> root.relowner
-            or own.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
-            or own.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
+        when actual.tgrelid is null then 'missing'
+        when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner
+            or actual.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
+            or actual.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
             then 'different'
         when not exists (
             select from pg_trigger t
             where t.tgrelid = c.oid and t.tgname = 'fence_truncate' and t.tgenabled = 'A'
                 and t.tgtype = 34 /* before truncate, for each statement */ and t.tgqual is null
-                and t.tgfoid = own.tgfoid
+                and t.tgfoid = actual.tgfoid
         ) then 'truncate'
         when not root.is_registered then 'unregistered'
     end as problem,
     array(
         select owner::regrole::text
-        from unnest(array[c.relowner, n.nspowner, own.proowner]) as owner where owner is not null
+        from unnest(array[c.relowner, n.nspowner, actual.proowner]) as owner where owner is not null
         union
         select fence.grantees(c.relacl, c.relowner, 'TRIGGER') order by 1
     ) as removable_by
@@ -86,6 +87,6 @@ from tree
 join root on root.oid = tree.root_oid
 join pg_class c on c.oid = tree.oid
 join pg_namespace n on n.oid = c.relnamespace
-left join check_of_rows own on own.tgrelid = c.oid;
+left join check_of_rows actual on actual.tgrelid = c.oid;
 
 do $$ begin perform set_config('search_path', current_setting('fence.search_path'), true); end $$;

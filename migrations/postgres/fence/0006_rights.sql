@@ -18,12 +18,17 @@ begin
     end if;
     create or replace function fence.version() returns integer language sql immutable as 'select 6';
 
-    -- 1. Nobody else may create in the schema.
-    for other in
-        select grantee from pg_namespace cross join lateral fence.grantees(nspacl, nspowner, 'CREATE') as grantee
-        where nspname = 'fence'
+    -- 1. Nobody else may create in the schema, or triggers on its tables: they would run with the installer's rights.
+    for object in
+        select 'create on schema fence' as privilege, nspacl as acl, nspowner as owner, 'CREATE' as word
+        from pg_namespace where nspname = 'fence'
+        union all
+        select format('trigger on %s', oid::regclass), relacl, relowner, 'TRIGGER'
+        from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
     loop
-        execute format('revoke create on schema fence from %s cascade', other);
+        for other in select fence.grantees(object.acl, object.owner, object.word) loop
+            execute format('revoke %s from %s cascade', object.privilege, other);
+        end loop;
     end loop;
 
     -- 2. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
@@ -37,6 +42,8 @@ begin
             union all
             select oid, format('function %s', oid::regprocedure), proacl, proowner, 'execute'
             from pg_proc where pronamespace = 'fence'::regnamespace
+            union all
+            select null, 'schema fence', nspacl, nspowner, null from pg_namespace where nspname = 'fence'
         ) as object
         where is_first or oid <> all (known)
     loop
