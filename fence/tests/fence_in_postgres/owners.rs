@@ -59,6 +59,8 @@ async fn application_takes_away_the_right_to_create_triggers_on_its_tables() {
     attempt(&mut writer, TRAP).await.unwrap();
     let claim = "select fence.claim('alice', 34, 'a')";
     assert_eq!(attempt(&mut owner, claim).await.unwrap_err(), "EV001");
+    let rejected = psql(&server.url(), &files()).unwrap_err();
+    assert!(rejected.contains("the trigger trap on fence.fence is not of the fence"), "{rejected}");
     attempt(&mut owner, "drop trigger trap on fence.fence").await.unwrap();
 
     psql(&server.url(), &files()).unwrap();

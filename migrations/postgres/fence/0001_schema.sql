@@ -4,7 +4,8 @@
 --
 --     cat *.sql | psql mydatabase --set ON_ERROR_STOP=1 --single-transaction
 --
--- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are.
+-- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are, except the
+-- rights to create in the schema, or triggers on its tables.
 --
 -- A transaction claims its resources, then reads, then writes. It claims each resource with the token of the lock
 -- that guards it:
@@ -31,7 +32,7 @@
 
 -- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
 -- function is looked for there, and all else there is this session's own. This file sets the path to pg_catalog,
--- because its commands run now. Its last line restores it.
+-- and its last line restores it. Most others only create functions, which don't need that.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')

@@ -29,8 +29,8 @@ $$;
 -- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
 -- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. So xmin, the
--- transaction or savepoint that wrote this version of the row, must not be older than this transaction. Its savepoints
--- have later ids. An xid has no `>=`, but the later of two has the smaller age.
+-- transaction or savepoint that wrote this version of the row, must not be older than this transaction. It has the
+-- same age if this transaction wrote the row, and a smaller age if one of its savepoints did.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -39,9 +39,9 @@ returns boolean language sql stable as $$
 $$;
 
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
--- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm. The update is the common
--- case, in half the time: a first claim, and the fence exists. It leaves out rows that this transaction may have
--- written.
+-- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm: without the update, the
+-- result would be the same. The update is the common case in half the time: a first claim, and the fence exists. Rows
+-- with this transaction's id, its own or by chance, are left to claim_or_reject.
 --
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
@@ -110,7 +110,7 @@ begin
         end,
         detail = json_build_object('resource', resource, 'token', token, 'highest_token', highest_token),
         hint = case
-            -- The first token of a lock is the Unix time in milliseconds. A day has 86400000 of them.
+            -- Our lock clients start a counter at the Unix time in milliseconds. A day has 86400000 of them.
             when highest_token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
                 'guard this resource, or a counter started anew.'
             when token < highest_token then 'The lock was granted to another client since: acquire it again.'

@@ -31,8 +31,17 @@ begin
         end loop;
     end loop;
 
+    select format('%s on %s', t.tgname, c.oid::regclass) into other
+    from pg_class c join pg_trigger t on t.tgrelid = c.oid join pg_proc p on p.oid = t.tgfoid
+    where c.relnamespace = 'fence'::regnamespace and p.pronamespace <> 'fence'::regnamespace and not t.tgisinternal;
+    if found then
+        raise exception using errcode = 'object_not_in_prerequisite_state',
+            message = format('the trigger %s is not of the fence', other), hint = 'Drop it, and apply the files again.';
+    end if;
+
     -- 2. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
-    -- are the administrator's. The policies of two tables limit who reads and writes which rows.
+    -- are the administrator's. The policies of two tables limit who reads and writes which rows. The schema, which has
+    -- no oid here, gets them with the first installation only.
     for object in
         select * from (
             select oid, format('table %s', oid::regclass) as name, relacl as acl, relowner as owner, case relname
