@@ -48,7 +48,7 @@ pub(crate) mod wakeups;
 
 pub use self::client::Redis;
 pub use self::keys::Keys;
-pub use self::server::{InvalidRedisUrl, Server, has_password, identity, schemes};
+pub use self::server::{InvalidRedisUrl, Server, schemes};
 
 #[cfg(feature = "redlock")]
 pub(crate) use crate::clock::unix_millis;

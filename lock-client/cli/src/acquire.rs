@@ -60,7 +60,7 @@ impl Acquire {
     }
 
     async fn acquire(&self, locks: &Locks) -> Result<(), Failure> {
-        reject_lock_of_outer_run(&self.name, &self.lock_service, locks).await?;
+        reject_lock_of_outer_run(&self.name, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
         let terms = self.options.terms().without_renewal().detachable();
         let waiting = Waiting { order: self.options.order(), listener: None };

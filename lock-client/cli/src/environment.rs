@@ -11,7 +11,7 @@ use lock_client::{
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, handle::unix_millis_after, lock_service::LockService, stderr};
+use crate::{failure::Failure, handle::unix_millis_after, stderr};
 
 /// The leases of this `run` and its outer ones, as JSON: what a `run` within the command reads.
 const OUTER: &str = "FENCING_OUTER";
@@ -50,28 +50,14 @@ pub(crate) struct LeaseRecord {
     grant: Token,
     /// The first deadline, in Unix time.
     pub(crate) deadline_ms: u64,
-    /// The identity of the lock service, without passwords.
-    lock_service: String,
     /// The file that has the present deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_file: Option<PathBuf>,
 }
 
-/// The lease of an outer `run`.
-#[derive(Debug)]
-pub(crate) struct OuterLease {
-    pub(crate) record: LeaseRecord,
-    /// Whether it still holds the lock.
-    pub(crate) is_held: bool,
-}
-
 impl LeaseRecord {
     /// Records a lease as it is now.
-    pub(crate) fn new(
-        lease: &Lease,
-        lock_service: &LockService,
-        locks: &Locks,
-    ) -> Result<Self, Lost> {
+    pub(crate) fn new(lease: &Lease) -> Result<Self, Lost> {
         let Ownership { holder, grant } = lease.ownership().clone();
         Ok(Self {
             resource: lease.name().clone(),
@@ -79,7 +65,6 @@ impl LeaseRecord {
             holder,
             grant,
             deadline_ms: unix_millis_after(lease.remaining()),
-            lock_service: lock_service.identity(locks),
             deadline_file: None,
         })
     }
@@ -128,6 +113,7 @@ impl OuterLeases {
         &self,
         command: &mut Command,
         lease: &LeaseRecord,
+        address: &str,
         urls: Option<&str>,
     ) {
         let all: Vec<_> = self.0.iter().chain([lease]).collect();
@@ -138,7 +124,7 @@ impl OuterLeases {
             .env("FENCING_RESOURCE", lease.resource.as_str())
             .env("FENCING_RESOURCE_PATH", percent_encoded(&lease.resource))
             .env("FENCING_DEADLINE_MS", lease.deadline_ms.to_string())
-            .env("FENCING_LOCK_SERVICE", &lease.lock_service)
+            .env("FENCING_LOCK_SERVICE", address)
             .env(OUTER, serde_json::to_string(&all).expect("leases are plain JSON"));
         match urls {
             Some(urls) => command.env(LOCKS, urls),
@@ -146,37 +132,34 @@ impl OuterLeases {
         };
     }
 
-    /// Takes the lease of this lock out of the list, if there is one.
+    /// Takes the lease that holds this lock out of the list, if there is one. If the list has another lease
+    /// of a lock of this name, it says that this one does not hold it.
     ///
-    /// A lock of the same name in another lock service is another lock. A service may have several
-    /// URLs, so the lock's present ownership decides first: nobody can guess its holder. If no
-    /// lease is held, the lock of the service that is named alike was lost.
+    /// A lock of the same name in another lock service is another lock. So the present ownership decides:
+    /// nobody can guess its holder.
     pub(crate) async fn take(
         &mut self,
         name: &ResourceName,
-        lock_service: &LockService,
         locks: &Locks,
-    ) -> Result<Option<OuterLease>, Failure> {
+    ) -> Result<Option<LeaseRecord>, Failure> {
         if self.0.iter().all(|lease| lease.resource != *name) {
             return Ok(None);
         }
         let held = locks.status(name).await?.held;
-        Ok(self.take_from(name, &lock_service.identity(locks), held.as_ref()))
+        let owner = self.take_owner(name, held.as_ref());
+        if owner.is_none() {
+            stderr::print(format!(
+                "{OUTER} names an outer `lock-client run {name}`, which does not hold this lock: it is \
+                 acquired anew"
+            ));
+        }
+        Ok(owner)
     }
 
-    fn take_from(
-        &mut self,
-        name: &ResourceName,
-        lock_service: &str,
-        held: Option<&HeldLock>,
-    ) -> Option<OuterLease> {
-        let place = |is_it: &dyn Fn(&LeaseRecord) -> bool| {
-            self.0.iter().position(|lease| lease.resource == *name && is_it(lease))
-        };
-        let owner = place(&|lease| lease.owns(held));
-        let named_alike = || place(&|lease| lease.lock_service == lock_service);
-        let record = self.0.remove(owner.or_else(named_alike)?);
-        Some(OuterLease { record, is_held: owner.is_some() })
+    fn take_owner(&mut self, name: &ResourceName, held: Option<&HeldLock>) -> Option<LeaseRecord> {
+        let is_owner = |lease: &LeaseRecord| lease.resource == *name && lease.owns(held);
+        let place = self.0.iter().position(is_owner)?;
+        Some(self.0.remove(place))
     }
 }
 
@@ -184,29 +167,15 @@ impl OuterLeases {
 /// for this process. One that is no longer held may be acquired anew.
 pub(crate) async fn reject_lock_of_outer_run(
     name: &ResourceName,
-    lock_service: &LockService,
     locks: &Locks,
 ) -> Result<(), Failure> {
-    match OuterLeases::from_environment()?.take(name, lock_service, locks).await? {
+    match OuterLeases::from_environment()?.take(name, locks).await? {
         None => Ok(()),
-        Some(OuterLease { is_held: false, .. }) => {
-            stderr::print(acquired_anew(name));
-            Ok(())
-        }
         Some(_) => Err(Failure::Usage(format!(
             "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
              FENCING_HOLDER"
         ))),
     }
-}
-
-/// The message about a lock that an outer `run` no longer holds, or that one has left in the
-/// environment.
-pub(crate) fn acquired_anew(name: &ResourceName) -> String {
-    format!(
-        "{OUTER} names an outer `lock-client run {name}`, which no longer holds this lock: it is \
-         acquired anew"
-    )
 }
 
 #[cfg(test)]
@@ -217,7 +186,7 @@ mod tests {
         Token::new(token).unwrap()
     }
 
-    fn lease(resource: &str, lock_service: &str) -> LeaseRecord {
+    fn lease(resource: &str) -> LeaseRecord {
         LeaseRecord {
             resource: resource.parse().unwrap(),
             // That of a name that was reissued.
@@ -225,14 +194,13 @@ mod tests {
             holder: "0123456789abcdef".parse().unwrap(),
             grant: token(34),
             deadline_ms: 7,
-            lock_service: lock_service.to_owned(),
             deadline_file: None,
         }
     }
 
     #[test]
-    fn lock_of_the_same_name_is_found_by_its_ownership_or_its_lock_service() {
-        let found = |service: &str, held: Option<(&str, u64)>| {
+    fn lock_of_the_same_name_is_found_by_its_ownership() {
+        let is_found = |held: Option<(&str, u64)>| {
             let held = held.map(|(holder, grant)| HeldLock {
                 token: token(grant),
                 ownership: Ownership { holder: holder.parse().unwrap(), grant: token(grant) },
@@ -241,22 +209,16 @@ mod tests {
                 label: String::new(),
                 nodes: None,
             });
-            let here = "redis://a:6379/0";
-            let mut leases = OuterLeases(vec![lease("other", here), lease("r", here)]);
-            let found = leases.take_from(&"r".parse().unwrap(), service, held.as_ref());
-            let left = if found.is_some() { 1 } else { 2 };
-            assert_eq!(leases.0.len(), left);
-            found.map(|lease| lease.is_held)
+            let mut leases = OuterLeases(vec![lease("other"), lease("r")]);
+            let found = leases.take_owner(&"r".parse().unwrap(), held.as_ref());
+            // The lease of another lock service may be asked for by a run within this one.
+            assert_eq!(leases.0.len(), if found.is_some() { 1 } else { 2 });
+            found.is_some()
         };
-        let ours = Some(("0123456789abcdef", 34));
-        let others = Some(("fedcba9876543210", 34));
-        assert_eq!(found("redis://a:6379/0", ours), Some(true));
-        assert_eq!(found("redis://alias:6379/0", ours), Some(true), "the same, by another name");
-        assert_eq!(found("redis://a:6379/0", others), Some(false), "it was lost");
-        assert_eq!(found("redis://a:6379/0", Some(("0123456789abcdef", 35))), Some(false));
-        assert_eq!(found("redis://a:6379/0", None), Some(false));
-        assert_eq!(found("redis://b:6379/0", None), None, "another lock");
-        assert_eq!(found("redis://b:6379/0", others), None);
+        assert!(is_found(Some(("0123456789abcdef", 34))));
+        assert!(!is_found(Some(("fedcba9876543210", 34))));
+        assert!(!is_found(Some(("0123456789abcdef", 35))));
+        assert!(!is_found(None));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Put {
     }
 
     async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {
-        reject_lock_of_outer_run(&self.resource, &self.lock_service, locks).await?;
+        reject_lock_of_outer_run(&self.resource, locks).await?;
         let steps = if self.step { Steps::Stepwise } else { Steps::Through };
 
         let mut signals = Signals::listen(ENDING)?;

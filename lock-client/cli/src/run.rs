@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     acquisition::{NotAcquired, acquire},
-    environment::{LeaseRecord, OuterLease, OuterLeases, acquired_anew},
+    environment::{LeaseRecord, OuterLeases},
     exit_code,
     failure::{Failure, with_causes},
     signals::{FORWARDED, Signals},
@@ -49,6 +49,7 @@ const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
 struct Job<'a> {
     arguments: &'a Run,
     command: Command,
+    locks: &'a Locks,
     /// The leases of outer `run`s with other names.
     outer: OuterLeases,
     reporter: Reporter<'a>,
@@ -66,16 +67,12 @@ impl Run {
         let run = async |locks: &Locks| {
             let command = Command::find(self.command.clone())
                 .map_err(|reason| reporter.cannot_run(&reason))?;
-            let same_lock = outer.take(&self.name, &self.lock_service, locks).await;
+            let same_lock = outer.take(&self.name, locks).await;
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
-            let job = Job { arguments: &self, command, outer, reporter, signals };
+            let job = Job { arguments: &self, command, locks, outer, reporter, signals };
             match same_lock {
-                Some(OuterLease { record, is_held: true }) => job.re_enter(locks, record).await,
-                Some(_) => {
-                    stderr::print(acquired_anew(&self.name));
-                    job.run_under_new_lock(locks, grace).await
-                }
-                None => job.run_under_new_lock(locks, grace).await,
+                Some(record) => job.re_enter(record).await,
+                None => job.run_under_new_lock(grace).await,
             }
         };
         self.lock_service.with_options(&self.terms).with_locks(run).await
@@ -94,13 +91,13 @@ impl Run {
 
 impl Job<'_> {
     /// Acquires the lock, runs the command, and releases the lock.
-    async fn run_under_new_lock(mut self, locks: &Locks, grace: Duration) -> Result<(), Failure> {
+    async fn run_under_new_lock(mut self, grace: Duration) -> Result<(), Failure> {
         let arguments = self.arguments;
         // 1. Acquire the lock.
-        let Some(lease) = self.acquire_unless_skipped(locks).await? else {
+        let Some(lease) = self.acquire_unless_skipped().await? else {
             return Ok(());
         };
-        let Ok(mut record) = LeaseRecord::new(&lease, &arguments.lock_service, locks) else {
+        let Ok(mut record) = LeaseRecord::new(&lease) else {
             self.reporter.lost(Reason::Expired);
             self.release(lease).await?;
             return Err(LEASE_LOST);
@@ -131,7 +128,7 @@ impl Job<'_> {
     }
 
     /// Runs the command under the lease of an outer `run`.
-    async fn re_enter(mut self, locks: &Locks, lease: LeaseRecord) -> Result<(), Failure> {
+    async fn re_enter(mut self, lease: LeaseRecord) -> Result<(), Failure> {
         let Run { name, max_hold, on_lost, .. } = self.arguments;
         self.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
         let mut deadline = OuterDeadline::open(&lease);
@@ -140,7 +137,7 @@ impl Job<'_> {
         let grace = self.arguments.grace(ttl)?;
         let watch = LeaseWatch::new(*on_lost, grace, ttl, remaining)
             .until(max_hold.map(|max_hold| Moment::now() + *max_hold));
-        let guard = Guard { lease: GuardedLease::Outer(&lease, locks, deadline), watch };
+        let guard = Guard { lease: GuardedLease::Outer(&lease, self.locks, deadline), watch };
         self.run_under(&lease, guard, grace).await
     }
 
@@ -151,7 +148,7 @@ impl Job<'_> {
         mut guard: Guard<'_>,
         grace: Duration,
     ) -> Result<(), Failure> {
-        let Self { arguments, command, outer, reporter, signals } = self;
+        let Self { arguments, command, locks, outer, reporter, signals } = self;
         let close = arguments.close;
         // 1. A command that would have to be ended at once is not started.
         if let Some(Action::Lost(reason, _)) = guard.next_action() {
@@ -174,7 +171,7 @@ impl Job<'_> {
         // 3. Run it, and wait for it.
         let urls = arguments.lock_service.urls_without_password();
         let child = Child::spawn(command, descendants, |environment| {
-            outer.set_variables(environment, lease, urls.as_deref());
+            outer.set_variables(environment, lease, &locks.address(), urls.as_deref());
         });
         let child =
             child.map_err(|error| reporter.cannot_run(&exec_error(&command.program, &error)))?;
@@ -194,8 +191,8 @@ impl Job<'_> {
     }
 
     /// Acquires the lock. `None` if another client holds it, and `--skip-if-busy` is given.
-    async fn acquire_unless_skipped(&mut self, locks: &Locks) -> Result<Option<Lease>, Failure> {
-        let Self { arguments, reporter, signals, .. } = self;
+    async fn acquire_unless_skipped(&mut self) -> Result<Option<Lease>, Failure> {
+        let Self { arguments, locks, reporter, signals, .. } = self;
         let Run { name, terms, max_hold, skip_if_busy, .. } = arguments;
         let order = terms.order();
         let waits = terms.wait.is_some() || !skip_if_busy;

@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// The message of a run whose outer run has lost its lock.
-const ANEW: &str = "lock-client: FENCING_OUTER names an outer `lock-client run r`, which no longer \
-    holds this lock: it is acquired anew";
+const ANEW: &str = "lock-client: FENCING_OUTER names an outer `lock-client run r`, which does not \
+    hold this lock: it is acquired anew";
 
 /// The command, for a script under `run`.
 fn lock_client() -> String {
@@ -382,7 +382,7 @@ async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
             "FENCING_OUTER",
             format!(
                 r#"[{{"resource":"r","token":{token},"grant":{token},"holder":"{holder}",
-                "deadline_ms":{deadline_ms},"lock_service":"{url}?db=0"}}]"#
+                "deadline_ms":{deadline_ms}}}]"#
             ),
         );
         crate::command::output(command)

@@ -3,7 +3,6 @@
 mod certificates;
 #[cfg(feature = "cluster")]
 mod cluster;
-mod identity;
 mod node;
 mod protocol;
 #[cfg(feature = "sentinel")]
@@ -21,11 +20,8 @@ use self::cluster::Cluster;
 use self::node::Node;
 #[cfg(feature = "sentinel")]
 use self::sentinel::Sentinels;
+pub use self::url::{InvalidRedisUrl, schemes};
 use self::url::{RedisUrl, UrlKind};
-pub use self::{
-    identity::{has_password, identity},
-    url::{InvalidRedisUrl, schemes},
-};
 use super::{
     settings::{TimeLimits, within},
     transport::Transport,
@@ -177,6 +173,7 @@ mod tests {
         for (url, address) in [
             ("redis://localhost", "localhost:6379"),
             ("redis://user:p%40ss@localhost:6380/3", "localhost:6380"),
+            ("redis://[::1]", "[::1]:6379"),
             ("redis+unix:///tmp/redis.sock", "/tmp/redis.sock"),
         ] {
             let server = Server::open(url).unwrap();

@@ -31,8 +31,8 @@
 -- migrations/README.md says what is guaranteed, and what is not.
 
 -- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
--- function is looked for there, and all else there is this session's own. This file sets the path to pg_catalog,
--- and its last line restores it. Most others only create functions, which don't need that.
+-- function is looked for there, and all else there is this session's own. Files that do
+-- more than create functions set the path to pg_catalog, and restore it at their end.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')

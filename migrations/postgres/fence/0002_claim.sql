@@ -28,9 +28,9 @@ $$;
 -- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. A session without rights on
 -- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
--- In a row that was restored from another server, claimed_by may equal this transaction's id by chance. So xmin, the
--- transaction or savepoint that wrote this version of the row, must not be older than this transaction. It has the
--- same age if this transaction wrote the row, and a smaller age if one of its savepoints did.
+-- In a row that was restored from another server before, claimed_by may equal this transaction's id by chance. But then
+-- xmin, the transaction or savepoint that wrote this version of the row, is older. A savepoint of this transaction has
+-- a later id, which is a smaller age.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -38,30 +38,12 @@ returns boolean language sql stable as $$
             pg_catalog.age(pg_catalog.pg_current_xact_id()::pg_catalog.xid)
 $$;
 
--- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends.
--- Returns the fence's token, or raises a rejection. claim_or_reject is the whole algorithm: without the update, the
--- result would be the same. The update is the common case in half the time: a first claim, and the fence exists. Rows
--- with this transaction's id, its own or by chance, are left to claim_or_reject.
+-- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, or
+-- raises a rejection.
 --
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
--- it update no row that was updated since, and the claim fails with 40001.
-create or replace function fence.claim(resource text, token bigint, holder text default '')
-returns bigint language plpgsql security definer as $$
-begin
-    update fence.fence f
-    set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
-    where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
-        and fence.accepts(f.token, f.holder, claim.token, claim.holder)
-        and f.claimed_by operator(pg_catalog.<>) pg_catalog.pg_current_xact_id();
-    if not found then
-        perform fence.claim_or_reject(claim.resource, claim.token, claim.holder);
-    end if;
-    return claim.token;
-end
-$$;
-
--- Claims a resource that may have no fence yet, or that this transaction has claimed before, or raises a rejection.
+-- it update no row that was updated since, and the claim fails with 40001. A further claim writes only a higher token.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -76,8 +58,7 @@ begin
         perform fence.reject_malformed(malformed, resource, token);
     end if;
 
-    -- 2. Insert the first fence, or lock the latest row and apply the rule to it. A further claim of this transaction
-    -- writes only if its token is higher.
+    -- 2. Insert the first fence, or lock the latest row and apply the rule to it.
     insert into fence.fence as f values (resource, token, holder, pg_current_xact_id())
     on conflict on constraint fence_pkey do update
     set token = excluded.token, holder = excluded.holder, claimed_by = excluded.claimed_by
@@ -93,6 +74,23 @@ begin
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
     end if;
+end
+$$;
+
+-- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, for a first claim of a
+-- fence that exists. A row with this transaction's id, its own or by chance, is left to claim_or_reject.
+create or replace function fence.claim(resource text, token bigint, holder text default '')
+returns bigint language plpgsql security definer as $$
+begin
+    update fence.fence f
+    set token = claim.token, holder = claim.holder, claimed_by = pg_catalog.pg_current_xact_id()
+    where f.resource operator(pg_catalog.=) claim.resource collate pg_catalog."C"
+        and fence.accepts(f.token, f.holder, claim.token, claim.holder)
+        and f.claimed_by operator(pg_catalog.<>) pg_catalog.pg_current_xact_id();
+    if not found then
+        perform fence.claim_or_reject(claim.resource, claim.token, claim.holder);
+    end if;
+    return claim.token;
 end
 $$;
 

@@ -14,7 +14,7 @@
 -- rebuilt the table.
 create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
 returns text language plpgsql
--- trigger_settings reads this list from pg_proc, and create_trigger_function copies it.
+-- These settings apply to the trial here. create_trigger_function copies them to the function of each expression.
 set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
 set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
 set array_nulls = on set standard_conforming_strings = on set transform_null_equals = off
@@ -41,8 +41,8 @@ begin
 
     -- 3. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before. It
     -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
-    -- session_replication_role is replica. Some versions enable the triggers of all partitions by their name, so that
-    -- comes last.
+    -- session_replication_role is replica. Some versions enable the triggers of all partitions by their name, and
+    -- fail if one is missing, so that comes last.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',
@@ -204,8 +204,8 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- Formatted below with the row, the resource and the table, by whose name the expression may call the row. The
-    -- newline ends a comment at the end of an expression.
+    -- Formatted twice below, with the row, the resource and the table, by whose name the expression may call the row.
+    -- The newline ends a comment at the end of an expression.
     template text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'

@@ -19,8 +19,8 @@ exception when others then
     return null;
 $$ $text$;
 
--- Records what a check would have rejected: at most once a minute for each table, code, role and application, and at
--- most sixty a minute for each table.
+-- Records what a check would have rejected: about once a minute for each table, code, role and application, and about
+-- sixty a minute for each table. Reports that are not committed yet don't count.
 --
 -- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
 -- record anything. So the writer's role is the one that it has set, or that its session began with.

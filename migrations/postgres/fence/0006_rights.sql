@@ -40,8 +40,8 @@ begin
     end if;
 
     -- 2. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
-    -- are the administrator's. The policies of two tables limit who reads and writes which rows. The schema, which has
-    -- no oid here, gets them with the first installation only.
+    -- are the administrator's. The policies of two tables limit who reads and writes which rows. Rights on
+    -- the schema, whose oid is null here, are revoked by the first installation only.
     for object in
         select * from (
             select oid, format('table %s', oid::regclass) as name, relacl as acl, relowner as owner, case relname

@@ -18,7 +18,7 @@ and all processes that it has started have ended. The command has these environm
   FENCING_RESOURCE_PATH  NAME, percent-encoded for the path of a URL; its slashes stay
   FENCING_GRANT          with the holder, the identity of this ownership
   FENCING_DEADLINE_MS    when the first grant ends, in Unix time
-  FENCING_LOCK_SERVICE   the servers that keep the lock, with a scheme and no password
+  FENCING_LOCK_SERVICE   the servers that keep the lock, without a password
   FENCING_OUTER          the leases of this run and its outer ones, as JSON, for runs within; keep it secret
   FENCED_LOCKS           the lock service, unless its URL has a password
 
