@@ -3,6 +3,7 @@
 --     psql mydatabase --file doctor.sql
 --
 -- Each row is a check: doctor/README.md says what the verdicts mean. Nothing need be installed, and nothing is changed.
+-- It begins and ends a transaction of its own.
 -- Only members of pg_read_all_stats, such as pg_monitor, see the state of standbys. Every command named `doctor` sends
 -- this file.
 

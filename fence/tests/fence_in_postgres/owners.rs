@@ -59,8 +59,18 @@ async fn application_takes_away_the_right_to_create_triggers_on_its_tables() {
     attempt(&mut writer, TRAP).await.unwrap();
     let claim = "select fence.claim('alice', 34, 'a')";
     assert_eq!(attempt(&mut owner, claim).await.unwrap_err(), "EV001");
-    let rejected = psql(&server.url(), &files()).unwrap_err();
-    assert!(rejected.contains("the trigger trap on fence.fence is not of the fence"), "{rejected}");
+    // Another may call code in its condition alone, and so leave no trace.
+    let hidden = "
+        create function evil(text) returns bool language sql as 'select false';
+        drop trigger trap on fence.fence;
+        create trigger trap before insert or update on fence.fence for each row
+        when (evil(new.resource)) execute function fence.reject_removal()";
+    for trap in ["select 1", hidden] {
+        attempt(&mut owner, trap).await.unwrap();
+        let rejected = psql(&server.url(), &files()).unwrap_err();
+        let named = "the trigger trap on fence.fence is not of the fence";
+        assert!(rejected.contains(named), "{rejected}");
+    }
     attempt(&mut owner, "drop trigger trap on fence.fence").await.unwrap();
 
     psql(&server.url(), &files()).unwrap();

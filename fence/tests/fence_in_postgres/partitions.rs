@@ -129,6 +129,10 @@ async fn protected_table_that_is_attached_as_a_partition_keeps_its_protection_un
     assert_eq!(problem(&mut database, "orders_1").await, None);
     let listed = "select count(*) from fence.status";
     assert_eq!(number(&mut database, listed).await, 1);
+    // That of the table, which is not protected, leaves it alone.
+    let unprotect = attempt(&mut database, "select fence.unprotect('orders')").await;
+    assert_eq!(unprotect.unwrap_err(), "42704");
+    assert_eq!(attempt(&mut database, "truncate orders").await.unwrap_err(), TRUNCATE_REJECTED);
     attempt(&mut database, "select fence.unprotect('orders_1')").await.unwrap();
     assert_eq!(number(&mut database, listed).await, 0);
     attempt(&mut database, insert).await.unwrap();

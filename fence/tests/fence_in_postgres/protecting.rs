@@ -26,7 +26,6 @@ async fn resource_is_any_expression_over_the_row() {
         ("key", "lower"),
         ("Key", "lower"),
         (r#""user""#, "u"),
-        ("user", "postgres"),
         (r#""%s""#, "percent"),
         (r#""%s" || '%'"#, "percent%"),
         ("resource_before", "b"),
@@ -261,4 +260,19 @@ async fn rows_without_a_valid_resource_are_counted() {
     assert!(warned.contains("3 of the rows of public.notes have no valid resource"), "{warned}");
     attempt(&mut owner, "select fence.unprotect('notes'); delete from notes").await.unwrap();
     assert_eq!(messages(&server, protect), "");
+}
+
+/// Without quotes, `user` is the current user, and not a column.
+#[tokio::test]
+async fn column_that_is_a_keyword_is_rejected_without_quotes() {
+    let (_server, mut database) = fence().await;
+    let table = r#"create table notes ("user" text)"#;
+    attempt(&mut database, table).await.unwrap();
+    for bare in ["user", "USER"] {
+        let protect = format!("select fence.protect('notes', '{bare}')");
+        assert_eq!(attempt(&mut database, &protect).await.unwrap_err(), "22023", "{bare}");
+    }
+    attempt(&mut database, r#"select fence.protect('notes', '"user"')"#).await.unwrap();
+    let insert = "select fence.claim('alice', 34); insert into notes values ('alice')";
+    attempt(&mut database, insert).await.unwrap();
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    HOLDER_CONFLICT, NO_PRIVILEGE, STALE, accounts, attempt, attempt_and_roll_back, number, psql,
-    roles::WRITER, session_of,
+    HOLDER_CONFLICT, NO_PRIVILEGE, STALE, accounts, attempt, attempt_and_roll_back, messages,
+    number, psql, roles::WRITER, session_of,
 };
 
 const SETTING_REQUIRED: &str = "ZF006";
@@ -87,12 +87,22 @@ async fn uninstalling_drops_nothing_that_is_not_the_fences() {
         create table dropped (id text);
         select fence.protect('dropped', 'id');
         drop table dropped;
+        create table orders_3 (id text, year int);
+        select fence.protect('orders_3', 'id');
+        create table years (id text, year int) partition by list (year);
+        alter table years attach partition orders_3 for values in (3);
         create table notes (id text);
         create function note() returns trigger language plpgsql as 'begin return null; end';
         create trigger fence_rows after update on notes for each row execute function note();
         create table fence.ours (id text);";
     attempt(&mut owner, own).await.unwrap();
-    // A table of ours in the schema keeps the schema, and with it everything.
+    // A table of ours in the schema keeps the schema, and with it everything. So it is without a transaction, and
+    // without a stop at the first error.
+    let intact = "select count(*) from fence.status where problem is null";
+    let before = number(&mut owner, intact).await;
+    let by_itself = messages(&server, &format!("\\i {}", uninstall[0].display()));
+    assert!(by_itself.contains("depend"), "{by_itself}");
+    assert_eq!(number(&mut owner, intact).await, before);
     let rejected = psql(&server.url(), &uninstall).unwrap_err();
     assert!(rejected.contains("table fence.ours depends on schema fence"), "{rejected}");
     assert_eq!(attempt(&mut owner, "delete from accounts").await.unwrap_err(), "ZF004");
@@ -103,7 +113,7 @@ async fn uninstalling_drops_nothing_that_is_not_the_fences() {
         select count(*) from pg_trigger t join pg_proc p on p.oid = t.tgfoid
         where not tgisinternal and (tgname like 'fence%' or proname like 'fence%')";
     assert_eq!(number(&mut owner, left).await, 1);
-    attempt(&mut owner, "delete from accounts; truncate orders, orders_2").await.unwrap();
+    attempt(&mut owner, "delete from accounts; truncate orders, orders_2, years").await.unwrap();
     let left = "select count(*) from pg_proc where proname like 'fence\\_%'";
     assert_eq!(number(&mut owner, left).await, 0);
 }

@@ -267,3 +267,18 @@ async fn settings_of_a_writer_hide_no_report() {
             <= clock_timestamp()";
     assert!(is_true(&mut writer, remembered).await);
 }
+
+/// The table that it is a partition of is not protected.
+#[tokio::test]
+async fn report_of_an_attached_partition_names_that() {
+    let (_server, mut owner) = accounts().await;
+    let setup = "
+        create table orders (id text, year int) partition by list (year);
+        create table orders_1 (id text, year int);
+        select fence.protect('orders_1', 'id', 'report');
+        alter table orders attach partition orders_1 for values in (1);
+        insert into orders values ('alice', 1)";
+    attempt(&mut owner, setup).await.unwrap();
+    let reported = "select count(*) from fence.reports where relation = 'public.orders_1'";
+    assert_eq!(number(&mut owner, reported).await, 1);
+}

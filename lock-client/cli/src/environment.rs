@@ -50,6 +50,8 @@ pub(crate) struct LeaseRecord {
     grant: Token,
     /// The first deadline, in Unix time.
     pub(crate) deadline_ms: u64,
+    /// The address of the lock service, without passwords.
+    lock_service: String,
     /// The file that has the present deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_file: Option<PathBuf>,
@@ -57,7 +59,7 @@ pub(crate) struct LeaseRecord {
 
 impl LeaseRecord {
     /// Records a lease as it is now.
-    pub(crate) fn new(lease: &Lease) -> Result<Self, Lost> {
+    pub(crate) fn new(lease: &Lease, locks: &Locks) -> Result<Self, Lost> {
         let Ownership { holder, grant } = lease.ownership().clone();
         Ok(Self {
             resource: lease.name().clone(),
@@ -65,6 +67,7 @@ impl LeaseRecord {
             holder,
             grant,
             deadline_ms: unix_millis_after(lease.remaining()),
+            lock_service: locks.address(),
             deadline_file: None,
         })
     }
@@ -90,7 +93,8 @@ pub(crate) fn is_under_run() -> bool {
     env::var_os(OUTER).is_some()
 }
 
-/// The leases of the outer `run`s, the innermost last. All locks are different.
+/// The leases of the outer `run`s, the innermost last. One may be of a lock of the same name in another lock
+/// service, or be lost.
 #[derive(Debug)]
 pub(crate) struct OuterLeases(Vec<LeaseRecord>);
 
@@ -113,7 +117,6 @@ impl OuterLeases {
         &self,
         command: &mut Command,
         lease: &LeaseRecord,
-        address: &str,
         urls: Option<&str>,
     ) {
         let all: Vec<_> = self.0.iter().chain([lease]).collect();
@@ -124,7 +127,7 @@ impl OuterLeases {
             .env("FENCING_RESOURCE", lease.resource.as_str())
             .env("FENCING_RESOURCE_PATH", percent_encoded(&lease.resource))
             .env("FENCING_DEADLINE_MS", lease.deadline_ms.to_string())
-            .env("FENCING_LOCK_SERVICE", address)
+            .env("FENCING_LOCK_SERVICE", &lease.lock_service)
             .env(OUTER, serde_json::to_string(&all).expect("leases are plain JSON"));
         match urls {
             Some(urls) => command.env(LOCKS, urls),
@@ -132,11 +135,11 @@ impl OuterLeases {
         };
     }
 
-    /// Takes the lease that holds this lock out of the list, if there is one. If the list has another lease
-    /// of a lock of this name, it says that this one does not hold it.
+    /// Takes the lease that holds this lock out of the list, if there is one. Prints a message if the list has
+    /// a lease of this lock that no longer holds it.
     ///
-    /// A lock of the same name in another lock service is another lock. So the present ownership decides:
-    /// nobody can guess its holder.
+    /// A lock of the same name in another lock service is another lock. A service may have several
+    /// addresses, so the present ownership decides: nobody can guess its holder.
     pub(crate) async fn take(
         &mut self,
         name: &ResourceName,
@@ -147,7 +150,10 @@ impl OuterLeases {
         }
         let held = locks.status(name).await?.held;
         let owner = self.take_owner(name, held.as_ref());
-        if owner.is_none() {
+        let address = locks.address();
+        let is_lost =
+            |lease: &LeaseRecord| lease.resource == *name && lease.lock_service == address;
+        if owner.is_none() && self.0.iter().any(is_lost) {
             stderr::print(format!(
                 "{OUTER} names an outer `lock-client run {name}`, which does not hold this lock: it is \
                  acquired anew"
@@ -194,6 +200,7 @@ mod tests {
             holder: "0123456789abcdef".parse().unwrap(),
             grant: token(34),
             deadline_ms: 7,
+            lock_service: "redis://a:6379".to_owned(),
             deadline_file: None,
         }
     }

@@ -277,12 +277,14 @@ fn addresses(address: &str) -> Vec<String> {
         // A name of the service may stand before it.
         server.rsplit(' ').next().unwrap_or_default()
     });
-    let has_port = |server: &&str| {
-        server
-            .rsplit_once(':')
-            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    let bracketed = |server: &str| {
+        let (host, port) = server.rsplit_once(':')?;
+        let port: u16 = port.parse().ok()?;
+        let is_bare = host.contains(':') && !host.starts_with('[');
+        (!host.is_empty())
+            .then(|| if is_bare { format!("[{host}]:{port}") } else { server.to_owned() })
     };
-    servers.filter(has_port).map(str::to_owned).collect()
+    servers.filter_map(bracketed).collect()
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ struct Job<'a> {
     arguments: &'a Run,
     command: Command,
     locks: &'a Locks,
-    /// The leases of outer `run`s with other names.
+    /// The leases of the other outer `run`s.
     outer: OuterLeases,
     reporter: Reporter<'a>,
     signals: Signals,
@@ -97,7 +97,7 @@ impl Job<'_> {
         let Some(lease) = self.acquire_unless_skipped().await? else {
             return Ok(());
         };
-        let Ok(mut record) = LeaseRecord::new(&lease) else {
+        let Ok(mut record) = LeaseRecord::new(&lease, self.locks) else {
             self.reporter.lost(Reason::Expired);
             self.release(lease).await?;
             return Err(LEASE_LOST);
@@ -148,7 +148,7 @@ impl Job<'_> {
         mut guard: Guard<'_>,
         grace: Duration,
     ) -> Result<(), Failure> {
-        let Self { arguments, command, locks, outer, reporter, signals } = self;
+        let Self { arguments, command, outer, reporter, signals, .. } = self;
         let close = arguments.close;
         // 1. A command that would have to be ended at once is not started.
         if let Some(Action::Lost(reason, _)) = guard.next_action() {
@@ -171,7 +171,7 @@ impl Job<'_> {
         // 3. Run it, and wait for it.
         let urls = arguments.lock_service.urls_without_password();
         let child = Child::spawn(command, descendants, |environment| {
-            outer.set_variables(environment, lease, &locks.address(), urls.as_deref());
+            outer.set_variables(environment, lease, urls.as_deref());
         });
         let child =
             child.map_err(|error| reporter.cannot_run(&exec_error(&command.program, &error)))?;

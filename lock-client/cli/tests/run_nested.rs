@@ -374,6 +374,7 @@ async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
     let (token, holder) = (lease.token().unwrap().to_string(), lease.holder().as_str().to_owned());
     let (url, deadline_ms) = (redis.url(), unix_millis() + 60_000);
+    let address = locks(&redis).address();
     let run = |token: &str, holder: &str| {
         let mut command = Command::new(LOCK_CLIENT);
         command.args(["run", "r", "--no-wait", "--locks", &url, "--"]);
@@ -382,7 +383,7 @@ async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
             "FENCING_OUTER",
             format!(
                 r#"[{{"resource":"r","token":{token},"grant":{token},"holder":"{holder}",
-                "deadline_ms":{deadline_ms}}}]"#
+                "deadline_ms":{deadline_ms},"lock_service":"{address}"}}]"#
             ),
         );
         crate::command::output(command)

@@ -189,7 +189,7 @@ async fn command_is_not_started_after_a_signal() {
     let outer = serde_json::json!([{
         "resource": "r", "token": lease.token().unwrap(), "grant": lease.ownership().grant,
         "holder": lease.holder().as_str(), "deadline_ms": unix_millis() + 600_000,
-        "deadline_file": file,
+        "lock_service": "", "deadline_file": file,
     }]);
     let variables = [("FENCING_OUTER", &*outer.to_string())];
     // The control: without a signal, it is started.

@@ -173,7 +173,6 @@ mod tests {
         for (url, address) in [
             ("redis://localhost", "localhost:6379"),
             ("redis://user:p%40ss@localhost:6380/3", "localhost:6380"),
-            ("redis://[::1]", "[::1]:6379"),
             ("redis+unix:///tmp/redis.sock", "/tmp/redis.sock"),
         ] {
             let server = Server::open(url).unwrap();

@@ -30,9 +30,8 @@
 --
 -- migrations/README.md says what is guaranteed, and what is not.
 
--- Installation, 1: the search_path. All files need pg_catalog first in it. Temporary objects may come before: no
--- function is looked for there, and all else there is this session's own. Files that do
--- more than create functions set the path to pg_catalog, and restore it at their end.
+-- Installation, 1: the search_path. All files need pg_catalog first in it, but for temporary objects, which are this
+-- session's own. Files that do more than create functions set the path to pg_catalog, and restore it at their end.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -65,6 +64,10 @@ begin
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
     create schema if not exists fence;
+    -- It is a file now, doctor.sql.
+    if to_regprocedure('fence.doctor()') is not null then
+        drop function fence.doctor();
+    end if;
 
     select * into other
     from (
@@ -88,7 +91,7 @@ begin
     elsif to_regprocedure('fence.require(text)') is not null then
         found_version = 1;
     end if;
-    -- It is null if nothing was installed, or not to the end.
+    -- It is null if nothing was installed, or an installation did not finish.
     if found_version <> 6 then
         raise exception using
             errcode = 'object_not_in_prerequisite_state',

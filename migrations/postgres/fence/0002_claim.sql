@@ -1,8 +1,7 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
--- What runs for every claim and row qualifies each name with its schema, operators included. So the caller's
--- search_path cannot make it call anything else, with the installer's rights. The rest sets its search_path, which
--- takes longer.
+-- What runs for every claim and row qualifies each name, operators included. So the caller's search_path cannot make it
+-- call anything else, with the installer's rights. The rest sets its search_path, which takes longer.
 
 -- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
 create or replace function fence.malformed(token bigint, holder text)

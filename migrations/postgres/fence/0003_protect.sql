@@ -133,6 +133,14 @@ declare
     number_of_rows bigint;
 begin
     select * into strict relation from pg_class where oid = protected;
+    -- For instance user, which is not the column "user" but the current user.
+    if exists (
+        select from pg_attribute
+        where attrelid = protected and attname = lower(resource) and quote_ident(attname) <> attname)
+    then
+        raise exception using
+            errcode = 'invalid_parameter_value', message = format('the column must be quoted: %I', resource);
+    end if;
     if relation.relowner = quote_ident(current_user)::regrole then
         execute format(
             e'select count(*) from (select * from %s) as %I '
@@ -152,9 +160,8 @@ begin
 end
 $$;
 
--- The settings that the trigger's function of a table must have. The text of an expression may depend on settings of
--- the session, such as DateStyle. `protect` has a SET clause for each of these. Null for a plain column, which needs
--- none.
+-- The settings that the trigger's function of a table must have: those of `protect`, because the text of an expression
+-- may depend on settings of the session, such as DateStyle. Null for a plain column, which needs none.
 create or replace function fence.trigger_settings(protected regclass, resource text)
 returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
     select proconfig from pg_proc
@@ -204,8 +211,7 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- Formatted twice below, with the row, the resource and the table, by whose name the expression may call the row.
-    -- The newline ends a comment at the end of an expression.
+    -- Formatted twice below. The expression may call the row by the table's name, and end with a comment.
     template text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -274,7 +280,11 @@ begin
         cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
         where (ours.is_ours or is_registered) and (
             (t.tgname = 'fence_rows' and t.tgrelid = protected)
-            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
+            -- Not that of a partition with a protection of its own.
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))
+                and (t.tgrelid = protected or not exists (
+                    select from pg_trigger own
+                    where own.tgrelid = t.tgrelid and own.tgname = 'fence_rows' and own.tgparentid = 0))))
     loop
         removed = true;
         execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);

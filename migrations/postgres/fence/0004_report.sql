@@ -29,8 +29,10 @@ returns boolean language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
 #variable_conflict use_variable
 declare
-    -- A partition may have another owner than its table.
-    name text = fence.name_of(coalesce(pg_partition_root(relation), relation));
+    -- The table of a partition, if that is the protected one. It may have another owner.
+    name text = (
+        select fence.name_of(coalesce(max(t.tgrelid), relation)) from pg_partition_ancestors(relation) as a (relid)
+        join pg_trigger t on t.tgrelid = a.relid and t.tgname = 'fence_rows' and t.tgparentid = 0);
     role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
     application text = current_setting('application_name');
     reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));

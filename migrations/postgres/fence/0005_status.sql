@@ -61,8 +61,8 @@ tree as (
 )
 select
     fence.name_of(c.oid) as protected,
-    root.resource,
-    root.mode,
+    root.resource collate "C" as resource,
+    root.mode collate "C" as mode,
     case
         when actual.tgrelid is null then 'missing'
         when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner

@@ -32,8 +32,10 @@ begin
     end loop;
 
     select format('%s on %s', t.tgname, c.oid::regclass) into other
-    from pg_class c join pg_trigger t on t.tgrelid = c.oid join pg_proc p on p.oid = t.tgfoid
-    where c.relnamespace = 'fence'::regnamespace and p.pronamespace <> 'fence'::regnamespace and not t.tgisinternal;
+    from pg_class c join pg_trigger t on t.tgrelid = c.oid
+    where c.relnamespace = 'fence'::regnamespace and not t.tgisinternal and not (
+        c.relname = 'fence' and t.tgname = 'reject_removal' and t.tgfoid = 'fence.reject_removal()'::regprocedure
+        and t.tgtype = 42 /* before delete or truncate, for each statement */ and t.tgqual is null);
     if found then
         raise exception using errcode = 'object_not_in_prerequisite_state',
             message = format('the trigger %s is not of the fence', other), hint = 'Drop it, and apply the files again.';

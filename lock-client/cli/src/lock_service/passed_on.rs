@@ -27,8 +27,10 @@ impl Service<'_> {
 /// Whether there is a password before an `@`, or in a setting.
 fn may_have_password(url: &str) -> bool {
     let (_, rest) = url.split_once("://").unwrap_or_default();
-    let (user, _) = rest.rsplit_once('@').unwrap_or_default();
-    let (_, settings) = rest.split_once('?').unwrap_or_default();
+    let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    // A path follows at once where there is no server.
+    let authority = if location.starts_with('/') { "" } else { location };
+    let (user, _) = authority.rsplit_once('@').unwrap_or_default();
     let names = settings.split('&').filter_map(|setting| setting.split('=').next());
     let mut names = names.map(|name| percent_decode_str(name).decode_utf8_lossy());
     user.contains(':') || names.any(|name| name.contains("pass"))
@@ -64,7 +66,8 @@ mod tests {
             ("postgres://u@host/locks?p%61ssword=secret", false),
             ("mysql://u:sec%40ret@host/locks", false),
             ("redis://n1 redis://n2 redis://n3", true),
-            ("redis+unix:///tmp/redis.sock?db=1", true),
+            ("redis+unix:///tmp/a:b@c/redis.sock?db=1", true),
+            ("rediss://h:6380?tls-key=/a@b.pem", true),
             ("redis+sentinel://s1:26379,s2/locks/3?sentinel-user=u", true),
             ("rediss+cluster://n1:7000,[::1]:7001?tls-key=/etc/client.key", true),
             ("etcd://n1:2379,n2", true),

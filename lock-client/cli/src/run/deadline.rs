@@ -147,7 +147,7 @@ mod tests {
         let first = first + Duration::from_secs(10);
         let file = DeadlineFile::create(Duration::from_secs(60), Duration::from_secs(60)).unwrap();
         let lease = serde_json::json!({
-            "resource": "r", "token": 33, "holder": "me", "grant": 33,
+            "resource": "r", "token": 33, "holder": "me", "grant": 33, "lock_service": "",
             "deadline_ms": u64::try_from(first.as_millis()).unwrap(), "deadline_file": file.path(),
         });
         let lease: LeaseRecord = serde_json::from_value(lease).unwrap();

@@ -40,8 +40,7 @@ impl Node {
             ConnectionAddr::Unix(address.into())
         } else {
             let (host, port) = address.rsplit_once(':')?;
-            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            let port = port.parse().ok()?;
+            let (host, port) = (host.to_owned(), port.parse().ok()?);
             match self.info.addr() {
                 ConnectionAddr::TcpTls { .. } => super::url::encrypted(host, port),
                 _ => ConnectionAddr::Tcp(host, port),
@@ -85,13 +84,6 @@ impl Node {
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.info.addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
-                if host.contains(':') =>
-            {
-                write!(f, "[{host}]:{port}")
-            }
-            address => address.fmt(f),
-        }
+        self.info.addr().fmt(f)
     }
 }
