@@ -9,6 +9,15 @@ use super::{InvalidUrl, UrlSettings};
 /// The parts of a URL that names several servers:
 /// `SCHEME://[[USER]:PASSWORD@]HOST[:PORT],…[/PATH][?SETTINGS]`.
 pub(crate) struct ServiceUrl {
+    #[cfg_attr(
+        not(any(
+            feature = "cluster",
+            feature = "etcd",
+            feature = "sentinel",
+            feature = "zookeeper"
+        )),
+        expect(dead_code, reason = "the driver of a single Redis reads it from the URL")
+    )]
     pub(crate) user: Option<User>,
     /// One or more.
     pub(crate) members: Vec<Member>,
