@@ -274,7 +274,7 @@ fn addresses(address: &str) -> Vec<String> {
     let servers = address.split(',').map(|server| {
         let server = server.split_once("://").map_or(server, |(_, rest)| rest);
         let server = server.split('/').next().unwrap_or_default();
-        // A name of the service may stand before it.
+        // Such as `etcd` before its members.
         server.rsplit(' ').next().unwrap_or_default()
     });
     let bracketed = |server: &str| {

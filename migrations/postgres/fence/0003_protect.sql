@@ -259,7 +259,7 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
 $$;
 
 -- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. If the
--- table is registered, it drops what has their names, whoever created it: a role with the right TRIGGER can replace
+-- table is registered, it drops triggers of these names by any other role, too: one with the right TRIGGER can replace
 -- the one for TRUNCATE.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -23,7 +23,7 @@ $$ $text$;
 -- sixty a minute for each table. Reports that are not committed yet don't count.
 --
 -- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
--- record anything. So the writer's role is the one that it has set, or that its session began with.
+-- record anything. So the writer's role is read from the setting `role`, or from the start of its session.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
 returns boolean language plpgsql
 set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$

@@ -29,7 +29,7 @@ from fence.fence;
 create or replace view fence.status as
 with recursive
 check_of_rows as (
-    -- Whoever created it.
+    -- All triggers of this name, whichever role created them.
     select t.tgrelid, t.tgfoid, t.tgparentid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
