@@ -52,7 +52,6 @@ mod locks;
 mod reentry;
 
 // What the core needs.
-mod background;
 #[cfg(any(feature = "etcd", feature = "storage"))]
 mod causes;
 mod clock;

@@ -9,7 +9,6 @@ use tracing::{Instrument, Span};
 use crate::{
     acquisition::Acquisition,
     backend::{Backend, BackendError, HeldNames, Status, Wakeups},
-    background::Background,
     clock::Moment,
     error::{AcquireError, LockServiceError, Lost, RenewError, WithError},
     lease::Lease,
@@ -40,15 +39,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Makes the locks of a lock service. For Redlock, use `Locks::from`: then
-    /// [`wait_for_background`](Self::wait_for_background) waits for its own tasks too.
+    /// Makes the locks of a lock service.
     pub fn new(backend: impl Backend) -> Self {
-        Self::with_background(backend, Background::default())
-    }
-
-    /// Makes the locks of a lock service that runs tasks of its own in this background.
-    pub(crate) fn with_background(backend: impl Backend, background: Background) -> Self {
-        Self { service: LockService::new(backend, background) }
+        Self { service: LockService::new(backend) }
     }
 
     /// Acquires the lock on these terms. A [`Ttl`](crate::Ttl) alone means: wait as long as it
@@ -291,12 +284,13 @@ impl Locks {
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
     /// leases are released. A lock service that does not answer is asked for 4 answer time-outs,
     /// and to release a lease until the lease's deadline. A try that a database may still carry out is
-    /// waited for, up to 5 minutes. So set a time-out. Call it before the process ends, because the
-    /// background ends with it.
+    /// waited for, up to 5 minutes, and so is what is dropped meanwhile. So set a time-out. Call it before
+    /// the process ends, because the background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.
     pub async fn wait_for_background(&self) {
+        self.service.background.close();
         self.service.background.wait().await;
         // A release of the background may have started one of the backend's own.
         self.service.backend.wait_for_releases().await;

@@ -102,6 +102,7 @@ mod update;
 mod wakeups;
 
 use std::{
+    pin::Pin,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -118,7 +119,7 @@ use self::{
     request::Request,
 };
 use crate::{
-    Locks, Moment, Order, Ttl,
+    Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
     redis::{TimeLimits, keys::Keys},
 };
@@ -182,15 +183,6 @@ impl Redlock {
             let valid_until = Moment::now() + ADOPTION_PATIENCE;
             self.leases.start(ownership.clone(), ownership.grant, valid_until)
         })
-    }
-}
-
-/// Locks whose [`Locks::wait_for_background`] also waits for the releases that Redlock runs in the
-/// background.
-impl From<Redlock> for Locks {
-    fn from(redlock: Redlock) -> Self {
-        let background = redlock.nodes.background().clone();
-        Self::with_background(redlock, background)
     }
 }
 
@@ -291,6 +283,13 @@ impl Backend for Redlock {
 
     fn adopt(&self, ownership: &Ownership, token: Token) {
         self.leases.adopt(ownership, token, Moment::now() + ADOPTION_PATIENCE);
+    }
+
+    fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            self.nodes.background().close();
+            self.nodes.background().wait().await;
+        })
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -5,9 +5,10 @@ use std::{
     time::Duration,
 };
 
+use tokio_util::task::TaskTracker;
+
 use crate::{
     backend::{Backend, BackendError},
-    background::Background,
     clock::Moment,
     local_queue::LocalQueues,
     retry::retry_until,
@@ -20,7 +21,7 @@ pub(crate) struct LockService {
     /// The queues in which the waiters of this client wait.
     pub(crate) queues: LocalQueues,
     /// The tasks that undo what was dropped.
-    pub(crate) background: Background,
+    pub(crate) background: TaskTracker,
     unanswered: Arc<Mutex<Option<Unanswered>>>,
 }
 
@@ -35,9 +36,9 @@ pub struct Unanswered {
 }
 
 impl LockService {
-    pub(crate) fn new(backend: impl Backend, background: Background) -> Self {
+    pub(crate) fn new(backend: impl Backend) -> Self {
         let (queues, unanswered) = Default::default();
-        Self { backend: Arc::new(backend), queues, background, unanswered }
+        Self { backend: Arc::new(backend), queues, background: TaskTracker::new(), unanswered }
     }
 
     /// The duration of so many answer time-outs of the backend.

@@ -210,7 +210,7 @@ async fn certificates_are_read_again_with_redlock() {
         urls.map(|(node, files)| format!("{}?{}", node.url(), files.settings())).collect();
     let operator = Operator::new(&urls).unwrap();
     operator.start_cluster(ttl(60_000)).await.unwrap();
-    let locks = Locks::from(Redlock::open(&urls).unwrap());
+    let locks = Locks::new(Redlock::open(&urls).unwrap());
     let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
     assert_reads_again(lease, &nodes.iter().collect::<Vec<_>>(), &files).await;
 }

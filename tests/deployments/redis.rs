@@ -88,7 +88,7 @@ async fn redlock_on_three_nodes() {
     let kinds = [NodeKind::OwnClock, NodeKind::OwnClock, NodeKind::FORGETFUL];
     let mut nodes = RedlockNodes::start(&kinds).await.unwrap();
     start_cluster(&nodes, TEN_MINUTES).await;
-    let locks = Locks::from(Redlock::open(nodes.urls()).unwrap());
+    let locks = Locks::new(Redlock::open(nodes.urls()).unwrap());
 
     // One clock that jumps frees one node, which is no majority.
     let first = storages.first(&locks, "clock-jump").await;
@@ -117,7 +117,7 @@ async fn redlock_on_three_nodes_that_synchronise_every_write() {
     let storages = Storages::start().await;
     let mut nodes = RedlockNodes::start(&[NodeKind::DURABLE; 3]).await.unwrap();
     start_cluster(&nodes, TEN_MINUTES).await;
-    let locks = Locks::from(Redlock::open(nodes.urls()).unwrap());
+    let locks = Locks::new(Redlock::open(nodes.urls()).unwrap());
     let first = storages.first(&locks, "restarts").await;
     nodes.nodes_mut()[0].restart().await.unwrap();
     assert_eq!(storages.then(first, &locks).await, Then::Excluded);

@@ -65,7 +65,7 @@ impl Fenced {
 
     /// Uses a majority of several Redis nodes.
     pub(super) fn open_redlock(urls: &[String]) -> anyhow::Result<Self> {
-        Self::new(Locks::from(lock_client::redlock::Redlock::open(urls)?))
+        Self::new(Locks::new(lock_client::redlock::Redlock::open(urls)?))
     }
 
     fn new(locks: Locks) -> anyhow::Result<Self> {

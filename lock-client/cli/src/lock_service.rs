@@ -123,7 +123,7 @@ impl LockService {
                 Locks::new(redis)
             }
             Service::Redlock(urls) => {
-                Locks::from(self.limited(Redlock::open(urls)?, Redlock::answer_within))
+                Locks::new(self.limited(Redlock::open(urls)?, Redlock::answer_within))
             }
             Service::Etcd(url) => Locks::new(self.etcd(url)?),
             Service::ZooKeeper(url) => Locks::new(self.zookeeper(url)?),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fence::{Holder, ResourceName};
 use serde_json::json;
 use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     client::Etcd,
@@ -14,7 +15,6 @@ use super::{
 };
 use crate::{
     backend::{BackendError, Wakeups},
-    background::AbortOnDrop,
     follow::{Change, Watcher, follow},
     terms::Order,
 };
@@ -36,7 +36,7 @@ pub(super) async fn subscribe(
         waiter.freed.notify_one();
     }
     let task = tokio::spawn(follow(waiter, view));
-    Ok(Wakeups::new(freed, AbortOnDrop::from(task)))
+    Ok(Wakeups::new(freed, AbortOnDropHandle::new(task)))
 }
 
 /// A subscription.

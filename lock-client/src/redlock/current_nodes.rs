@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use tokio::{sync::watch, time::timeout};
+use tokio_util::task::TaskTracker;
 
 use super::{
     discovery::find_members, epoch::Epoch, node_urls::NodeUrl, nodes::Nodes, patience::Patience,
 };
-use crate::{Moment, backend::BackendError, background::Background};
+use crate::{Moment, backend::BackendError};
 
 /// The nodes of the current epoch. The client starts with the nodes that its user has named, and
 /// follows the changes of the members.
@@ -17,13 +18,13 @@ pub(super) struct CurrentNodes {
     /// Held while the client searches for a later epoch. It has the beginning of the last search
     /// that ended.
     following: tokio::sync::Mutex<Option<Moment>>,
-    background: Background,
+    background: TaskTracker,
     patience: Patience,
 }
 
 impl CurrentNodes {
     pub(super) fn new(named: Vec<NodeUrl>, patience: Patience) -> Self {
-        let background = Background::default();
+        let background = TaskTracker::new();
         let nodes = Nodes::new(&named, None, patience, background.clone());
         Self {
             named,
@@ -39,7 +40,7 @@ impl CurrentNodes {
         Self::new(self.named.clone(), patience)
     }
 
-    pub(super) fn background(&self) -> &Background {
+    pub(super) fn background(&self) -> &TaskTracker {
         &self.background
     }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
+use tokio_util::task::TaskTracker;
 
 use super::{
     electorate::Electorate,
@@ -21,7 +22,6 @@ use super::{
 use crate::{
     Ttl,
     backend::BackendError,
-    background::Background,
     redis::{script::Call, wakeups::Subscriptions},
 };
 
@@ -30,7 +30,7 @@ pub(super) struct Nodes {
     nodes: Vec<Node>,
     electorate: Electorate,
     /// The requests that continue after a majority has answered.
-    background: Background,
+    background: TaskTracker,
     patience: Patience,
 }
 
@@ -44,7 +44,7 @@ impl Nodes {
         urls: &[NodeUrl],
         epoch: Option<Epoch>,
         patience: Patience,
-        background: Background,
+        background: TaskTracker,
     ) -> Self {
         Self {
             nodes: urls.iter().map(|url| Node::new(url.clone(), patience)).collect(),
@@ -85,7 +85,7 @@ impl Nodes {
         majority(self.len())
     }
 
-    pub(super) fn background(&self) -> &Background {
+    pub(super) fn background(&self) -> &TaskTracker {
         &self.background
     }
 

@@ -28,12 +28,13 @@ use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
+use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
     line::{Answer, Connected, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
 };
-use crate::{background::Background, clock::Moment, retry::pauses, ttl::Ttl};
+use crate::{clock::Moment, retry::pauses, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
@@ -67,7 +68,7 @@ struct Shared<D: Database> {
     /// The holders of the tries that may still be carried out.
     trying: watch::Sender<Vec<Holder>>,
     /// The releases that follow tries.
-    following: Background,
+    following: TaskTracker,
     leases: Mutex<Leases>,
 }
 
@@ -129,7 +130,7 @@ impl<D: LockDatabase> Pool<D> {
             others: Arc::default(),
             first_behind: tokio::sync::Mutex::default(),
             trying: watch::Sender::default(),
-            following: Background::default(),
+            following: TaskTracker::new(),
             leases: Mutex::default(),
         }))
     }
@@ -195,6 +196,7 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Waits for the releases that follow tries, also of callers that gave up.
     pub(crate) async fn wait_for_releases(&self) {
+        self.0.following.close();
         self.0.following.wait().await;
     }
 

@@ -8,10 +8,11 @@ use std::{
 
 use fence::{Holder, ResourceName};
 use tokio::{sync::Notify, time::sleep};
+use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(any(feature = "mariadb", feature = "sqlite"))]
 use super::answer::{InvalidAnswer, LockDatabase};
-use crate::{backend::Wakeups, background::AbortOnDrop, retry::pauses, terms::Order};
+use crate::{backend::Wakeups, retry::pauses, terms::Order};
 
 /// The longest pause is half as long again, and so shorter than a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(650);
@@ -30,7 +31,7 @@ struct Subscription {
     waiters: Waiters,
     notifications: Vec<String>,
     freed: Arc<Notify>,
-    _polling: AbortOnDrop,
+    _polling: AbortOnDropHandle<()>,
 }
 
 impl Waiters {
@@ -57,7 +58,7 @@ impl Waiters {
             waiters: self.clone(),
             notifications,
             freed: freed.clone(),
-            _polling: tokio::spawn(poll(freed.clone(), must_poll)).into(),
+            _polling: AbortOnDropHandle::new(tokio::spawn(poll(freed.clone(), must_poll))),
         };
         Wakeups::new(freed, subscription)
     }

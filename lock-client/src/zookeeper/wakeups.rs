@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fence::{Holder, ResourceName};
 use tokio::{select, sync::Notify};
+use tokio_util::task::AbortOnDropHandle;
 use zookeeper_client::{EventType, OneshotWatcher};
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
 };
 use crate::{
     backend::{BackendError, Wakeups},
-    background::AbortOnDrop,
     follow::{Change, Watcher, follow},
     terms::Order,
 };
@@ -40,7 +40,7 @@ pub(super) async fn subscribe(
         waiter.freed.notify_one();
     }
     let task = tokio::spawn(follow(waiter, watched));
-    Ok(Wakeups::new(freed, AbortOnDrop::from(task)))
+    Ok(Wakeups::new(freed, AbortOnDropHandle::new(task)))
 }
 
 /// A subscription.

@@ -175,7 +175,7 @@ async fn server_that_is_named_twice_has_no_vote() {
     let cluster = cluster_of(3).await;
     let [a, _, _] = <[String; 3]>::try_from(cluster.urls()).unwrap();
     let rejection = async |urls: &[&String]| {
-        let locks = Locks::from(Redlock::open(urls).unwrap());
+        let locks = Locks::new(Redlock::open(urls).unwrap());
         let error = locks.acquire(&name("r"), tried(1_000)).await.unwrap_err();
         with_causes(&error)
     };
@@ -189,7 +189,7 @@ async fn server_that_is_named_twice_has_no_vote() {
 async fn named_nodes_that_are_no_members_are_left_out() {
     let (cluster, others) = (cluster_of(3).await, cluster_of(3).await);
     let named = [cluster.urls(), others.urls()[..2].to_vec()].concat();
-    let locks = lock_client::Locks::from(Redlock::open(named).unwrap());
+    let locks = lock_client::Locks::new(Redlock::open(named).unwrap());
     let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
     locks.wait_for_background().await;
     let owned = values(cluster.nodes(), LOCK).await;
@@ -204,7 +204,7 @@ async fn node_of_another_cluster_does_not_count() {
     let [a, b, _] = cluster.urls().try_into().unwrap();
     let [other, ..] = <[String; 3]>::try_from(others.urls()).unwrap();
     for urls in [[&a, &b, &other], [&other, &a, &b]] {
-        let locks = Locks::from(Redlock::open(urls).unwrap());
+        let locks = Locks::new(Redlock::open(urls).unwrap());
         // Its answer may come first. When all have answered, the two others are a majority.
         let mut acquired = locks.acquire(&name("r"), tried(10_000)).await;
         let begun = Instant::now();
@@ -245,7 +245,7 @@ async fn longest_ttl_is_that_of_the_cluster_and_not_of_a_foreign_node() {
     start_cluster(&nodes, Duration::from_secs(2)).await;
     let mut urls = nodes.urls();
     urls[0] = foreign.urls().swap_remove(0);
-    let locks = Locks::from(Redlock::open(urls).unwrap());
+    let locks = Locks::new(Redlock::open(urls).unwrap());
     for _ in 0..2 {
         let error = locks.acquire(&name("r"), tried(10_000)).await.unwrap_err();
         assert!(matches!(error, AcquireError::Invalid { .. }), "{error:?}");

@@ -58,7 +58,7 @@ fn urls(nodes: &RedlockNodes, which: &[usize]) -> Vec<String> {
 }
 
 fn client(nodes: &RedlockNodes, which: &[usize]) -> Locks {
-    Locks::from(Redlock::open(urls(nodes, which)).unwrap())
+    Locks::new(Redlock::open(urls(nodes, which)).unwrap())
 }
 
 fn operator(nodes: &RedlockNodes, which: &[usize]) -> Operator {

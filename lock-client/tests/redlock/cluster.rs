@@ -22,7 +22,7 @@ pub(crate) async fn cluster_of(nodes: usize) -> RedlockNodes {
 }
 
 pub(crate) fn locks_of(cluster: &RedlockNodes) -> Locks {
-    Locks::from(Redlock::open(cluster.urls()).unwrap())
+    Locks::new(Redlock::open(cluster.urls()).unwrap())
 }
 
 /// Returns the nodes' values at a key; `None` where there is none.

@@ -55,7 +55,7 @@ async fn token_is_sealed_on_nodes_that_are_far_away_if_they_are_given_time() {
     assert!(far.release(&r, &ownership.holder, Some(token)).await.unwrap());
     until_free(nodes).await;
 
-    let far = Locks::from(far);
+    let far = Locks::new(far);
     let lease = far.acquire(&r, lasting()).await.unwrap();
     lease.renew().await.unwrap();
     lease.release().await.unwrap();

@@ -198,7 +198,7 @@ impl LateJoin {
         let cluster = cluster_of(3).await;
         let proxy = Proxy::start(cluster.nodes()[0].socket()).await.unwrap();
         let urls = [vec![proxy.url("redis")], cluster.urls()[1..].to_vec()].concat();
-        let locks = Locks::from(Redlock::open(urls).unwrap());
+        let locks = Locks::new(Redlock::open(urls).unwrap());
         let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
         locks.wait_for_background().await;
         free(&cluster, 0).await;

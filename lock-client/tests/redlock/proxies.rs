@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 async fn tokens(nodes: &mut RedlockNodes, proxy: String) -> (u64, Result<u64, String>) {
     let [_, second, third] = nodes.nodes() else { panic!("there are three") };
     let urls = [proxy, second.url(), third.url()];
-    let locks = Locks::from(Redlock::open(urls).unwrap());
+    let locks = Locks::new(Redlock::open(urls).unwrap());
     nodes.nodes()[0].command::<()>(&["SAVE"]).await.unwrap();
     let first = without_vote(&nodes.nodes()[2], &locks).await.unwrap();
     nodes.nodes_mut()[0].restart().await.unwrap();

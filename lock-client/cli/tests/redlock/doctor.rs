@@ -154,7 +154,7 @@ async fn advised_permissions_are_enough_for_locks_on_nodes() {
         allow(node, report.cure(0, "membership")).await;
     }
     nodes.0[1].process().kill().unwrap();
-    let locks = Locks::from(Redlock::open(&urls).unwrap());
+    let locks = Locks::new(Redlock::open(&urls).unwrap());
     let name = "r".parse().unwrap();
     let lease = locks.acquire(&name, terms()).await.unwrap();
     lease.renew().await.unwrap();

@@ -71,7 +71,7 @@ async fn token(process: &mut Process) -> u64 {
 
 /// Tries to acquire the lock again and again, which raises counters, until `ended`.
 async fn rival(nodes: &[String], ended: &AtomicBool) {
-    let locks = Locks::from(Redlock::open(nodes).unwrap());
+    let locks = Locks::new(Redlock::open(nodes).unwrap());
     while !ended.load(Ordering::Relaxed) {
         let tried = locks.acquire(&name("r"), tried(1_000)).await;
         assert!(

@@ -89,7 +89,7 @@ impl Nodes {
 
     /// Acquires and releases a lock. Returns the token or the error.
     pub(super) async fn token(&self) -> Result<u64, String> {
-        let locks = Locks::from(Redlock::open(self.urls()).unwrap());
+        let locks = Locks::new(Redlock::open(self.urls()).unwrap());
         let acquired = locks.acquire(&"r".parse().unwrap(), terms().no_wait()).await;
         let token = match acquired {
             Ok(lease) => {

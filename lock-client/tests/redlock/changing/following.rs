@@ -53,7 +53,7 @@ impl NodeBehind {
     }
 
     fn client(&self) -> Locks {
-        Locks::from(Redlock::open(&self.members).unwrap())
+        Locks::new(Redlock::open(&self.members).unwrap())
     }
 }
 
@@ -186,7 +186,7 @@ async fn acquire_does_not_wait_for_a_new_connection_to_a_node_that_is_behind() {
     let cluster = NodeBehind::start().await;
     cluster.proxy.add(Latency(Duration::from_millis(600)));
     let redlock = Redlock::open(&cluster.members).unwrap();
-    let locks = Locks::from(redlock.answer_within(Duration::from_secs(5)));
+    let locks = Locks::new(redlock.answer_within(Duration::from_secs(5)));
     assert!(token(&locks).await.is_ok());
     let (mut took, mut leases) = (Vec::new(), Vec::new());
     for round in 0..9 {

@@ -93,7 +93,7 @@ async fn servers_that_vote_in_two_databases_issue_a_token_twice() {
         }
     }
     let others = nodes.urls().into_iter().map(|url| format!("{url}?db=1"));
-    let others = Locks::from(Redlock::open(others).unwrap());
+    let others = Locks::new(Redlock::open(others).unwrap());
     for locks in [client(&nodes, &[0, 1, 2]), others] {
         let lease = locks.acquire(&name("r"), unrenewed(TTL)).await.unwrap();
         assert_eq!(lease.token().unwrap().as_u64(), HIGH + 1, "both are held");
@@ -109,7 +109,7 @@ async fn members_are_reached_in_the_database_of_the_urls() {
     operator.start_cluster(lock_client::Ttl::new(MAX_TTL).unwrap()).await.unwrap();
     operator.change_members(&urls[3..], &urls[..1]).await.unwrap();
     until_admitted(&operator, 1).await;
-    let locks = Locks::from(Redlock::open(&urls[..3]).unwrap());
+    let locks = Locks::new(Redlock::open(&urls[..3]).unwrap());
     assert!(token(&locks).await.is_ok());
     for (node, size) in nodes.nodes().iter().zip([0; 4]) {
         assert_eq!(node.command::<u64>(&["DBSIZE"]).await.unwrap(), size, "in database 0");

@@ -65,7 +65,7 @@ impl Conditions {
         let mut random = StdRng::seed_from_u64(seed);
         let clients = (0..random.random_range(2..=4)).map(|_| {
             let urls = proxies.iter().map(|proxy| proxy.url("redis"));
-            let locks = Locks::from(lock_client::redlock::Redlock::open(urls).unwrap());
+            let locks = Locks::new(lock_client::redlock::Redlock::open(urls).unwrap());
             let random = StdRng::from_rng(&mut random);
             let may_be_rejected = self.disturbance == Disturbance::Maintained;
             let (storage, witness) = (&storage, &witness);
@@ -106,7 +106,7 @@ async fn acquire_afterwards(
         ensure!(is_short, "a node keeps the lock for {left} ms");
     }
     let redlock = lock_client::redlock::Redlock::open(nodes.urls())?;
-    let locks = Locks::from(redlock.answer_within(Duration::from_secs(5)));
+    let locks = Locks::new(redlock.answer_within(Duration::from_secs(5)));
     let asked = witness.now();
     let longest = ttl(LONGEST_TTL.as_millis() as u64);
     let terms = Terms::new(longest).wait(PATIENCE).without_renewal();
