@@ -294,14 +294,6 @@ pub enum BackendError {
     Invalid(Box<dyn Error + Send + Sync>),
 }
 
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
 impl BackendError {
     /// Reports the failure of a method that may have changed something already: a rejection would say
     /// that it has not.
@@ -313,7 +305,6 @@ impl BackendError {
     }
 
     /// Reports the same failure to another caller that waited for it.
-    #[cfg(feature = "etcd")]
     pub(crate) fn repeated(&self) -> Self {
         match self {
             Self::Unavailable(source) => Self::Unavailable(source.to_string().into()),

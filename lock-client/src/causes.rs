@@ -16,7 +16,6 @@ pub(crate) fn innermost(error: Cause<'_>) -> Cause<'_> {
     causes(error).last().expect("it begins with the error itself")
 }
 
-#[cfg(any(feature = "etcd", feature = "storage-tls"))]
 pub(crate) fn has_cause<T: Error + 'static>(error: Cause<'_>) -> bool {
     causes(error).any(|cause| cause.is::<T>())
 }

@@ -1,6 +1,5 @@
 //! The clock of deadlines.
 
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 use std::time::SystemTime;
 use std::{ops::Add, time::Duration};
 
@@ -44,7 +43,6 @@ impl Moment {
 
     /// The moment this much earlier; `None` if that is before the start of the machine, which no
     /// moment is.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn checked_sub(self, duration: Duration) -> Option<Self> {
         self.0.checked_sub(duration).map(Self)
     }
@@ -63,7 +61,6 @@ impl Moment {
 }
 
 /// The Unix time in milliseconds, at which a missing counter starts.
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub(crate) fn unix_millis() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let millis = since_epoch.expect("the clock is set after 1970").as_millis();
@@ -78,7 +75,7 @@ impl Add<Duration> for Moment {
     }
 }
 
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -23,8 +23,8 @@
 //! guarantees.
 //!
 //! # Features
-//! - `redis` (default): locks in one Redis, over TCP or a Unix socket.
-//! - `sentinel`, `cluster`, `tls`: the primary that Sentinels know, a Redis Cluster, encryption.
+//! - `redis` (default): locks in one Redis, in the primary that Sentinels know, or in a Redis Cluster.
+//! - `tls`: encrypted connections to Redis.
 //! - `redlock`: locks on a majority of independent Redis nodes.
 //! - `etcd`: locks in etcd, 3.4 or newer.
 //! - `zookeeper`: locks in ZooKeeper, 3.6 or newer.
@@ -40,6 +40,21 @@
 //! `zookeeper`, `postgres`, `mariadb` and `sqlite` are lock services, and explain where their tokens
 //! come from. `redis/acquire.lua` is the script that grants a lock.
 
+// The services that are compiled decide which parts of the code below them are used. With all of them,
+// whatever is not used is reported.
+#![cfg_attr(
+    not(all(
+        feature = "etcd",
+        feature = "mariadb",
+        feature = "postgres",
+        feature = "redlock",
+        feature = "sqlite",
+        feature = "storage-tls",
+        feature = "zookeeper"
+    )),
+    allow(dead_code, unused_imports, reason = "for services that are not compiled")
+)]
+
 // The terms of an acquire, and its errors.
 mod error;
 mod terms;
@@ -51,36 +66,17 @@ mod lease;
 mod locks;
 mod reentry;
 
-// What the core needs.
-#[cfg(any(feature = "etcd", feature = "storage"))]
+// What the core and the lock services share.
 mod causes;
 mod clock;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod follow;
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 mod label;
 mod local_queue;
 mod retry;
 mod service;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
 mod service_url;
-#[cfg(feature = "redis")]
 mod tcp;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "storage-tls",
-    feature = "tls",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "tls")]
 mod tls;
 
 pub mod backend;

@@ -28,7 +28,6 @@ pub(crate) enum Loss {
     /// The lock service reported that the lock does not belong to this ownership.
     NotOurs,
     /// The storage rejected the token, because another client was let in.
-    #[cfg_attr(not(feature = "storage"), expect(dead_code, reason = "only a storage rejects"))]
     Rejected,
 }
 

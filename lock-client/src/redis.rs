@@ -50,10 +50,8 @@ pub use self::client::Redis;
 pub use self::keys::Keys;
 pub use self::server::{InvalidRedisUrl, Server, schemes};
 
-#[cfg(feature = "redlock")]
 pub(crate) use crate::clock::unix_millis;
 
-#[cfg(feature = "redlock")]
 pub(crate) use self::{
     failure::is_passing,
     reply::{InvalidReply, remaining_time, status},

@@ -1,22 +1,11 @@
 //! The URL of a lock service. All services read its parts in the same way.
 
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
 mod members;
 mod settings;
 
 use std::{error::Error, fmt};
 
-#[cfg(any(feature = "sentinel", feature = "zookeeper"))]
-pub(crate) use self::members::decoded;
-#[cfg(any(
-    feature = "cluster",
-    feature = "etcd",
-    feature = "sentinel",
-    feature = "zookeeper"
-))]
-pub(crate) use self::members::{Member, User};
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
-pub(crate) use self::members::{ServiceUrl, addresses};
+pub(crate) use self::members::{Member, ServiceUrl, User, addresses, decoded};
 pub(crate) use self::settings::UrlSettings;
 
 /// The URL can't be used. It displays as the reason, without a password.

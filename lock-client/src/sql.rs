@@ -4,7 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 pub(crate) mod answer;
 pub(crate) mod backend;
-#[cfg(any(feature = "mariadb", feature = "postgres"))]
+#[cfg(feature = "tls")]
 pub(crate) mod certificates;
 pub(crate) mod line;
 mod names;
@@ -49,7 +49,6 @@ impl fmt::Display for InvalidDatabaseUrl {
 impl Error for InvalidDatabaseUrl {}
 
 /// Returns the bytes of a text in hexadecimal digits, which need no escaping in SQL.
-#[cfg(any(feature = "mariadb", feature = "postgres"))]
 pub(crate) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

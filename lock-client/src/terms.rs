@@ -5,10 +5,8 @@ use std::time::Duration;
 use crate::ttl::Ttl;
 
 /// How long a fair waiter may be silent until it is skipped, where the service's queue knows only that.
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "sqlite"))]
 pub(crate) const QUEUE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a fair waiter keeps its place without a try, where its client's session holds the place.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a waiter sleeps at most until it tries without a notification.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(5);

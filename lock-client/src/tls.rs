@@ -1,20 +1,6 @@
 //! Encrypted connections: the certificates that a client trusts.
 
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "tls",
-    feature = "zookeeper"
-))]
 mod certificates;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "tls",
-    feature = "zookeeper"
-))]
 mod settings;
 mod system;
 
@@ -24,7 +10,6 @@ use std::{
     sync::Arc,
 };
 
-#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
 use rustls::{ClientConfig, ConfigBuilder, client::WantsClientCert};
 use rustls::{
     RootCertStore,
@@ -34,31 +19,16 @@ use rustls::{
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "tls",
-    feature = "zookeeper"
-))]
-pub(crate) use self::certificates::Certificates;
-#[cfg(any(feature = "tls", feature = "zookeeper"))]
-pub(crate) use self::certificates::Files;
-#[cfg(any(
-    feature = "etcd",
-    feature = "mariadb",
-    feature = "postgres",
-    feature = "tls",
-    feature = "zookeeper"
-))]
+pub(crate) use self::certificates::{Certificates, Files};
 pub(crate) use self::settings::Settings;
 pub(crate) use self::system::SystemAuthorities;
 
 /// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
 /// one, and a program with two of them has no default. One that the program has chosen stays.
-#[cfg(feature = "zookeeper")]
 pub(crate) fn choose_provider() {
-    let _ = ring::default_provider().install_default();
+    if cfg!(feature = "zookeeper") {
+        let _ = ring::default_provider().install_default();
+    }
 }
 
 /// A file can't be used. It displays as the reason, with the file.
@@ -67,7 +37,6 @@ pub(crate) fn choose_provider() {
 pub(crate) struct UnusableFile(String);
 
 /// Begins the settings of a client that trusts these authorities.
-#[cfg(any(feature = "etcd", feature = "storage-tls", feature = "zookeeper"))]
 pub(crate) fn trusting(
     roots: impl Into<Arc<RootCertStore>>,
 ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
@@ -98,7 +67,6 @@ impl PemFile {
     }
 
     /// What the file contained.
-    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -68,7 +68,6 @@ impl MariaDb {
     /// # Errors
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
-        #[cfg(feature = "zookeeper")]
         crate::tls::choose_provider();
         if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
             return Err(InvalidDatabaseUrl::new("it does not begin with mariadb://", EXAMPLE));

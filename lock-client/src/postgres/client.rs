@@ -51,7 +51,6 @@ impl Postgres {
     /// # Errors
     /// [`InvalidDatabaseUrl`] if the URL can't be used.
     pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
-        #[cfg(feature = "zookeeper")]
         crate::tls::choose_provider();
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
             let example = "postgres://USER:PASSWORD@HOST/DATABASE";

@@ -17,11 +17,9 @@ impl Keys {
     /// A key that never exists, and is in another slot of a Cluster than [`NODE`](Self::NODE).
     pub(super) const NOTHING: &str = "fenced:nothing";
     /// A pattern that matches every key here.
-    #[cfg(feature = "redlock")]
     pub(crate) const ALL: &str = "fenced:*";
     /// A pattern that matches the counters of all locks. To Redis, braces in a pattern are plain
     /// characters.
-    #[cfg(feature = "redlock")]
     pub(crate) const ALL_COUNTERS: &str = "fenced:{*}:token";
 
     /// Makes the keys of the lock of this name.
@@ -114,7 +112,6 @@ mod tests {
         assert_eq!(Keys::held_pattern("a*{"), r"fenced:{a\*%7B*}:lock");
     }
 
-    #[cfg(feature = "redlock")]
     #[test]
     fn patterns_match_the_keys_that_they_name() {
         let matches = |pattern: &str, key: &str| {

@@ -96,7 +96,6 @@ impl Line {
     }
 
     /// The number of requests since the last answer.
-    #[cfg(feature = "redlock")]
     pub(crate) fn unanswered_requests(&self) -> u32 {
         self.record().unanswered
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use fence::ResourceName;
 use futures_util::stream::try_unfold;
 use redis::{Cmd, RedisResult};
-#[cfg(feature = "cluster")]
 use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{RoutingInfo, SingleNodeRoutingInfo},
@@ -48,19 +47,13 @@ struct Scan {
 /// A server with a part of the keys.
 enum Shard {
     Node(redis::aio::MultiplexedConnection),
-    #[cfg(feature = "cluster")]
-    Primary {
-        cluster: ClusterConnection,
-        host: String,
-        port: u16,
-    },
+    Primary { cluster: ClusterConnection, host: String, port: u16 },
 }
 
 impl Scan {
     async fn connect(server: &Server, limits: TimeLimits, pattern: String) -> RedisResult<Self> {
         let shards = match server.connect(limits).await? {
             Transport::Node(connection) => vec![Shard::Node(connection)],
-            #[cfg(feature = "cluster")]
             Transport::Cluster(cluster, _) => primaries(cluster).await?,
         };
         Ok(Self { pattern, shards, cursor: 0 })
@@ -81,7 +74,6 @@ impl Scan {
     }
 }
 
-#[cfg(feature = "cluster")]
 async fn primaries(mut cluster: ClusterConnection) -> RedisResult<Vec<Shard>> {
     /// The first and the last slot, and the primary; then its replicas.
     type Slots = Vec<Vec<redis::Value>>;
@@ -105,7 +97,6 @@ impl Shard {
     async fn query<T: redis::FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match self {
             Self::Node(connection) => command.query_async(connection).await,
-            #[cfg(feature = "cluster")]
             Self::Primary { cluster, host, port } => {
                 let address = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port: *port };
                 let answer =

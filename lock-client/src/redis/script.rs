@@ -16,7 +16,6 @@ macro_rules! script {
         $crate::redis::script::Script::new(concat!($(include_str!($file)),+))
     };
 }
-#[cfg(feature = "redlock")]
 pub(crate) use script;
 
 pub(super) static ACQUIRE: Script =

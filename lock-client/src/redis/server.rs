@@ -1,11 +1,9 @@
 //! A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
 
 mod certificates;
-#[cfg(feature = "cluster")]
 mod cluster;
 mod node;
 mod protocol;
-#[cfg(feature = "sentinel")]
 mod sentinel;
 mod url;
 
@@ -13,12 +11,9 @@ use std::fmt;
 
 use redis::{Client, RedisResult, aio::PubSub};
 
-#[cfg(feature = "cluster")]
 pub(super) use self::certificates::UsedCertificates;
-#[cfg(feature = "cluster")]
 use self::cluster::Cluster;
 use self::node::Node;
-#[cfg(feature = "sentinel")]
 use self::sentinel::Sentinels;
 pub use self::url::{InvalidRedisUrl, schemes};
 use self::url::{RedisUrl, UrlKind};
@@ -35,9 +30,7 @@ pub struct Server(Kind);
 
 enum Kind {
     Node(Box<Node>),
-    #[cfg(feature = "sentinel")]
     Primary(Box<Sentinels>),
-    #[cfg(feature = "cluster")]
     Cluster(Box<Cluster>),
 }
 
@@ -54,12 +47,8 @@ impl Server {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
             UrlKind::Node | UrlKind::Socket => Kind::Node(Box::new(Node::parse(&parsed)?)),
-            #[cfg(feature = "sentinel")]
             UrlKind::Sentinel => Kind::Primary(Box::new(Sentinels::parse(&parsed)?)),
-            #[cfg(feature = "cluster")]
             UrlKind::Cluster => Kind::Cluster(Box::new(Cluster::parse(&parsed)?)),
-            #[cfg(not(all(feature = "cluster", feature = "sentinel")))]
-            _ => unreachable!("parse rejects URLs that need a missing feature"),
         }))
     }
 
@@ -67,28 +56,23 @@ impl Server {
     pub(super) fn url(&self) -> String {
         match &self.0 {
             Kind::Node(node) => node.url(),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => self.to_string(),
         }
     }
 
     /// Returns the single node at another address, with the same user, password, database and
     /// certificates. `None` if the address is invalid.
-    #[cfg(feature = "redlock")]
     pub(crate) fn at(&self, address: &str) -> Option<Self> {
         match &self.0 {
             Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.at(address)?)))),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => None,
         }
     }
 
     /// The database that the URL of a single node names; `None` for a Cluster, and behind Sentinels.
-    #[cfg(feature = "redlock")]
     pub(crate) fn database(&self) -> Option<i64> {
         match &self.0 {
             Kind::Node(node) => Some(node.info.redis_settings().db()),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => None,
         }
     }
@@ -97,9 +81,7 @@ impl Server {
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
         match &self.0 {
             Kind::Node(node) => Ok(Transport::Node(node.connect(limits).await?)),
-            #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => Ok(Transport::Node(sentinels.connect(limits).await?)),
-            #[cfg(feature = "cluster")]
             Kind::Cluster(cluster) => cluster.connect(limits).await,
         }
     }
@@ -119,16 +101,10 @@ impl Server {
         self.find_node(TimeLimits::default()).await
     }
 
-    #[cfg_attr(
-        not(any(feature = "cluster", feature = "sentinel")),
-        expect(unused_variables, reason = "one node needs not be found")
-    )]
     async fn find_node(&self, limits: TimeLimits) -> RedisResult<Client> {
         match &self.0 {
             Kind::Node(node) => node.client(),
-            #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => sentinels.primary(limits).await,
-            #[cfg(feature = "cluster")]
             Kind::Cluster(cluster) => cluster.node(limits).await,
         }
     }
@@ -138,9 +114,7 @@ impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Node(node) => node.fmt(f),
-            #[cfg(feature = "sentinel")]
             Kind::Primary(sentinels) => sentinels.fmt(f),
-            #[cfg(feature = "cluster")]
             Kind::Cluster(cluster) => cluster.fmt(f),
         }
     }
@@ -151,9 +125,7 @@ impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Node(_) => "node",
-            #[cfg(feature = "sentinel")]
             Self::Primary(_) => "primary",
-            #[cfg(feature = "cluster")]
             Self::Cluster(_) => "cluster",
         })
     }
@@ -163,7 +135,6 @@ impl fmt::Debug for Kind {
 mod tests {
     use super::*;
 
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     fn error_of(url: &str) -> String {
         Server::open(url).expect_err("the URL is rejected").to_string()
     }
@@ -181,13 +152,11 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls")]
     #[test]
     fn urls_of_encrypted_nodes_are_parsed() {
         assert!(matches!(Server::open("rediss://localhost").unwrap().0, Kind::Node(_)));
     }
 
-    #[cfg(feature = "sentinel")]
     #[test]
     fn urls_of_sentinels_are_parsed() {
         for (url, address) in [
@@ -196,7 +165,6 @@ mod tests {
                 "redis+sentinel://u:p@s1:1,s2,[::1]/lo%63ks/3",
                 "primary locks of the Sentinels s1:1,s2:26379,[::1]:26379",
             ),
-            #[cfg(feature = "tls")]
             ("rediss+sentinel://s1,s2/locks", "primary locks of the Sentinels s1:26379,s2:26379"),
         ] {
             let server = Server::open(url).unwrap();
@@ -206,12 +174,10 @@ mod tests {
         assert!(error_of("redis+sentinel://s1,s2").contains("the primary's name"));
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn urls_of_clusters_are_parsed() {
         for (url, address) in [
             ("redis+cluster://n1", "Cluster n1:6379"),
-            #[cfg(feature = "tls")]
             ("rediss+cluster://u:p@n1:7000,[::1]:7001", "Cluster n1:7000,[::1]:7001"),
         ] {
             let server = Server::open(url).unwrap();

@@ -42,7 +42,6 @@ impl TimeLimits {
     }
 
     /// The time to ask Sentinels or the nodes of a Cluster, and to connect to what they name.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(super) fn finding(self) -> Duration {
         self.answer * 6
     }

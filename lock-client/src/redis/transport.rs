@@ -1,13 +1,11 @@
 //! The connection of the `redis` crate that requests are sent over.
 
-#[cfg(feature = "cluster")]
 use redis::cluster_async::ClusterConnection;
 use redis::{
     Cmd, FromRedisValue, RedisResult,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
-#[cfg(feature = "cluster")]
 use super::server::UsedCertificates;
 
 /// The connection that requests are sent over.
@@ -16,7 +14,6 @@ pub(crate) enum Transport {
     /// A connection to one node.
     Node(MultiplexedConnection),
     /// The connections to a Cluster, which finds its nodes and reconnects to them by itself.
-    #[cfg(feature = "cluster")]
     Cluster(ClusterConnection, UsedCertificates),
 }
 
@@ -30,7 +27,6 @@ impl Transport {
         }
         match self {
             Self::Node(connection) => send(connection, command).await,
-            #[cfg(feature = "cluster")]
             Self::Cluster(connection, _) => send(connection, command).await,
         }
     }
@@ -40,7 +36,6 @@ impl Transport {
         match self {
             // A new connection to one node has new certificates.
             Self::Node(_) => false,
-            #[cfg(feature = "cluster")]
             Self::Cluster(_, certificates) => certificates.were_renewed(),
         }
     }
@@ -50,7 +45,6 @@ impl Transport {
     pub(super) fn single_node(&self) -> Option<&MultiplexedConnection> {
         match self {
             Self::Node(connection) => Some(connection),
-            #[cfg(feature = "cluster")]
             Self::Cluster(..) => None,
         }
     }

@@ -9,15 +9,6 @@ use super::{InvalidUrl, UrlSettings};
 /// The parts of a URL that names several servers:
 /// `SCHEME://[[USER]:PASSWORD@]HOST[:PORT],…[/PATH][?SETTINGS]`.
 pub(crate) struct ServiceUrl {
-    #[cfg_attr(
-        not(any(
-            feature = "cluster",
-            feature = "etcd",
-            feature = "sentinel",
-            feature = "zookeeper"
-        )),
-        expect(dead_code, reason = "the driver of a single Redis reads it from the URL")
-    )]
     pub(crate) user: Option<User>,
     /// One or more.
     pub(crate) members: Vec<Member>,
@@ -65,7 +56,6 @@ impl ServiceUrl {
     }
 
     /// Parses a URL that names a Unix socket.
-    #[cfg(feature = "redis")]
     pub(crate) fn parse_socket(url: &str) -> Result<Self, InvalidUrl> {
         let (path, settings) = split_settings(url)?;
         Ok(Self { user: None, members: vec![], path: path.to_owned(), settings })

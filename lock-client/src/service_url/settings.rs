@@ -34,7 +34,6 @@ impl UrlSettings {
     ///
     /// # Errors
     /// [`InvalidUrl`] if it is given twice.
-    #[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn get_once(&self, name: &str) -> Result<Option<&str>, InvalidUrl> {
         match self.0.iter().filter(|(known, _)| known == name).count() {
             0 | 1 => Ok(self.get(name)),
@@ -43,14 +42,6 @@ impl UrlSettings {
     }
 
     /// The value of a setting.
-    #[cfg(any(
-        feature = "etcd",
-        feature = "mariadb",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zookeeper",
-        test
-    ))]
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.0.iter().rev();
         settings.find(|(known, _)| known == name).map(|(_, value)| value.as_str())

@@ -21,7 +21,6 @@ use crate::{
     terms::Order,
     ttl::Ttl,
 };
-#[cfg(any(feature = "mariadb", feature = "postgres"))]
 use crate::{clock::unix_millis, terms::QUEUE_PATIENCE};
 
 /// What a database is asked.
@@ -35,7 +34,6 @@ pub(crate) enum Request<'a> {
     HeldNames(&'a str, &'a str),
 }
 
-#[cfg(any(feature = "mariadb", feature = "postgres"))]
 impl Request<'_> {
     /// The call of the function that PostgreSQL and MariaDB have for it. `text` writes a text as an
     /// expression, and `decoded` one in hexadecimal digits.

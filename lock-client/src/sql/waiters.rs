@@ -10,7 +10,6 @@ use fence::{Holder, ResourceName};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-#[cfg(any(feature = "mariadb", feature = "sqlite"))]
 use super::answer::{InvalidAnswer, LockDatabase};
 use crate::{backend::Wakeups, retry::pauses, terms::Order};
 
@@ -69,18 +68,15 @@ impl Waiters {
         waiters.for_each(|freed| freed.notify_one());
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn notify_all(&self) {
         self.by_notification().values().flatten().for_each(|freed| freed.notify_one());
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_notification().is_empty()
     }
 
     /// Reads the answer to a release in a database that notifies nobody, and notifies its own waiters.
-    #[cfg(any(feature = "mariadb", feature = "sqlite"))]
     pub(crate) fn released<D: LockDatabase>(
         &self,
         name: &ResourceName,

@@ -1,22 +1,17 @@
 //! The certificates of encrypted connections, which are read again for each new connection.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-#[cfg(all(feature = "cluster", feature = "tls"))]
 use std::time::Duration;
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use rustls::ClientConfig;
 use rustls::RootCertStore;
 
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use super::trusting;
 use super::{Identity, PemFile, Settings, SystemAuthorities, settings::incomplete};
-#[cfg(all(feature = "cluster", feature = "tls"))]
 use crate::clock::Moment;
 use crate::service_url::InvalidUrl;
 
 /// How often [`Certificates::recent`] reads the files at most.
-#[cfg(all(feature = "cluster", feature = "tls"))]
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The certificates of encrypted connections. They are read again for each new connection, because they
@@ -30,7 +25,6 @@ pub(crate) struct Certificates {
 /// The last good ones.
 struct Last {
     files: Arc<Files>,
-    #[cfg(all(feature = "cluster", feature = "tls"))]
     read: Moment,
 }
 
@@ -56,15 +50,10 @@ impl Certificates {
     /// # Errors
     /// [`InvalidUrl`] if one can't be used.
     pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
-        #[cfg(feature = "zookeeper")]
         super::choose_provider();
         let trusted = Files::read_trusted(&settings, None)?;
         let files = Files { trusted, identity: Files::read_identity(&settings)? };
-        let last = Last {
-            files: Arc::new(files),
-            #[cfg(all(feature = "cluster", feature = "tls"))]
-            read: Moment::now(),
-        };
+        let last = Last { files: Arc::new(files), read: Moment::now() };
         Ok(Self { settings, last: Arc::new(Mutex::new(last)) })
     }
 
@@ -76,7 +65,6 @@ impl Certificates {
 
     /// The same for what happens at each request in an outage: reads them once a second at most, because
     /// the system's authorities are many.
-    #[cfg(all(feature = "cluster", feature = "tls"))]
     pub(crate) fn recent(&self) -> Arc<Files> {
         let mut last = self.last();
         if last.read.elapsed() < READ_INTERVAL {
@@ -101,10 +89,7 @@ impl Last {
             tracing::info!(files = ?settings, "new certificates are used from now on");
             self.files = Arc::new(files);
         }
-        #[cfg(all(feature = "cluster", feature = "tls"))]
-        {
-            self.read = Moment::now();
-        }
+        self.read = Moment::now();
         self.files.clone()
     }
 }
@@ -160,13 +145,11 @@ impl Files {
     }
 
     /// The client's certificate, and its key.
-    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn identity(&self) -> Option<&IdentityFiles> {
         self.identity.as_ref().map(|(files, _)| files)
     }
 
     /// The certificates that are trusted, as PEM.
-    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(crate) fn authorities(&self) -> Vec<u8> {
         match &self.trusted.0 {
             Authorities::Named(file) => file.bytes().to_vec(),
@@ -175,7 +158,6 @@ impl Files {
     }
 
     /// The settings of a connection.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn config(&self) -> ClientConfig {
         let trusting = trusting(self.trusted.1.clone());
         match &self.identity {
@@ -185,9 +167,8 @@ impl Files {
     }
 }
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
 mod tests {
-    #[cfg(feature = "cluster")]
     use std::thread::sleep;
     use std::{fs, io, path::Path};
 
@@ -271,7 +252,6 @@ mod tests {
         assert_eq!(log.take(), "");
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn files_are_read_once_a_second_at_most() {
         let folder = tempfile::tempdir().unwrap();

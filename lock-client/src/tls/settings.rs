@@ -2,7 +2,6 @@
 
 use super::UnusableFile;
 use crate::service_url::InvalidUrl;
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 use crate::service_url::UrlSettings;
 
 /// The files of certificates that a URL names: the authority to trust instead of the system's, the
@@ -17,7 +16,6 @@ pub(super) struct Setting<'a> {
     pub(super) file: Option<&'a str>,
 }
 
-#[cfg(any(feature = "etcd", feature = "tls", feature = "zookeeper"))]
 impl Settings {
     /// The names of the settings.
     pub(crate) const NAMES: [&str; 3] = ["tls-ca", "tls-cert", "tls-key"];
@@ -35,7 +33,6 @@ impl Settings {
     }
 
     /// Whether the URL names no file.
-    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, file)| file.is_none())
     }
@@ -43,7 +40,6 @@ impl Settings {
 
 impl Settings {
     /// Takes those of a database, which have other names.
-    #[cfg(any(feature = "mariadb", feature = "postgres", test))]
     pub(crate) fn new(named: [(&'static str, Option<String>); 3]) -> Self {
         Self(named)
     }

@@ -1,6 +1,5 @@
 //! The authorities that the system trusts.
 
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
 use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use rustls_native_certs::{CertificateResult, load_native_certs};
@@ -45,7 +44,6 @@ impl SystemAuthorities {
         self
     }
 
-    #[cfg(any(feature = "mariadb", feature = "postgres", feature = "tls", feature = "zookeeper"))]
     pub(super) fn pem(&self) -> Vec<u8> {
         let pem = self.certificates.iter().map(|certificate| {
             let text = BASE64_STANDARD.encode(certificate);

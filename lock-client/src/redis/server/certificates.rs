@@ -1,6 +1,6 @@
 //! The certificates of encrypted connections.
 
-#[cfg(all(feature = "cluster", feature = "tls"))]
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 
 use redis::{Client, ConnectionInfo, RedisResult};
@@ -24,7 +24,6 @@ pub(super) struct Certificates {
 }
 
 /// The certificates of a connection that connects again by itself.
-#[cfg(feature = "cluster")]
 #[derive(Clone)]
 pub(crate) struct UsedCertificates {
     #[cfg(feature = "tls")]
@@ -65,7 +64,6 @@ impl Certificates {
     }
 
     /// Reads the certificates for a new connection that connects again by itself.
-    #[cfg(feature = "cluster")]
     pub(super) fn for_lasting_connection(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
@@ -74,7 +72,6 @@ impl Certificates {
     }
 }
 
-#[cfg(feature = "cluster")]
 impl UsedCertificates {
     /// Makes a client for another connection.
     pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {

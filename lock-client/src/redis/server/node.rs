@@ -34,7 +34,6 @@ impl Node {
     }
 
     /// Returns the node at another address, in the form in which addresses are displayed.
-    #[cfg(feature = "redlock")]
     pub(super) fn at(&self, address: &str) -> Option<Self> {
         let address = if address.starts_with('/') {
             ConnectionAddr::Unix(address.into())

@@ -24,7 +24,6 @@ pub(super) struct Sentinels {
     /// The user, the password and the database of the primary.
     redis: RedisConnectionInfo,
     is_encrypted: bool,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no connection is encrypted"))]
     certificates: Certificates,
     primary: String,
     hosts: String,

@@ -2,16 +2,10 @@
 
 use std::{error::Error, fmt};
 
-#[cfg(any(feature = "cluster", feature = "redlock", feature = "sentinel"))]
-use redis::ConnectionAddr;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-use redis::RedisConnectionInfo;
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError};
 
 use super::certificates;
-use crate::service_url::{InvalidUrl, ServiceUrl, addresses};
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-use crate::service_url::{Member, User};
+use crate::service_url::{InvalidUrl, Member, ServiceUrl, User, addresses};
 
 /// The ports of a node and of a Sentinel that a URL names without one.
 const REDIS_PORT: u16 = 6379;
@@ -54,10 +48,6 @@ impl InvalidRedisUrl {
 
     pub(super) fn user_without_password() -> Self {
         Self::new("a user is given without a password")
-    }
-
-    fn needs_feature(url: &str, feature: &str) -> Self {
-        Self::new(format!("{url} URLs need the feature `{feature}` of the crate lock-client"))
     }
 }
 
@@ -143,17 +133,10 @@ impl<'a> RedisUrl<'a> {
             .into_iter()
             .find(|(known, ..)| *known == scheme)
             .ok_or_else(|| InvalidRedisUrl::new("its scheme is none of Redis"))?;
-        match kind {
-            UrlKind::Sentinel if !cfg!(feature = "sentinel") => {
-                return Err(InvalidRedisUrl::needs_feature("Sentinel", "sentinel"));
-            }
-            UrlKind::Cluster if !cfg!(feature = "cluster") => {
-                return Err(InvalidRedisUrl::needs_feature("Cluster", "cluster"));
-            }
-            _ if is_encrypted && !cfg!(feature = "tls") => {
-                return Err(InvalidRedisUrl::needs_feature("rediss", "tls"));
-            }
-            _ => {}
+        if is_encrypted && !cfg!(feature = "tls") {
+            return Err(InvalidRedisUrl::new(
+                "encrypted connections need the feature `tls` of the crate lock-client",
+            ));
         }
         let parts = match kind {
             UrlKind::Node | UrlKind::Cluster => ServiceUrl::parse(whole, REDIS_PORT)?,
@@ -205,7 +188,6 @@ impl<'a> RedisUrl<'a> {
     }
 
     /// The addresses of the servers.
-    #[cfg(any(feature = "cluster", feature = "sentinel"))]
     pub(super) fn addresses(&self) -> Vec<ConnectionAddr> {
         let addresses =
             self.parts.members.iter().map(|Member { host, port }| match self.is_encrypted {
@@ -217,13 +199,11 @@ impl<'a> RedisUrl<'a> {
 }
 
 /// The address of a port that takes encrypted connections. Certificates are set for each connection.
-#[cfg(any(feature = "cluster", feature = "redlock", feature = "sentinel"))]
 pub(super) fn encrypted(host: String, port: u16) -> ConnectionAddr {
     ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
 }
 
 /// The user, the password and the protocol at several servers.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(super) fn connection_settings(
     parts: &ServiceUrl,
 ) -> Result<RedisConnectionInfo, InvalidRedisUrl> {
@@ -261,19 +241,12 @@ mod tests {
             ("redis://localhost?tls-ca=/ca.pem", "certificates are for rediss URLs"),
             ("redis://user@localhost", "a user is given without a password"),
             ("redis+unix:///redis.sock?user=u", "a user is given without a password"),
-            #[cfg(feature = "sentinel")]
             ("redis+sentinel://user@s1/locks", "a user is given without a password"),
-            #[cfg(feature = "sentinel")]
             ("redis+sentinel://s1/locks?sentinel-user=u", "a user is given without a password"),
-            #[cfg(feature = "cluster")]
             ("redis+cluster://user@n1", "a user is given without a password"),
-            #[cfg(feature = "tls")]
             ("rediss://localhost?tls-ca=/no/such/file", "tls-ca: can't read /no/such/file"),
-            #[cfg(feature = "tls")]
             ("rediss://localhost?tls-key=/dev/null", "tls-cert and tls-key belong together"),
-            #[cfg(feature = "sentinel")]
             ("redis+sentinel://s1/locks?sentinel-pass=x", "the settings are db, sentinel-user, "),
-            #[cfg(feature = "cluster")]
             ("redis+cluster://n1?sentinel-password=x", "`sentinel-password` is no setting here"),
             (
                 "redis://localhost?sslmod=x",
@@ -310,22 +283,6 @@ mod tests {
                 "{error}"
             );
             assert!(!error.contains("InvalidClientConfig"), "{error}");
-        }
-    }
-
-    #[test]
-    fn url_that_needs_a_missing_feature_names_it() {
-        for (url, feature, compiled) in [
-            ("redis+sentinel://s1/locks", "`sentinel`", cfg!(feature = "sentinel")),
-            ("redis+cluster://n1", "`cluster`", cfg!(feature = "cluster")),
-            ("rediss://localhost", "`tls`", cfg!(feature = "tls")),
-        ] {
-            match Server::open(url) {
-                Ok(_) => assert!(compiled, "{url}"),
-                Err(error) => {
-                    assert!(!compiled && error.to_string().contains(feature), "{url}: {error}");
-                }
-            }
         }
     }
 }
