@@ -75,5 +75,4 @@ mod wakeups;
 pub use self::{
     client::Etcd,
     health::{ClusterReport, LeaseClock, MemberHealth, MemberReport},
-    server::InvalidEtcdUrl,
 };

@@ -108,6 +108,7 @@ pub use error::{AcquireError, DetachError, LockServiceError, Lost, RenewError, W
 pub use lease::{Lease, Released, detached::Detached};
 pub use locks::Locks;
 pub use service::Unanswered;
+pub use service_url::InvalidUrl;
 pub use terms::{Order, Terms};
 pub use ttl::{InvalidTtl, Ttl};
 

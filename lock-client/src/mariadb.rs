@@ -40,7 +40,6 @@ mod client;
 use sqlx::{Acquire, MySql};
 
 pub use self::client::MariaDb;
-pub use crate::sql::InvalidDatabaseUrl;
 
 /// Installs the locks in the connection's database. May be called again, also while clients use them.
 ///

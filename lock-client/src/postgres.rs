@@ -44,7 +44,6 @@ mod primary;
 use sqlx::{Acquire, Executor};
 
 pub use self::{client::Postgres, primary::with_environment};
-pub use crate::sql::InvalidDatabaseUrl;
 
 const FILES: [&str; 3] = [
     include_str!("../migrations/postgres/0001_schema.sql"),

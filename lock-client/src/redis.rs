@@ -48,7 +48,7 @@ pub(crate) mod wakeups;
 
 pub use self::client::Redis;
 pub use self::keys::Keys;
-pub use self::server::{InvalidRedisUrl, Server, schemes};
+pub use self::server::{Server, schemes};
 
 pub(crate) use crate::clock::unix_millis;
 

@@ -1,6 +1,6 @@
 //! What the lock services in SQL databases share.
 
-use std::{error::Error, fmt, time::Duration};
+use std::time::Duration;
 
 pub(crate) mod answer;
 pub(crate) mod backend;
@@ -12,41 +12,23 @@ pub(crate) mod pool;
 pub(crate) mod url;
 pub(crate) mod waiters;
 
-/// The URL of a database can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidDatabaseUrl {
-    reason: String,
-    example: &'static str,
-}
+use crate::service_url::InvalidUrl;
 
-impl InvalidDatabaseUrl {
-    /// A URL that is not used for this reason. The example is one of the same database.
-    pub(crate) fn new(reason: &str, example: &'static str) -> Self {
-        Self { reason: reason.to_owned(), example }
-    }
+/// What the URL is in the error about one that can't be used.
+pub(crate) const UNUSABLE: &str = "the URL of the database can't be used";
 
-    /// A URL that the driver can't parse.
-    pub(crate) fn unparsable(url: &str, error: &impl fmt::Display, example: &'static str) -> Self {
-        // Such a character ends the host, and so the password is taken for a port.
-        let user_and_more = url.split_once("://").map_or("", |(_, rest)| rest);
-        let rest = user_and_more.split_once(['/', '?', '#']).map_or("", |(_, rest)| rest);
-        if rest.contains('@') {
-            let reason =
-                "write %2F for a /, %3F for a ? and %23 for a # in the user or the password";
-            return Self::new(reason, example);
+/// The error about a URL that the driver can't parse.
+pub(crate) fn unparsable(url: &str, error: &impl ToString) -> InvalidUrl {
+    // Such a character ends the host, and so the password is taken for a port.
+    let user_and_more = url.split_once("://").map_or("", |(_, rest)| rest);
+    let rest = user_and_more.split_once(['/', '?', '#']).map_or("", |(_, rest)| rest);
+    InvalidUrl::new(match rest.contains('@') {
+        true => {
+            "write %2F for a /, %3F for a ? and %23 for a # in the user or the password".to_owned()
         }
-        Self::new(&error.to_string(), example)
-    }
+        false => error.to_string(),
+    })
 }
-
-impl fmt::Display for InvalidDatabaseUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, example } = self;
-        write!(f, "the URL of the database can't be used: {reason}; a URL looks like {example}")
-    }
-}
-
-impl Error for InvalidDatabaseUrl {}
 
 /// Returns the bytes of a text in hexadecimal digits, which need no escaping in SQL.
 pub(crate) fn hex(text: &str) -> String {

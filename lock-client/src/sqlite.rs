@@ -40,7 +40,6 @@ mod statements;
 use sqlx::{Acquire, Connection};
 
 pub use self::client::Sqlite;
-pub use crate::sql::InvalidDatabaseUrl;
 
 /// Installs the locks in the connection's database, in one transaction. Once they are installed, this repairs
 /// what is damaged, and changes nothing else.

@@ -21,5 +21,4 @@ pub use self::{
     error::{FencedError, StorageError, StorageRequestError},
     fenced_resource::FencedResource,
     repeatable::Repeatable,
-    server_url::InvalidStorageUrl,
 };

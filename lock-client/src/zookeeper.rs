@@ -108,5 +108,4 @@ pub use self::{
     client::ZooKeeper,
     health::{Connections, MemberHealth, MemberReport},
     login::Login,
-    server::InvalidZooKeeperUrl,
 };

@@ -4,14 +4,10 @@ use std::{error::Error, io, iter::successors};
 
 use crate::{exit_code, signals::Received};
 use lock_client::{
-    AcquireError, LockServiceError, Lost, RenewError,
+    AcquireError, InvalidUrl, LockServiceError, Lost, RenewError,
     backend::BackendError,
-    etcd::InvalidEtcdUrl,
-    postgres::InvalidDatabaseUrl,
-    redis::InvalidRedisUrl,
     redlock::{InvalidNodes, LongTtl, operator::OperatorError},
     storage::{FencedError, StorageError},
-    zookeeper::InvalidZooKeeperUrl,
 };
 
 /// Why a command failed. Each variant has an exit code.
@@ -85,15 +81,6 @@ impl Failure {
             text += &format!("; give --ttl {} or less", long.longest());
         }
         Self::Usage(text)
-    }
-
-    /// A URL that can't be used.
-    fn invalid_url(error: &dyn Error, example: &str) -> Self {
-        Self::Usage(format!(
-            "{}; a URL looks like {example}, and several are separated by spaces (a space within a \
-             URL is %20): see --help",
-            with_causes(error)
-        ))
     }
 
     /// A lock service that did not answer, or rejected the request.
@@ -204,12 +191,9 @@ failures! {
     LockServiceError => |error| Self::unavailable(error);
     Lost => |error| Self::LeaseLost(with_causes(error));
     StorageError => |error| Self::Unavailable(with_hint(with_causes(error)));
-    InvalidRedisUrl => |error| Self::invalid_url(error, "redis://HOST[:PORT]");
-    InvalidEtcdUrl => |error| Self::invalid_url(error, "etcd://HOST[:PORT],HOST[:PORT]");
-    InvalidZooKeeperUrl => |error| {
-        Self::invalid_url(error, "zookeeper://HOST[:PORT],HOST[:PORT]")
-    };
-    InvalidDatabaseUrl => |error| Self::Usage(format!("{}: see --help", with_causes(error)));
+    InvalidUrl => |error| Self::Usage(format!(
+        "{error} (a space within a URL is %20): see --help"
+    ));
 }
 
 impl From<InvalidNodes> for Failure {

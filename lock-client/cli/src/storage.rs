@@ -43,9 +43,7 @@ impl StorageServer {
         let url = self.url.as_deref().ok_or_else(|| {
             Failure::Usage("no storage is named: set FENCED_STORAGE, or give --storage".into())
         })?;
-        let mut storage = Storage::new(url).map_err(|error| {
-            Failure::Usage(format!("{error}; a URL looks like https://HOST:PORT"))
-        })?;
+        let mut storage = Storage::new(url).map_err(|error| Failure::Usage(error.to_string()))?;
         if let Some(file) = &self.ca_file {
             let invalid = |error| invalid("--storage-ca-file", &error);
             storage = storage.trust(file).map_err(invalid)?;

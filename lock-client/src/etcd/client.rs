@@ -13,12 +13,13 @@ use super::{
     keys::{self, Keys},
     messages::{KeyValue, RangeReply, bytes},
     own_keys::OwnKeys,
-    server::{InvalidEtcdUrl, Server},
+    server::Server,
     session::{Sessions, whole_seconds},
     view::{Part, foreign, token},
     wakeups,
 };
 use crate::{
+    InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
         Ownership, Status, Wakeups,
@@ -74,9 +75,9 @@ impl Etcd {
     /// client's certificate. Other settings are rejected.
     ///
     /// # Errors
-    /// [`InvalidEtcdUrl`] if the URL can't be used, or names a file that can't be read.
-    pub fn open(url: &str) -> Result<Self, InvalidEtcdUrl> {
-        let connection = Connection::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
+    /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        let connection = Connection::new(Server::open(url)?, DEFAULT_ANSWER_TIMEOUT);
         let (held, sessions, own) =
             (connection.for_held(), Sessions::default(), OwnKeys::default());
         Ok(Self { connection, held, sessions, own })

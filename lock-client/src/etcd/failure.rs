@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn errors_of_all_versions_are_understood() {
-        let member = &Server::parse("etcd://n1").ok().unwrap().members[0];
+        let member = &Server::open("etcd://n1").ok().unwrap().members[0];
         let failure = |body: &str| {
             Failure::from_answer(member, StatusCode::SERVICE_UNAVAILABLE, body.as_bytes())
         };

@@ -31,18 +31,23 @@ pub(super) struct Member {
 
 impl Server {
     /// Parses a URL. Its form is that of [`Etcd::open`](super::Etcd::open).
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidEtcdUrl> {
+    pub(super) fn open(url: &str) -> Result<Self, InvalidUrl> {
+        let (subject, example) = ("not a usable etcd URL", "etcd://HOST[:PORT],HOST[:PORT]");
+        Self::parse(url).map_err(|invalid| invalid.within(subject, example))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let scheme = match url.split_once("://") {
             Some(("etcd", _)) => Scheme::HTTP,
             Some(("etcds", _)) => Scheme::HTTPS,
-            _ => return Err(InvalidEtcdUrl::new("it does not begin with etcd:// or etcds://")),
+            _ => return Err(InvalidUrl::new("it does not begin with etcd:// or etcds://")),
         };
         let ServiceUrl { user, members, path, settings } = ServiceUrl::parse(url, DEFAULT_PORT)?;
         if !path.is_empty() {
-            return Err(InvalidEtcdUrl::new("etcd has no path"));
+            return Err(InvalidUrl::new("etcd has no path"));
         }
         if user.as_ref().is_some_and(|user| user.name.is_empty()) {
-            return Err(InvalidEtcdUrl::new("a password is given without a user"));
+            return Err(InvalidUrl::new("a password is given without a user"));
         }
         let members = members.iter().map(|member| Member::new(&scheme, member));
         settings.check_known(&tls::Settings::NAMES)?;
@@ -50,7 +55,7 @@ impl Server {
         let certificates = match scheme == Scheme::HTTPS {
             true => Some(tls::Certificates::read(files)?),
             false if files.is_empty() => None,
-            false => return Err(InvalidEtcdUrl::new("certificates are for etcds URLs")),
+            false => return Err(InvalidUrl::new("certificates are for etcds URLs")),
         };
         Ok(Self { members: members.collect::<Result<_, _>>()?, user, certificates })
     }
@@ -63,10 +68,10 @@ impl fmt::Display for Server {
 }
 
 impl Member {
-    fn new(scheme: &Scheme, member: &service_url::Member) -> Result<Self, InvalidEtcdUrl> {
+    fn new(scheme: &Scheme, member: &service_url::Member) -> Result<Self, InvalidUrl> {
         match member.to_string().parse() {
             Ok(address) => Ok(Self { scheme: scheme.clone(), address }),
-            Err(_) => Err(InvalidEtcdUrl::new(format!("`{member}` is no HOST or HOST:PORT"))),
+            Err(_) => Err(InvalidUrl::new(format!("`{member}` is no HOST or HOST:PORT"))),
         }
     }
 
@@ -86,25 +91,6 @@ impl Member {
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
-    }
-}
-
-/// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable etcd URL: {reason}")]
-pub struct InvalidEtcdUrl {
-    reason: String,
-}
-
-impl InvalidEtcdUrl {
-    fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
-    }
-}
-
-impl From<InvalidUrl> for InvalidEtcdUrl {
-    fn from(invalid: InvalidUrl) -> Self {
-        Self::new(invalid.to_string())
     }
 }
 

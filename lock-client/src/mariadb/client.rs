@@ -9,10 +9,11 @@ use sqlx::{
 };
 
 use crate::{
+    InvalidUrl,
     backend::Wakeups,
     service_url::UrlSettings,
     sql::{
-        InvalidDatabaseUrl,
+        UNUSABLE,
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
@@ -20,6 +21,7 @@ use crate::{
         hex,
         line::{Connected, Statements},
         pool::Connect,
+        unparsable,
         url::KnownSettings,
         waiters::Waiters,
     },
@@ -32,7 +34,6 @@ const SETTINGS: KnownSettings = KnownSettings {
     applied: "ssl-mode ssl-ca ssl-cert ssl-key socket charset collation time-zone sslmode sslca sslcert \
               sslkey timezone statement-cache-capacity",
     without_effect: "connect-timeout connect_timeout compress",
-    example: EXAMPLE,
 };
 
 /// Locks in MariaDB.
@@ -66,11 +67,15 @@ impl MariaDb {
     /// one that the system trusts, or by the one in `?ssl-ca=FILE`.
     ///
     /// # Errors
-    /// [`InvalidDatabaseUrl`] if the URL can't be used.
-    pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+    /// [`InvalidUrl`] if the URL can't be used.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        Self::parse(url).map_err(|invalid| invalid.within(UNUSABLE, EXAMPLE))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         crate::tls::choose_provider();
         if !["mariadb://", "mysql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            return Err(InvalidDatabaseUrl::new("it does not begin with mariadb://", EXAMPLE));
+            return Err(InvalidUrl::new("it does not begin with mariadb://"));
         }
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -79,19 +84,18 @@ impl MariaDb {
         if hosts.contains(',') && !rest.contains('@') {
             let reason =
                 format!("it names several hosts ({hosts}), and locks need one writable server");
-            return Err(InvalidDatabaseUrl::new(&reason, EXAMPLE));
+            return Err(InvalidUrl::new(reason));
         }
         let url = &SETTINGS.without_ineffective(url);
-        let options = MySqlConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
+        let options =
+            MySqlConnectOptions::from_str(url).map_err(|error| unparsable(url, &error))?;
         SETTINGS.check(url)?;
         let database = options.get_database().unwrap_or_default();
         let address = match options.get_socket() {
             Some(socket) => format!("mariadb://{}/{database}", socket.display()),
             None => format!("mariadb://{}:{}/{database}", options.get_host(), options.get_port()),
         };
-        let certificates = certificates::read(named_files(url), is_verified(&options))
-            .map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), EXAMPLE))?;
+        let certificates = certificates::read(named_files(url), is_verified(&options))?;
         let server = Server { options: options.disable_statement_logging(), certificates };
         let client = Client::new(server.connect(), address, explain);
         Ok(Self { client, server, waiters: Waiters::default() })

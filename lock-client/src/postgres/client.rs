@@ -7,9 +7,10 @@ use sqlx::{Row, postgres::PgRow};
 
 use super::{notifications::Notifications, primary::Primary};
 use crate::{
+    InvalidUrl,
     backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
     sql::{
-        InvalidDatabaseUrl,
+        UNUSABLE,
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
@@ -18,6 +19,8 @@ use crate::{
     },
     terms::Order,
 };
+
+const EXAMPLE: &str = "postgres://USER:PASSWORD@HOST/DATABASE";
 
 /// Locks in PostgreSQL.
 #[derive(Clone)]
@@ -49,12 +52,15 @@ impl Postgres {
     /// `connect_timeout`, is logged and has no effect.
     ///
     /// # Errors
-    /// [`InvalidDatabaseUrl`] if the URL can't be used.
-    pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+    /// [`InvalidUrl`] if the URL can't be used.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        Self::parse(url).map_err(|invalid| invalid.within(UNUSABLE, EXAMPLE))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         crate::tls::choose_provider();
         if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            let example = "postgres://USER:PASSWORD@HOST/DATABASE";
-            return Err(InvalidDatabaseUrl::new("it does not begin with postgres://", example));
+            return Err(InvalidUrl::new("it does not begin with postgres://"));
         }
         let primary = Primary::parse(url)?;
         let connect = primary.connect(DEFAULT_ANSWER_TIMEOUT);

@@ -1,20 +1,20 @@
 //! The primary among the hosts of a URL.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{env, error::Error, sync::Arc, time::Duration};
 
-use postgres_primary::{DividedUrl, Found, Hosts, InvalidHosts, Newest, NotFound, find_primary};
+use postgres_primary::{DividedUrl, Found, Hosts, Newest, NotFound, find_primary};
 use sqlx::{
     ConnectOptions, PgConnection,
     postgres::{PgConnectOptions, PgSslMode},
 };
 
 use crate::{
-    service_url::UrlSettings,
+    service_url::{InvalidUrl, UrlSettings},
     sql::{
-        InvalidDatabaseUrl,
         certificates::{self, NamedFiles},
         line::Connected,
         pool::Connect,
+        unparsable,
         url::KnownSettings,
     },
     tls::Certificates,
@@ -27,7 +27,6 @@ const SETTINGS: KnownSettings = KnownSettings {
     without_effect: "connect_timeout client_encoding fallback_application_name keepalives \
                      keepalives_idle keepalives_interval keepalives_count tcp_user_timeout \
                      sslcompression",
-    example: "postgres://USER:PASSWORD@HOST/DATABASE",
 };
 
 /// How long a host may take to say what it is, in answer time-outs. A request that nobody waits for longer is
@@ -43,31 +42,19 @@ pub(super) struct Primary {
     certificates: Option<Certificates>,
 }
 
-/// Why a URL can't be used.
-struct Reason(String);
-
-impl From<InvalidHosts> for Reason {
-    fn from(error: InvalidHosts) -> Self {
-        Self(error.to_string())
-    }
-}
-
 impl Primary {
     /// Parses a URL with one or several hosts.
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+    pub(super) fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let url = &SETTINGS.without_ineffective(&with_environment(url));
         let parsed = Hosts::parse(url, |url| {
-            let options = PgConnectOptions::from_url(url).map_err(|e| Reason(e.to_string()))?;
+            let options = PgConnectOptions::from_url(url)?;
             // PgBouncer rejects a connection that sets it. A logged statement would show whole holders.
             Ok(options.extra_float_digits(None).disable_statement_logging())
         });
-        let unusable =
-            |Reason(reason)| InvalidDatabaseUrl::unparsable(url, &reason, SETTINGS.example);
-        let hosts = parsed.map_err(unusable)?;
+        let hosts =
+            parsed.map_err(|error: Box<dyn Error + Send + Sync>| unparsable(url, &error))?;
         SETTINGS.check(url)?;
-        let certificates = certificates::read(named_files(url), is_verified(hosts.options(0)));
-        let certificates = certificates
-            .map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), SETTINGS.example))?;
+        let certificates = certificates::read(named_files(url), is_verified(hosts.options(0)))?;
         Ok(Self { hosts, newest: Newest::default(), certificates })
     }
 

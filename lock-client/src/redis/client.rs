@@ -12,11 +12,12 @@ use super::{
     names,
     reply::{self, InvalidReply, StatusReply, remaining_time, token_of_owner, valid_token},
     script::{ACQUIRE, Call, REISSUE, RELEASE, RENEW, STATUS},
-    server::{InvalidRedisUrl, Server},
+    server::Server,
     settings::TimeLimits,
     wakeups::Subscriptions,
 };
 use crate::{
+    InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, Contention, HeldNames, Ownership, Status,
         Wakeups,
@@ -84,9 +85,9 @@ impl Redis {
     /// is logged.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if the URL can't be used, needs a feature that was not compiled, or names
+    /// [`InvalidUrl`] if the URL can't be used, needs a feature that was not compiled, or names
     /// a file that can't be read.
-    pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
         let (server, limits) = (Arc::new(Server::open(url)?), TimeLimits::default());
         Ok(Self {
             connection: Connection::new(server.clone(), limits),

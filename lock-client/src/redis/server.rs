@@ -15,12 +15,13 @@ pub(super) use self::certificates::UsedCertificates;
 use self::cluster::Cluster;
 use self::node::Node;
 use self::sentinel::Sentinels;
-pub use self::url::{InvalidRedisUrl, schemes};
-use self::url::{RedisUrl, UrlKind};
+pub use self::url::schemes;
+use self::url::{RedisUrl, UrlKind, unusable};
 use super::{
     settings::{TimeLimits, within},
     transport::Transport,
 };
+use crate::service_url::InvalidUrl;
 
 /// A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
 ///
@@ -38,12 +39,12 @@ impl Server {
     /// Parses a URL. Its forms are listed at [`Redis::open`](super::Redis::open).
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if the URL can't be used, or needs a feature that was not compiled.
-    pub fn open(url: &str) -> Result<Self, InvalidRedisUrl> {
-        Self::parse(url).map_err(|invalid| invalid.of(url))
+    /// [`InvalidUrl`] if the URL can't be used, or needs a feature that was not compiled.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        Self::parse(url).map_err(|invalid| unusable(url, invalid))
     }
 
-    fn parse(url: &str) -> Result<Self, InvalidRedisUrl> {
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let parsed = RedisUrl::parse(url)?;
         Ok(Self(match parsed.kind {
             UrlKind::Node | UrlKind::Socket => Kind::Node(Box::new(Node::parse(&parsed)?)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::redis::{InvalidRedisUrl, Server};
+use crate::{redis::Server, service_url::InvalidUrl};
 
 /// These URLs do not name the nodes of a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ use crate::redis::{InvalidRedisUrl, Server};
 pub enum InvalidNodes {
     /// A URL can't be used.
     #[error(transparent)]
-    Url(#[from] InvalidRedisUrl),
+    Url(#[from] InvalidUrl),
     /// There are too few nodes, or an even number: four nodes tolerate no more failures than three.
     #[error("Redlock takes an odd number of nodes, 3 or 5 as a rule, not {0}")]
     WrongNumber(usize),

@@ -1,7 +1,6 @@
 //! The settings in the URL of a database.
 
-use super::InvalidDatabaseUrl;
-use crate::service_url::UrlSettings;
+use crate::service_url::{InvalidUrl, UrlSettings};
 
 /// The settings that a client of a database knows. Spaces separate them.
 pub(crate) struct KnownSettings {
@@ -10,7 +9,6 @@ pub(crate) struct KnownSettings {
     /// Those that the database's own client documents, and that change neither the target nor what is
     /// verified. They have no effect here.
     pub(crate) without_effect: &'static str,
-    pub(crate) example: &'static str,
 }
 
 impl KnownSettings {
@@ -32,11 +30,10 @@ impl KnownSettings {
     }
 
     /// Rejects a URL with a setting that is not applied.
-    pub(crate) fn check(&self, url: &str) -> Result<(), InvalidDatabaseUrl> {
+    pub(crate) fn check(&self, url: &str) -> Result<(), InvalidUrl> {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         let settings = UrlSettings::parse(query.split('#').next().unwrap_or_default());
-        let checked = settings.check_known(&self.applied.split(' ').collect::<Vec<_>>());
-        checked.map_err(|error| InvalidDatabaseUrl::new(&error.to_string(), self.example))
+        settings.check_known(&self.applied.split(' ').collect::<Vec<_>>())
     }
 }
 
@@ -44,11 +41,8 @@ impl KnownSettings {
 mod tests {
     use super::*;
 
-    const KNOWN: KnownSettings = KnownSettings {
-        applied: "sslmode host",
-        without_effect: "connect_timeout",
-        example: "postgres://HOST",
-    };
+    const KNOWN: KnownSettings =
+        KnownSettings { applied: "sslmode host", without_effect: "connect_timeout" };
 
     #[test]
     fn settings_without_effect_are_left_out_and_unknown_ones_rejected() {

@@ -10,14 +10,16 @@ use sqlx::{
 
 use super::statements::statements;
 use crate::{
+    InvalidUrl,
     backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
     sql::{
-        InvalidDatabaseUrl,
+        UNUSABLE,
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
         line::{Connected, Statements},
         pool::Connect,
+        unparsable,
         url::KnownSettings,
         waiters::Waiters,
     },
@@ -26,7 +28,7 @@ use crate::{
 
 const EXAMPLE: &str = "sqlite:FILE";
 const SETTINGS: KnownSettings =
-    KnownSettings { applied: "mode cache immutable vfs", without_effect: "psow", example: EXAMPLE };
+    KnownSettings { applied: "mode cache immutable vfs", without_effect: "psow" };
 
 /// Locks in SQLite.
 #[derive(Clone)]
@@ -47,23 +49,24 @@ impl Sqlite {
     /// is first used, and must exist. It is set to the journal mode WAL.
     ///
     /// # Errors
-    /// [`InvalidDatabaseUrl`] if the URL can't be used, or names a database in memory.
-    pub fn open(url: &str) -> Result<Self, InvalidDatabaseUrl> {
+    /// [`InvalidUrl`] if the URL can't be used, or names a database in memory.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        Self::parse(url).map_err(|invalid| invalid.within(UNUSABLE, EXAMPLE))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         if !url.starts_with("sqlite:") {
-            return Err(InvalidDatabaseUrl::new("it does not begin with sqlite:", EXAMPLE));
+            return Err(InvalidUrl::new("it does not begin with sqlite:"));
         }
         let url = &SETTINGS.without_ineffective(url);
         SETTINGS.check(url)?;
-        let options = SqliteConnectOptions::from_str(url)
-            .map_err(|error| InvalidDatabaseUrl::unparsable(url, &error, EXAMPLE))?;
+        let options =
+            SqliteConnectOptions::from_str(url).map_err(|error| unparsable(url, &error))?;
         if url.contains(":memory:") || url.contains("mode=memory") {
-            return Err(InvalidDatabaseUrl::new(
-                "a database in memory has no other clients",
-                EXAMPLE,
-            ));
+            return Err(InvalidUrl::new("a database in memory has no other clients"));
         }
         if options.get_filename().as_os_str().is_empty() {
-            return Err(InvalidDatabaseUrl::new("the file is missing", EXAMPLE));
+            return Err(InvalidUrl::new("the file is missing"));
         }
         let options =
             options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);

@@ -17,9 +17,10 @@ use rustls::RootCertStore;
 use super::{
     answer::{Answer, Value},
     error::{StorageError, StorageRequestError},
-    server_url::{InvalidStorageUrl, ServerUrl},
+    server_url::ServerUrl,
     wire::Request,
 };
+use crate::InvalidUrl;
 #[cfg(feature = "storage-tls")]
 use crate::tls::{Identity, PemFile, SystemAuthorities, UnusableFile, trusting};
 
@@ -68,10 +69,10 @@ impl Storage {
     /// that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with others.
     ///
     /// # Errors
-    /// [`InvalidStorageUrl`] if the URL can't be used, or if it has a password, which anybody between
+    /// [`InvalidUrl`] if the URL can't be used, or if it has a password, which anybody between
     /// this machine and the storage could read.
-    pub fn new(url: &str) -> Result<Self, InvalidStorageUrl> {
-        let url = ServerUrl::parse(url)?;
+    pub fn new(url: &str) -> Result<Self, InvalidUrl> {
+        let url = ServerUrl::open(url)?;
         let authorization = HeaderMap::new();
         #[cfg(feature = "storage-tls")]
         {

@@ -7,32 +7,38 @@ use hyper::Uri;
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
+use crate::InvalidUrl;
+
 /// The URL of a storage server. It displays as host and port, because it may contain a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ServerUrl(Url);
 
 impl ServerUrl {
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidStorageUrl> {
-        let url = Url::parse(url).map_err(|error| InvalidStorageUrl::new(error.to_string()))?;
+    pub(super) fn open(url: &str) -> Result<Self, InvalidUrl> {
+        let unusable =
+            |invalid: InvalidUrl| invalid.within("not a usable storage URL", "https://HOST:PORT");
+        Self::parse(url).map_err(unusable)
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
+        let url = Url::parse(url).map_err(|error| InvalidUrl::new(error.to_string()))?;
         let url = Self(url);
         if !["http", "https"].contains(&url.0.scheme()) || !url.0.has_host() {
-            return Err(InvalidStorageUrl::new(
-                "it does not begin with http:// or https:// and a host",
-            ));
+            return Err(InvalidUrl::new("it does not begin with http:// or https:// and a host"));
         }
         if url.is_encrypted() && !cfg!(feature = "storage-tls") {
-            return Err(InvalidStorageUrl::new("https:// needs the feature `storage-tls`"));
+            return Err(InvalidUrl::new("https:// needs the feature `storage-tls`"));
         }
         if Uri::try_from(url.0.as_str()).is_err() {
-            return Err(InvalidStorageUrl::new("its host has characters that HTTP does not allow"));
+            return Err(InvalidUrl::new("its host has characters that HTTP does not allow"));
         }
         // The HTTP client sends the user and the password. It leaves out other ones.
         let (user, password) = (url.0.username(), url.0.password().unwrap_or_default());
         if [user, password].iter().any(|text| percent_decode_str(text).decode_utf8().is_err()) {
-            return Err(InvalidStorageUrl::new("its user or its password is not UTF-8"));
+            return Err(InvalidUrl::new("its user or its password is not UTF-8"));
         }
         if url.has_credentials() && !url.is_confidential() {
-            return Err(InvalidStorageUrl::new(format!(
+            return Err(InvalidUrl::new(format!(
                 "a user and a password are sent to another machine only encrypted: {url} needs https://"
             )));
         }
@@ -77,18 +83,5 @@ impl fmt::Display for ServerUrl {
 impl fmt::Debug for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-/// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable storage URL: {reason}")]
-pub struct InvalidStorageUrl {
-    reason: String,
-}
-
-impl InvalidStorageUrl {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
     }
 }

@@ -12,12 +12,13 @@ use super::{
     names,
     own_nodes::{OwnNode, OwnNodes},
     paths::Paths,
-    server::{InvalidZooKeeperUrl, Server},
+    server::Server,
     session::{InUse, Purpose, Session, Sessions, Usage},
     view::{View, token},
     wakeups,
 };
 use crate::{
+    InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
         Ownership, Status, Wakeups,
@@ -79,9 +80,9 @@ impl ZooKeeper {
     /// last ones are, and a warning is logged.
     ///
     /// # Errors
-    /// [`InvalidZooKeeperUrl`] if the URL can't be used, or names a file that can't be read.
-    pub fn open(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let ensemble = Ensemble::new(Server::parse(url)?, DEFAULT_ANSWER_TIMEOUT);
+    /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
+    pub fn open(url: &str) -> Result<Self, InvalidUrl> {
+        let ensemble = Ensemble::new(Server::open(url)?, DEFAULT_ANSWER_TIMEOUT);
         Ok(Self { ensemble, shared: Arc::default() })
     }
 

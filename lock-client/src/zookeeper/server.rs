@@ -24,16 +24,25 @@ pub(super) struct Server {
 
 impl Server {
     /// Parses a URL. Its form is that of [`ZooKeeper::open`](super::ZooKeeper::open).
-    pub(super) fn parse(url: &str) -> Result<Self, InvalidZooKeeperUrl> {
-        let invalid = |reason: &str| InvalidZooKeeperUrl::new(reason);
+    pub(super) fn open(url: &str) -> Result<Self, InvalidUrl> {
+        let (subject, example) =
+            ("not a usable ZooKeeper URL", "zookeeper://HOST[:PORT],HOST[:PORT]");
+        Self::parse(url).map_err(|invalid| invalid.within(subject, example))
+    }
+
+    fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let is_encrypted = match url.split_once("://") {
             Some(("zookeeper", _)) => false,
             Some(("zookeepers", _)) => true,
-            _ => return Err(invalid("it does not begin with zookeeper:// or zookeepers://")),
+            _ => {
+                return Err(InvalidUrl::new(
+                    "it does not begin with zookeeper:// or zookeepers://",
+                ));
+            }
         };
         let ServiceUrl { user, members, path, settings } = ServiceUrl::parse(url, DEFAULT_PORT)?;
         if user.as_ref().is_some_and(|user| user.name.is_empty() || user.name.contains(':')) {
-            return Err(invalid("a user's name is empty or has a colon"));
+            return Err(InvalidUrl::new("a user's name is empty or has a colon"));
         }
         settings.check_known(&tls::Settings::NAMES)?;
         let files = tls::Settings::from_url(&settings)?;
@@ -41,12 +50,12 @@ impl Server {
             true => {
                 let can_be_certified = |host: &str| ServerName::try_from(host).is_ok();
                 if let Some(member) = members.iter().find(|it| !can_be_certified(&it.host)) {
-                    return Err(invalid(&format!("no certificate can be for `{member}`")));
+                    return Err(InvalidUrl::new(format!("no certificate can be for `{member}`")));
                 }
                 Some(tls::Certificates::read(files)?)
             }
             false if files.is_empty() => None,
-            false => return Err(invalid("certificates are for zookeepers URLs")),
+            false => return Err(InvalidUrl::new("certificates are for zookeepers URLs")),
         };
         Ok(Self { members, user, root: root(&path)?, tls })
     }
@@ -64,7 +73,7 @@ impl fmt::Display for Server {
 }
 
 /// Parses the path of a URL, without its first slash.
-fn root(path: &str) -> Result<String, InvalidZooKeeperUrl> {
+fn root(path: &str) -> Result<String, InvalidUrl> {
     let path = decoded(path.strip_suffix('/').unwrap_or(path))?;
     if path.is_empty() {
         return Ok(path);
@@ -76,26 +85,7 @@ fn root(path: &str) -> Result<String, InvalidZooKeeperUrl> {
     };
     match path.split('/').all(is_segment) {
         true => Ok(format!("/{path}")),
-        false => Err(InvalidZooKeeperUrl::new(format!("`/{path}` is no path of a node"))),
-    }
-}
-
-/// The URL can't be used.
-#[derive(Debug, thiserror::Error)]
-#[error("not a usable ZooKeeper URL: {reason}")]
-pub struct InvalidZooKeeperUrl {
-    reason: String,
-}
-
-impl InvalidZooKeeperUrl {
-    fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
-    }
-}
-
-impl From<InvalidUrl> for InvalidZooKeeperUrl {
-    fn from(invalid: InvalidUrl) -> Self {
-        Self::new(invalid.to_string())
+        false => Err(InvalidUrl::new(format!("`/{path}` is no path of a node"))),
     }
 }
 

@@ -7,7 +7,8 @@ use redis::{Client, ConnectionInfo, RedisResult};
 #[cfg(feature = "tls")]
 use redis::{ClientTlsConfig, TlsCertificates};
 
-use super::url::{InvalidRedisUrl, RedisUrl};
+use super::url::RedisUrl;
+use crate::service_url::InvalidUrl;
 #[cfg(feature = "tls")]
 use crate::tls;
 
@@ -34,11 +35,11 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if a file can't be used, or the URL is not for encrypted connections.
-    pub(super) fn open(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
+    /// [`InvalidUrl`] if a file can't be used, or the URL is not for encrypted connections.
+    pub(super) fn open(url: &RedisUrl<'_>) -> Result<Self, InvalidUrl> {
         let is_named = SETTINGS.iter().any(|name| url.parts.settings.get(name).is_some());
         if is_named && !url.is_encrypted {
-            return Err(InvalidRedisUrl::new("certificates are for rediss URLs"));
+            return Err(InvalidUrl::new("certificates are for rediss URLs"));
         }
         #[cfg(feature = "tls")]
         let open = || tls::Certificates::read(tls::Settings::from_url(&url.parts.settings)?);

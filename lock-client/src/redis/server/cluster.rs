@@ -13,9 +13,9 @@ use super::{
         transport::Transport,
     },
     certificates::{Certificates, UsedCertificates},
-    url::{InvalidRedisUrl, RedisUrl, connection_settings},
+    url::{RedisUrl, connection_settings, rejected},
 };
-use crate::service_url::addresses;
+use crate::service_url::{InvalidUrl, addresses};
 
 /// How often the `redis` crate repeats a request by itself: where a node has moved a slot or was
 /// lost, or while a slot is moved. After that, its last answer is returned, and the request is
@@ -31,10 +31,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
+    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidUrl> {
         let parts = &url.parts;
         if !parts.path.is_empty() {
-            return Err(InvalidRedisUrl::new("a Cluster has no databases to choose from"));
+            return Err(InvalidUrl::new("a Cluster has no databases to choose from"));
         }
         let settings = connection_settings(parts)?;
         let named = url.addresses().into_iter().map(|address| {
@@ -42,7 +42,7 @@ impl Cluster {
             Ok(info.set_tcp_settings(tcp_settings()))
         });
         Ok(Self {
-            named: named.collect::<RedisResult<_>>()?,
+            named: named.collect::<RedisResult<_>>().map_err(rejected)?,
             certificates: Certificates::open(url)?,
             hosts: addresses(&parts.members),
         })

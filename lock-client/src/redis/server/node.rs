@@ -13,8 +13,9 @@ use super::{
     super::settings::{TimeLimits, tcp_settings},
     certificates::Certificates,
     protocol::other_protocol,
-    url::{InvalidRedisUrl, RedisUrl},
+    url::RedisUrl,
 };
+use crate::service_url::InvalidUrl;
 
 /// One Redis.
 pub(super) struct Node {
@@ -24,7 +25,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
+    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidUrl> {
         let info = url.node()?.set_tcp_settings(tcp_settings());
         Ok(Self::new(info, Certificates::open(url)?))
     }

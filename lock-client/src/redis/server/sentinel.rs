@@ -11,9 +11,9 @@ use redis::{
 use super::{
     super::settings::{TimeLimits, tcp_settings, within},
     certificates::Certificates,
-    url::{InvalidRedisUrl, RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, connection_settings},
+    url::{RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, USER_WITHOUT_PASSWORD, connection_settings},
 };
-use crate::service_url::{addresses, decoded};
+use crate::service_url::{InvalidUrl, addresses, decoded};
 
 /// A primary that Sentinels know.
 pub(super) struct Sentinels {
@@ -30,19 +30,17 @@ pub(super) struct Sentinels {
 }
 
 impl Sentinels {
-    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidRedisUrl> {
+    pub(super) fn parse(url: &RedisUrl<'_>) -> Result<Self, InvalidUrl> {
         let parts = &url.parts;
         let (primary, database) = parts.path.split_once('/').unwrap_or((&parts.path, ""));
         if primary.is_empty() {
-            return Err(InvalidRedisUrl::new(
-                "/NAME, the primary's name, must follow the Sentinels",
-            ));
+            return Err(InvalidUrl::new("/NAME, the primary's name, must follow the Sentinels"));
         }
         let redis = connection_settings(parts)?;
         let setting = |name| parts.settings.get(name).map(str::to_owned);
         let (user, password) = (setting(SENTINEL_USER), setting(SENTINEL_PASSWORD));
         if user.is_some() && password.is_none() {
-            return Err(InvalidRedisUrl::user_without_password());
+            return Err(InvalidUrl::new(USER_WITHOUT_PASSWORD));
         }
         Ok(Self {
             addresses: url.addresses(),

@@ -1,7 +1,5 @@
 //! The URLs of Redis, as far as they name several servers or need a feature of this crate.
 
-use std::{error::Error, fmt};
-
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError};
 
 use super::certificates;
@@ -20,48 +18,12 @@ pub(super) const SENTINEL_USER: &str = "sentinel-user";
 /// The setting with the password of the Sentinels.
 pub(super) const SENTINEL_PASSWORD: &str = "sentinel-password";
 
-/// The URL can't be used.
-#[derive(Debug)]
-pub struct InvalidRedisUrl {
-    /// The URL without a password.
-    url: String,
-    reason: String,
-}
+pub(super) const USER_WITHOUT_PASSWORD: &str = "a user is given without a password";
 
-impl fmt::Display for InvalidRedisUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a usable Redis URL: {}", self.url, self.reason)
-    }
-}
-
-impl Error for InvalidRedisUrl {}
-
-impl InvalidRedisUrl {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self { url: String::new(), reason: reason.into() }
-    }
-
-    /// Names the URL, without its password.
-    pub(super) fn of(self, url: &str) -> Self {
-        Self { url: without_password(url), ..self }
-    }
-
-    pub(super) fn user_without_password() -> Self {
-        Self::new("a user is given without a password")
-    }
-}
-
-impl From<RedisError> for InvalidRedisUrl {
-    fn from(error: RedisError) -> Self {
-        // The `redis` crate puts the name of a constant into its text.
-        Self::new(error.to_string().replace(&format!(" - {:?}", error.kind()), ""))
-    }
-}
-
-impl From<InvalidUrl> for InvalidRedisUrl {
-    fn from(invalid: InvalidUrl) -> Self {
-        Self::new(invalid.to_string())
-    }
+/// The reason why the `redis` crate rejects a URL.
+pub(super) fn rejected(error: RedisError) -> InvalidUrl {
+    // It puts the name of a constant into its text.
+    InvalidUrl::new(error.to_string().replace(&format!(" - {:?}", error.kind()), ""))
 }
 
 /// A URL, split at its scheme.
@@ -122,19 +84,19 @@ impl<'a> RedisUrl<'a> {
     /// Splits a URL.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if its scheme is unknown or needs a feature that was not compiled, or it
+    /// [`InvalidUrl`] if its scheme is unknown or needs a feature that was not compiled, or it
     /// has an unknown setting.
-    pub(super) fn parse(whole: &'a str) -> Result<Self, InvalidRedisUrl> {
+    pub(super) fn parse(whole: &'a str) -> Result<Self, InvalidUrl> {
         let (scheme, _) = whole
             .split_once("://")
-            .ok_or_else(|| InvalidRedisUrl::new("it begins with no scheme of Redis"))?;
+            .ok_or_else(|| InvalidUrl::new("it begins with no scheme of Redis"))?;
         let scheme = scheme.to_lowercase();
         let (_, kind, is_encrypted) = SCHEMES
             .into_iter()
             .find(|(known, ..)| *known == scheme)
-            .ok_or_else(|| InvalidRedisUrl::new("its scheme is none of Redis"))?;
+            .ok_or_else(|| InvalidUrl::new("its scheme is none of Redis"))?;
         if is_encrypted && !cfg!(feature = "tls") {
-            return Err(InvalidRedisUrl::new(
+            return Err(InvalidUrl::new(
                 "encrypted connections need the feature `tls` of the crate lock-client",
             ));
         }
@@ -148,16 +110,16 @@ impl<'a> RedisUrl<'a> {
     }
 
     /// The single node.
-    pub(super) fn node(&self) -> Result<ConnectionInfo, InvalidRedisUrl> {
-        let info = self.whole.into_connection_info()?;
+    pub(super) fn node(&self) -> Result<ConnectionInfo, InvalidUrl> {
+        let info = self.whole.into_connection_info().map_err(rejected)?;
         let redis = info.redis_settings();
         if redis.username().is_some() && redis.password().is_none() {
             // The `redis` crate would connect as the default user.
-            return Err(InvalidRedisUrl::user_without_password());
+            return Err(InvalidUrl::new(USER_WITHOUT_PASSWORD));
         }
         let redis = match self.kind {
             UrlKind::Node if self.parts.members.len() > 1 => {
-                return Err(InvalidRedisUrl::new("it names several servers"));
+                return Err(InvalidUrl::new("it names several servers"));
             }
             UrlKind::Node => redis.clone().set_db(self.database(&self.parts.path)?),
             _ => redis.clone(),
@@ -168,11 +130,11 @@ impl<'a> RedisUrl<'a> {
     /// Returns the database that a path or a setting names. It is 0 by default.
     ///
     /// # Errors
-    /// [`InvalidRedisUrl`] if they name two, because other clients take the one or the other.
-    pub(super) fn database(&self, path: &str) -> Result<i64, InvalidRedisUrl> {
+    /// [`InvalidUrl`] if they name two, because other clients take the one or the other.
+    pub(super) fn database(&self, path: &str) -> Result<i64, InvalidUrl> {
         let parsed = |text: &str| {
             let number = text.parse::<u32>().map(i64::from);
-            number.map_err(|_| InvalidRedisUrl::new("its database is no number"))
+            number.map_err(|_| InvalidUrl::new("its database is no number"))
         };
         let of_path = match path.trim_matches('/') {
             "" => None,
@@ -181,7 +143,7 @@ impl<'a> RedisUrl<'a> {
         let of_setting = self.parts.settings.get(DATABASE).map(parsed).transpose()?;
         match (of_path, of_setting) {
             (Some(one), Some(other)) if one != other => {
-                Err(InvalidRedisUrl::new(format!("it names the databases {one} and {other}")))
+                Err(InvalidUrl::new(format!("it names the databases {one} and {other}")))
             }
             _ => Ok(of_path.or(of_setting).unwrap_or(0)),
         }
@@ -204,18 +166,23 @@ pub(super) fn encrypted(host: String, port: u16) -> ConnectionAddr {
 }
 
 /// The user, the password and the protocol at several servers.
-pub(super) fn connection_settings(
-    parts: &ServiceUrl,
-) -> Result<RedisConnectionInfo, InvalidRedisUrl> {
+pub(super) fn connection_settings(parts: &ServiceUrl) -> Result<RedisConnectionInfo, InvalidUrl> {
     // The `redis` crate reads the protocol.
     let protocol = parts.settings.get(PROTOCOL).unwrap_or("2");
-    let info = format!("redis://host/?{PROTOCOL}={protocol}").into_connection_info()?;
+    let info = format!("redis://host/?{PROTOCOL}={protocol}").into_connection_info();
+    let info = info.map_err(rejected)?;
     let settings = info.redis_settings().clone();
     Ok(match &parts.user {
         Some(User { name, password }) if name.is_empty() => settings.set_password(password),
         Some(User { name, password }) => settings.set_username(name).set_password(password),
         None => settings,
     })
+}
+
+/// Says that a URL can't be used, and names it without its password.
+pub(super) fn unusable(url: &str, invalid: InvalidUrl) -> InvalidUrl {
+    let subject = format!("`{}` is not a usable Redis URL", without_password(url));
+    invalid.within(&subject, "redis://HOST[:PORT]")
 }
 
 /// Returns a URL without its user and its settings. A URL that can't be parsed may have a password anywhere.
