@@ -1,8 +1,8 @@
 //! Encrypted connections: the certificates that a client trusts.
 
+mod authorities;
 mod certificates;
 mod settings;
-mod system;
 
 use std::{
     fs,
@@ -10,18 +10,19 @@ use std::{
     sync::Arc,
 };
 
-use rustls::{ClientConfig, ConfigBuilder, client::WantsClientCert};
 use rustls::{
-    RootCertStore,
-    client::ResolvesClientCert,
+    ClientConfig, ConfigBuilder, RootCertStore,
+    client::{ResolvesClientCert, WantsClientCert},
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
-pub(crate) use self::certificates::{Certificates, Files};
-pub(crate) use self::settings::Settings;
-pub(crate) use self::system::SystemAuthorities;
+pub(crate) use self::{
+    authorities::Authorities,
+    certificates::{Certificates, Files},
+    settings::Settings,
+};
 
 /// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
 /// one, and a program with two of them has no default. One that the program has chosen stays.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::InvalidUrl;
 #[cfg(feature = "storage-tls")]
-use crate::tls::{Identity, PemFile, SystemAuthorities, UnusableFile, trusting};
+use crate::tls::{Authorities, Identity, PemFile, UnusableFile, trusting};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,7 +77,7 @@ impl Storage {
         #[cfg(feature = "storage-tls")]
         {
             let authorities = Arc::new(match url.is_encrypted() {
-                true => SystemAuthorities::read().roots(),
+                true => Authorities::of_the_system().0.roots(),
                 false => RootCertStore::empty(),
             });
             let http = encrypting_client(&authorities, None);

@@ -1,16 +1,18 @@
 //! The certificates of encrypted connections, which are read again for each new connection.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rustls::ClientConfig;
-use rustls::RootCertStore;
 
-use super::trusting;
-use super::{Identity, PemFile, Settings, SystemAuthorities, settings::incomplete};
-use crate::clock::Moment;
-use crate::service_url::InvalidUrl;
+use super::{Authorities, PemFile, Settings, trusting};
+use crate::{clock::Moment, service_url::InvalidUrl};
 
+/// How long a part of the system's authorities is the same until it counts as all that can be read. A file is
+/// written in less time.
+const LASTING: Duration = Duration::from_secs(10);
 /// How often [`Certificates::recent`] reads the files at most.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -26,22 +28,16 @@ pub(crate) struct Certificates {
 struct Last {
     files: Arc<Files>,
     read: Moment,
+    /// The part of the system's authorities that could be read since, and since when it is the same.
+    part: Option<(Authorities, Moment)>,
 }
 
 /// What the files contained when they were read.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Files {
-    trusted: (Authorities, Arc<RootCertStore>),
-    identity: Option<(IdentityFiles, Identity)>,
-}
-
-/// The client's certificate, and its key.
-type IdentityFiles = [PemFile; 2];
-
-/// The certificates that are trusted.
-#[derive(Clone, PartialEq, Eq)]
-enum Authorities {
-    Named(PemFile),
-    OfTheSystem(SystemAuthorities),
+    authorities: Authorities,
+    /// The client's certificate, and its key.
+    identity: Option<[PemFile; 2]>,
 }
 
 impl Certificates {
@@ -51,50 +47,80 @@ impl Certificates {
     /// [`InvalidUrl`] if one can't be used.
     pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
         super::choose_provider();
-        let trusted = Files::read_trusted(&settings, None)?;
-        let files = Files { trusted, identity: Files::read_identity(&settings)? };
-        let last = Last { files: Arc::new(files), read: Moment::now() };
+        let ((authorities, _), identity) =
+            (read_authorities(&settings)?, read_identity(&settings)?);
+        let files = Arc::new(Files { authorities, identity });
+        let last = Last { files, read: Moment::now(), part: None };
         Ok(Self { settings, last: Arc::new(Mutex::new(last)) })
     }
 
     /// Reads the files again. If that fails, the last good ones are kept: a file may be replaced at
     /// this moment. The authorities and the client's certificate don't wait for each other.
     pub(crate) fn current(&self) -> Arc<Files> {
-        self.last().read_again(&self.settings)
+        self.read_after(Duration::ZERO)
     }
 
     /// The same for what happens at each request in an outage: reads them once a second at most, because
     /// the system's authorities are many.
     pub(crate) fn recent(&self) -> Arc<Files> {
-        let mut last = self.last();
-        if last.read.elapsed() < READ_INTERVAL {
-            return last.files.clone();
-        }
-        last.read_again(&self.settings)
+        self.read_after(READ_INTERVAL)
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().expect("nothing panics while it holds this")
+    fn read_after(&self, interval: Duration) -> Arc<Files> {
+        let mut last = self.last.lock().expect("nothing panics while it holds this");
+        if last.read.elapsed() < interval {
+            return last.files.clone();
+        }
+        let before = last.files.clone();
+        let authorities = read_authorities(&self.settings)
+            .and_then(|(read, error)| last.check(read, error, Moment::now()));
+        let files = Files {
+            authorities: authorities.unwrap_or_else(kept(&before.authorities)),
+            identity: read_identity(&self.settings).unwrap_or_else(kept(&before.identity)),
+        };
+        if files != *before {
+            tracing::info!(files = ?self.settings, "new certificates are used from now on");
+            last.files = Arc::new(files);
+        }
+        last.read = Moment::now();
+        last.files.clone()
     }
 }
 
 impl Last {
-    fn read_again(&mut self, settings: &Settings) -> Arc<Files> {
-        let Files { trusted, identity } = &*self.files;
-        let files = Files {
-            trusted: Files::read_trusted(settings, Some(&trusted.0)).unwrap_or_else(kept(trusted)),
-            identity: Files::read_identity(settings).unwrap_or_else(kept(identity)),
+    /// Checks whether authorities that were read now can replace the last ones, as a whole.
+    ///
+    /// A file of the system's may be half written, or empty before it is written. So a part of the last
+    /// ones can't replace them at once, but only when it lasts: a file may be unreadable for good, and what
+    /// is removed from the others must not stay trusted.
+    fn check(
+        &mut self,
+        read: Authorities,
+        error: Option<String>,
+        now: Moment,
+    ) -> Result<Authorities, InvalidUrl> {
+        let last = &self.files.authorities;
+        let reason = match error {
+            Some(error) if !read.includes(last) => error,
+            None if read.is_empty() && !last.is_empty() => "there are none".to_owned(),
+            _ => {
+                self.part = None;
+                return Ok(read);
+            }
         };
-        if files != *self.files {
-            tracing::info!(files = ?settings, "new certificates are used from now on");
-            self.files = Arc::new(files);
+        match &self.part {
+            Some((part, since)) if *part == read => {
+                if *since + LASTING <= now && !read.is_empty() {
+                    return Ok(read);
+                }
+            }
+            _ => self.part = Some((read, now)),
         }
-        self.read = Moment::now();
-        self.files.clone()
+        Err(InvalidUrl::new(format!("the system's authorities: {reason}")))
     }
 }
 
-/// Logs why files could not be read, and returns what they contained last.
+/// Logs why files could not be read again, and returns what they contained last.
 fn kept<T: Clone>(last: &T) -> impl FnOnce(InvalidUrl) -> T {
     move |error| {
         tracing::warn!(
@@ -105,114 +131,82 @@ fn kept<T: Clone>(last: &T) -> impl FnOnce(InvalidUrl) -> T {
     }
 }
 
-impl PartialEq for Files {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.trusted.0, self.identity()) == (&other.trusted.0, other.identity())
+/// Reads the authorities; and if not all of the system's could be read, why.
+fn read_authorities(settings: &Settings) -> Result<(Authorities, Option<String>), InvalidUrl> {
+    let [authority, ..] = settings.each();
+    match authority.file {
+        Some(file) => PemFile::read(file)
+            .and_then(|file| Ok((Authorities::from_file(&file)?, None)))
+            .map_err(authority.unusable()),
+        None => Ok(Authorities::of_the_system()),
     }
 }
 
-impl Files {
-    fn read_trusted(
-        settings: &Settings,
-        last: Option<&Authorities>,
-    ) -> Result<(Authorities, Arc<RootCertStore>), InvalidUrl> {
-        let [authority, ..] = settings.each();
-        if let Some(file) = authority.file {
-            let file = PemFile::read(file).map_err(authority.unusable())?;
-            let roots = file.authorities().map_err(authority.unusable())?;
-            return Ok((Authorities::Named(file), Arc::new(roots)));
+fn read_identity(settings: &Settings) -> Result<Option<[PemFile; 2]>, InvalidUrl> {
+    let [_, certificate, key] = settings.each();
+    let (certificate_file, key_file) = match (certificate.file, key.file) {
+        (Some(certificate_file), Some(key_file)) => (certificate_file, key_file),
+        (None, None) => return Ok(None),
+        _ => {
+            let names = format!("{} and {}", certificate.name, key.name);
+            return Err(InvalidUrl::new(format!("{names} belong together")));
         }
-        let system = match (SystemAuthorities::read(), last) {
-            (system, Some(Authorities::OfTheSystem(last))) => system.after(last),
-            (system, _) => system,
-        };
-        let roots = Arc::new(system.roots());
-        Ok((Authorities::OfTheSystem(system), roots))
-    }
+    };
+    let certificate_file = PemFile::read(certificate_file).map_err(certificate.unusable())?;
+    let key_file = PemFile::read(key_file).map_err(key.unusable())?;
+    let chain = certificate_file.certificates().map_err(certificate.unusable())?;
+    key_file.identity(chain).map_err(key.unusable())?;
+    Ok(Some([certificate_file, key_file]))
+}
 
-    fn read_identity(settings: &Settings) -> Result<Option<(IdentityFiles, Identity)>, InvalidUrl> {
-        let [_, certificate, key] = settings.each();
-        let (certificate_file, key_file) = match (certificate.file, key.file) {
-            (Some(certificate_file), Some(key_file)) => (certificate_file, key_file),
-            (None, None) => return Ok(None),
-            _ => return Err(incomplete(certificate, key)),
-        };
-        let certificate_file = PemFile::read(certificate_file).map_err(certificate.unusable())?;
-        let key_file = PemFile::read(key_file).map_err(key.unusable())?;
-        let chain = certificate_file.certificates().map_err(certificate.unusable())?;
-        let identity = key_file.identity(chain).map_err(key.unusable())?;
-        Ok(Some(([certificate_file, key_file], identity)))
-    }
-
+impl Files {
     /// The client's certificate, and its key.
-    pub(crate) fn identity(&self) -> Option<&IdentityFiles> {
-        self.identity.as_ref().map(|(files, _)| files)
+    pub(crate) fn identity(&self) -> Option<&[PemFile; 2]> {
+        self.identity.as_ref()
     }
 
     /// The certificates that are trusted, as PEM.
     pub(crate) fn authorities(&self) -> Vec<u8> {
-        match &self.trusted.0 {
-            Authorities::Named(file) => file.bytes().to_vec(),
-            Authorities::OfTheSystem(system) => system.pem(),
-        }
+        self.authorities.pem()
     }
 
     /// The settings of a connection.
     pub(crate) fn config(&self) -> ClientConfig {
-        let trusting = trusting(self.trusted.1.clone());
-        match &self.identity {
-            Some((_, identity)) => trusting.with_client_cert_resolver(identity.clone()),
-            None => trusting.with_no_client_auth(),
-        }
+        let trusting = trusting(self.authorities.roots());
+        let Some([certificate, key]) = &self.identity else {
+            return trusting.with_no_client_auth();
+        };
+        let identity = certificate.certificates().and_then(|chain| key.identity(chain));
+        trusting.with_client_cert_resolver(identity.expect("they were checked when they were read"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::thread::sleep;
-    use std::{fs, io, path::Path};
+    use std::{
+        fs::{self, File},
+        path::Path,
+        thread::sleep,
+    };
 
     use testbed::{Authority, Certificate};
-    use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Log {
-        fn take(&self) -> String {
-            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
-        }
-    }
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Log {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
-    }
+    use crate::tls::authorities::tests::read_as_the_system;
 
     #[test]
     fn files_are_read_again_and_the_last_good_ones_are_kept() {
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
-        let _logging = tracing::subscriber::set_default(subscriber);
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::new().unwrap();
         let file = |name: &str| folder.path().join(name).display().to_string();
+        let log = File::options().create(true).append(true).open(file("log")).unwrap();
+        let subscriber = tracing_subscriber::fmt().with_writer(log).finish();
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let take_log = || {
+            let text = fs::read_to_string(file("log")).unwrap();
+            fs::write(file("log"), "").unwrap();
+            text
+        };
+        let authority = Authority::new().unwrap();
         let settings =
             Settings::new(["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name)))));
         let copy = |from: &Path, name: &str| fs::copy(from, file(name)).unwrap();
@@ -228,28 +222,27 @@ mod tests {
         };
         let first = certificates.current();
         assert!(has(&first, &one) && Arc::ptr_eq(&first, &certificates.current()));
-        assert_eq!(log.take(), "");
+        assert_eq!(take_log(), "");
 
         // A certificate without its key, and a file that is gone, as in the middle of a renewal.
         copy(&other.certificate, "c.pem");
         assert!(Arc::ptr_eq(&first, &certificates.current()));
-        let kept = log.take();
+        let kept = take_log();
         assert!(kept.contains("the last good ones") && kept.contains("not the key"), "{kept}");
         fs::remove_file(file("ca.pem")).unwrap();
         assert!(Arc::ptr_eq(&first, &certificates.current()));
-        assert!(log.take().contains("can't read"));
+        assert!(take_log().contains("can't read"));
 
         // The certificate is renewed while the authority can't be read.
         copy(&other.key, "c.key");
         let second = certificates.current();
-        assert!(!Arc::ptr_eq(&first, &second) && has(&second, &other));
-        assert_eq!(second.authorities(), fs::read(authority.ca_file()).unwrap());
-        let renewed = log.take();
+        assert!(has(&second, &other) && second.authorities == first.authorities);
+        let renewed = take_log();
         assert!(renewed.contains("can't read"), "{renewed}");
         assert!(renewed.contains("new certificates are used from now on"), "{renewed}");
         copy(&authority.ca_file(), "ca.pem");
         assert!(Arc::ptr_eq(&second, &certificates.current()));
-        assert_eq!(log.take(), "");
+        assert_eq!(take_log(), "");
     }
 
     #[test]
@@ -262,10 +255,57 @@ mod tests {
         let (begun, certificates) =
             (Moment::now(), Certificates::read(Settings::new(settings)).unwrap());
         fs::copy(second.ca_file(), &file).unwrap();
-        let is_renewed =
-            || certificates.recent().authorities() == fs::read(second.ca_file()).unwrap();
+        let renewed =
+            PemFile::read(second.ca_file()).and_then(|file| Authorities::from_file(&file));
+        let renewed = renewed.unwrap();
+        let is_renewed = || certificates.recent().authorities == renewed;
         assert!(!is_renewed() || begun.elapsed() >= READ_INTERVAL);
         sleep(READ_INTERVAL);
         assert!(is_renewed());
+    }
+
+    #[test]
+    fn part_of_the_systems_authorities_replaces_the_last_ones_only_if_it_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let [one, other] = [(); 2].map(|()| fs::read(Authority::new().unwrap().ca_file()).unwrap());
+        let both = [&one[..], &other].concat();
+        let read = |bytes: &[u8]| {
+            fs::write(&file, bytes).unwrap();
+            read_as_the_system(&file)
+        };
+        let client = |bytes: &[u8]| Last {
+            files: Arc::new(Files { authorities: read(bytes).0, identity: None }),
+            read: Moment::now(),
+            part: None,
+        };
+        let now = Moment::now();
+        let check = |last: &mut Last, bytes: &[u8], now| {
+            let (authorities, error) = read(bytes);
+            last.check(authorities, error, now).ok()
+        };
+
+        // A file that is half written, and one that is empty for however long, replace nothing.
+        let mut last = client(&both);
+        for half in [&both[..both.len() - 40], &one[..100], b""] {
+            assert!(check(&mut last, half, now).is_none(), "{} bytes", half.len());
+        }
+        assert!(check(&mut last, b"", now + LASTING).is_none());
+        // Neither if another part was unreadable before.
+        let unreadable = &one[..100];
+        let mut last = client(&[&both[..], unreadable].concat());
+        assert!(check(&mut last, &[&one[..], &other[..100]].concat(), now).is_none());
+        // All that could be read before, and one more, is used at once.
+        let mut last = client(&one);
+        let more = check(&mut last, &[&both[..], unreadable].concat(), now).unwrap();
+        assert_eq!(more.roots().len(), 2);
+
+        // One that is removed is trusted no more: at once if all the others can be read, and otherwise
+        // after a while. Both are controls for each other.
+        let mut last = client(&both);
+        assert!(check(&mut last, &other, now) == Some(read(&other).0));
+        let left = [&other[..], unreadable].concat();
+        assert!(check(&mut last, &left, now).is_none());
+        assert!(check(&mut last, &left, now + LASTING) == Some(read(&other).0));
     }
 }

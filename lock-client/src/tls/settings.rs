@@ -1,8 +1,7 @@
 //! The settings that name the certificates of encrypted connections.
 
 use super::UnusableFile;
-use crate::service_url::InvalidUrl;
-use crate::service_url::UrlSettings;
+use crate::service_url::{InvalidUrl, UrlSettings};
 
 /// The files of certificates that a URL names: the authority to trust instead of the system's, the
 /// client's certificate, and its key.
@@ -12,7 +11,7 @@ pub(crate) struct Settings([(&'static str, Option<String>); 3]);
 /// One of the settings.
 #[derive(Clone, Copy)]
 pub(super) struct Setting<'a> {
-    name: &'static str,
+    pub(super) name: &'static str,
     pub(super) file: Option<&'a str>,
 }
 
@@ -36,9 +35,7 @@ impl Settings {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|(_, file)| file.is_none())
     }
-}
 
-impl Settings {
     /// Takes those of a database, which have other names.
     pub(crate) fn new(named: [(&'static str, Option<String>); 3]) -> Self {
         Self(named)
@@ -53,8 +50,4 @@ impl Setting<'_> {
     pub(super) fn unusable(self) -> impl Fn(UnusableFile) -> InvalidUrl {
         move |error| InvalidUrl::new(format!("{}: {error}", self.name))
     }
-}
-
-pub(super) fn incomplete(certificate: Setting<'_>, key: Setting<'_>) -> InvalidUrl {
-    InvalidUrl::new(format!("{} and {} belong together", certificate.name, key.name))
 }

@@ -24,7 +24,7 @@ pub(super) struct Certificates {
     files: Option<tls::Certificates>,
 }
 
-/// The certificates of a connection that connects again by itself.
+/// The certificates that a connection uses.
 #[derive(Clone)]
 pub(crate) struct UsedCertificates {
     #[cfg(feature = "tls")]
@@ -49,32 +49,17 @@ impl Certificates {
         })
     }
 
-    /// Makes a client for a new connection.
-    pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
-        #[cfg(feature = "tls")]
-        if let Some(certificates) = self.read() {
-            return Client::build_with_tls(info, certificates);
-        }
-        Client::open(info)
-    }
-
-    /// Reads the certificates for a new connection. `None` if it is not encrypted.
-    #[cfg(feature = "tls")]
-    pub(super) fn read(&self) -> Option<TlsCertificates> {
-        self.files.as_ref().map(|files| pem(&files.current()))
-    }
-
-    /// Reads the certificates for a new connection that connects again by itself.
-    pub(super) fn for_lasting_connection(&self) -> UsedCertificates {
+    /// Reads the certificates for a new connection.
+    pub(super) fn current(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
-            files: self.files.as_ref().map(|files| (files.clone(), files.recent())),
+            files: self.files.as_ref().map(|files| (files.clone(), files.current())),
         }
     }
 }
 
 impl UsedCertificates {
-    /// Makes a client for another connection.
+    /// Makes a client for a connection.
     pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
         #[cfg(feature = "tls")]
         if let Some(certificates) = self.pem() {
@@ -83,9 +68,16 @@ impl UsedCertificates {
         Client::open(info)
     }
 
+    /// `None` if connections are not encrypted. The system's authorities are given, too: the crate `redis`
+    /// would accept none if one can't be read.
     #[cfg(feature = "tls")]
     pub(super) fn pem(&self) -> Option<TlsCertificates> {
-        self.files.as_ref().map(|(_, used)| pem(used))
+        let (_, files) = self.files.as_ref()?;
+        let client_tls = files.identity().map(|[certificate, key]| ClientTlsConfig {
+            client_cert: certificate.bytes().to_vec(),
+            client_key: key.bytes().to_vec(),
+        });
+        Some(TlsCertificates { client_tls, root_cert: Some(files.authorities()) })
     }
 
     /// Whether those on disk are others now.
@@ -96,14 +88,4 @@ impl UsedCertificates {
         }
         false
     }
-}
-
-/// The system's authorities are given, too: the crate `redis` would accept none if one can't be read.
-#[cfg(feature = "tls")]
-fn pem(files: &tls::Files) -> TlsCertificates {
-    let client_tls = files.identity().map(|[certificate, key]| ClientTlsConfig {
-        client_cert: certificate.bytes().to_vec(),
-        client_key: key.bytes().to_vec(),
-    });
-    TlsCertificates { client_tls, root_cert: Some(files.authorities()) }
 }

@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
-        let certificates = self.certificates.for_lasting_connection();
+        let certificates = self.certificates.current();
         let builder = ClusterClient::builder(self.named.clone());
         #[cfg(feature = "tls")]
         let builder = match certificates.pem() {
@@ -100,7 +100,8 @@ impl Cluster {
     pub(super) async fn node(&self, limits: TimeLimits) -> RedisResult<Client> {
         let mut error = closed("no node is named");
         for node in &self.named {
-            let (node, settings) = (self.certificates.client(node.clone())?, limits.settings());
+            let (node, settings) =
+                (self.certificates.current().client(node.clone())?, limits.settings());
             match node.get_multiplexed_async_connection_with_config(&settings).await {
                 Ok(_) => return Ok(node),
                 Err(other) => error = other,

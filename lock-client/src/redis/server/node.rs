@@ -61,7 +61,7 @@ impl Node {
 
     /// Makes a client for a new connection.
     pub(super) fn client(&self) -> RedisResult<Client> {
-        self.certificates.client(self.info.clone())
+        self.certificates.current().client(self.info.clone())
     }
 
     /// Connects. If that fails the first time, something else than a Redis may be there.

@@ -79,7 +79,7 @@ impl Sentinels {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
         #[cfg(feature = "tls")]
-        if let Some(named) = self.certificates.read() {
+        if let Some(named) = self.certificates.current().pem() {
             builder = builder
                 .set_client_to_sentinel_certificates(named.clone())
                 .set_client_to_redis_certificates(named);
