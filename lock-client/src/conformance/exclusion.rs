@@ -13,9 +13,8 @@ use futures_util::future::join_all;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 
 use super::{
-    Checked, Subject, Violation,
-    try_lock::{PATIENCE, acquire_free, acquire_when_free, failed, long, new_name, release},
-    violation,
+    Checked, Failure, Subject, ensure,
+    try_lock::{PATIENCE, acquire_free, acquire_when_free, long, new_name, release},
 };
 use crate::{
     Moment, Order,
@@ -30,23 +29,20 @@ const HOLD_MS: [u64; 4] = [5, 10, 15, 20];
 /// Several clients race for a lock, again and again, each on a thread of its own. They hold it for long
 /// enough that another one, which saw it free, takes it meanwhile.
 pub(super) async fn one_holder_at_a_time(subject: &mut impl Subject) -> Checked {
-    const PROMISE: &str = "one holder at a time";
     let (name, taken) = (new_name("race"), Arc::new(AtomicBool::new(false)));
     let race = (0..CLIENTS).map(|client| {
         let (backend, name, taken) = (subject.connect(), name.clone(), taken.clone());
         let racing = async move {
             let mut tokens = Vec::new();
             for round in 0..ROUNDS {
-                let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
-                if taken.swap(true, Ordering::SeqCst) {
-                    return Err(violation(PROMISE, "two clients hold the lock"));
-                }
+                let held = acquire_when_free(&backend, &name, long()).await?;
+                ensure!(!taken.swap(true, Ordering::SeqCst), "two clients hold the lock");
                 tokens.push(held.token);
                 sleep(Duration::from_millis(HOLD_MS[(client + round) % HOLD_MS.len()])).await;
                 taken.store(false, Ordering::SeqCst);
-                release(PROMISE, &backend, &name, &held).await?;
+                release(&backend, &name, &held).await?;
             }
-            Ok(tokens)
+            Ok::<_, Failure>(tokens)
         };
         let runtime = Handle::current();
         spawn_blocking(move || runtime.block_on(racing))
@@ -57,51 +53,39 @@ pub(super) async fn one_holder_at_a_time(subject: &mut impl Subject) -> Checked 
     let issued = tokens.len();
     tokens.sort_unstable();
     tokens.dedup();
-    match tokens.len() == issued {
-        true => Ok(()),
-        false => Err(violation(PROMISE, "two holders got one token")),
-    }
+    ensure!(tokens.len() == issued, "two holders got one token");
+    Ok(())
 }
 
 /// Over release, expiry, and a restart of the service.
 pub(super) async fn tokens_grow(subject: &mut impl Subject) -> Checked {
-    const PROMISE: &str = "each token is higher than the last";
     let (name, ttl) = (new_name("tokens"), subject.shortest_ttl());
     let backend = subject.connect();
     let mut last = None;
     for _ in 0..3 {
-        let held = acquire_free(PROMISE, &backend, &name, long()).await?;
-        grows(PROMISE, &mut last, held.token, "after a release")?;
-        release(PROMISE, &backend, &name, &held).await?;
+        let held = acquire_free(&backend, &name, long()).await?;
+        grows(&mut last, held.token, "after a release")?;
+        release(&backend, &name, &held).await?;
     }
-    let held = acquire_free(PROMISE, &backend, &name, ttl).await?;
-    grows(PROMISE, &mut last, held.token, "after a release")?;
-    let held = acquire_when_free(PROMISE, &backend, &name, long()).await?;
-    grows(PROMISE, &mut last, held.token, "after an expiry")?;
-    release(PROMISE, &backend, &name, &held).await?;
-    let disturbed = |error| violation(PROMISE, format!("the service did not restart: {error}"));
-    subject.stop().await.map_err(disturbed)?;
-    subject.start().await.map_err(disturbed)?;
-    let held = acquire_when_free(PROMISE, &subject.connect(), &name, long()).await?;
-    grows(PROMISE, &mut last, held.token, "after a restart")
+    let held = acquire_free(&backend, &name, ttl).await?;
+    grows(&mut last, held.token, "after a release")?;
+    let held = acquire_when_free(&backend, &name, long()).await?;
+    grows(&mut last, held.token, "after an expiry")?;
+    release(&backend, &name, &held).await?;
+    subject.stop().await?;
+    subject.start().await?;
+    let held = acquire_when_free(&subject.connect(), &name, long()).await?;
+    grows(&mut last, held.token, "after a restart")
 }
 
-fn grows(
-    promise: &'static str,
-    last: &mut Option<Token>,
-    token: Token,
-    when: &str,
-) -> Result<(), Violation> {
+fn grows(last: &mut Option<Token>, token: Token, when: &str) -> Checked {
     let before = last.replace(token);
-    match before < Some(token) {
-        true => Ok(()),
-        false => Err(violation(promise, format!("{when}, {token} follows {before:?}"))),
-    }
+    ensure!(before < Some(token), "{when}, {token} follows {before:?}");
+    Ok(())
 }
 
 /// Names that a collation, a pattern, a trim or a path might confuse are locked at once.
 pub(super) async fn names_differ_byte_for_byte(subject: &mut impl Subject) -> Checked {
-    const PROMISE: &str = "names differ byte for byte";
     let longest = "x".repeat(ResourceName::MAX_BYTES);
     let nearly = format!("{}y", "x".repeat(ResourceName::MAX_BYTES - 1));
     let widest = "🐢".repeat(ResourceName::MAX_BYTES / 4);
@@ -114,28 +98,23 @@ pub(super) async fn names_differ_byte_for_byte(subject: &mut impl Subject) -> Ch
     let mut locks = Vec::new();
     for name in names {
         let name: ResourceName = name.parse().expect("the suite's names are valid");
-        let held = acquire_free(PROMISE, &backend, &name, long()).await?;
+        let held = acquire_free(&backend, &name, long()).await?;
         locks.push((name, held));
     }
     for (name, held) in &locks {
-        if !release(PROMISE, &backend, name, held).await? {
-            return Err(violation(PROMISE, format!("the lock `{name}` was not held")));
-        }
+        ensure!(release(&backend, name, held).await?, "the lock `{name}` was not held");
     }
     Ok(())
 }
 
 /// A lease whose deadline counts from a later moment outlives its lock.
 pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl Subject) -> Checked {
-    const PROMISE: &str = "the deadline counts from before the request";
     let backend = subject.connect();
     // The first request connects.
-    let status = backend.status(&new_name("asked")).await;
-    status.map_err(|error| failed(PROMISE, &error))?;
-    let disturbed = |error| violation(PROMISE, format!("the service was not paused: {error}"));
+    backend.status(&new_name("asked")).await?;
     let begun = Moment::now();
     loop {
-        subject.pause().await.map_err(disturbed)?;
+        subject.pause().await?;
         let (name, holder) = (new_name("asked"), Holder::random());
         let trying = backend.try_acquire(&name, &holder, long(), Order::Unordered);
         let resuming = async {
@@ -145,16 +124,16 @@ pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl S
             (before, subject.resume().await)
         };
         let (tried, (resumed, outcome)) = tokio::join!(biased; trying, resuming);
-        outcome.map_err(disturbed)?;
+        outcome?;
         match tried {
             Ok(Attempt::Granted { asked, .. }) if asked < resumed => return Ok(()),
             Ok(Attempt::Granted { .. }) => {
-                return Err(violation(PROMISE, "the request was sent earlier than it says"));
+                return Err("the request was sent earlier than it says".into());
             }
-            Ok(Attempt::Busy(_)) => return Err(violation(PROMISE, "the lock is not free")),
+            Ok(Attempt::Busy(_)) => return Err("the lock is not free".into()),
             // A slow answer proves nothing.
             Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {}
-            Err(error) => return Err(failed(PROMISE, &error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use fence::{Holder, ResourceName, Token};
 use tokio::time::sleep;
 
-use super::{Violation, violation};
+use super::{Checked, ensure};
 use crate::{
     Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership},
@@ -48,7 +48,7 @@ pub(super) async fn try_once(
     holder: &Holder,
     ttl: Ttl,
     order: Order,
-) -> Result<Option<Held>, BackendError> {
+) -> Checked<Option<Held>> {
     let begun = Moment::now();
     loop {
         match backend.try_acquire(name, holder, ttl, order).await {
@@ -59,62 +59,55 @@ pub(super) async fn try_once(
             Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {
                 sleep(POLL_INTERVAL).await;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Acquires a lock that must be free, in no order, as a new holder.
 pub(super) async fn acquire_free(
-    promise: &'static str,
     backend: &impl Backend,
     name: &ResourceName,
     ttl: Ttl,
-) -> Result<Held, Violation> {
+) -> Checked<Held> {
     let tried = try_once(backend, name, &Holder::random(), ttl, Order::Unordered).await;
-    match tried.map_err(|error| failed(promise, &error))? {
+    match tried? {
         Some(held) => Ok(held),
-        None => Err(violation(promise, format!("the lock `{name}` is not free"))),
+        None => Err(format!("the lock `{name}` is not free").into()),
     }
 }
 
 /// Tries until the lock is acquired, as a new holder for each try.
 pub(super) async fn acquire_when_free(
-    promise: &'static str,
     backend: &impl Backend,
     name: &ResourceName,
     ttl: Ttl,
-) -> Result<Held, Violation> {
+) -> Checked<Held> {
     let begun = Moment::now();
     loop {
         let holder = Holder::random();
-        let tried = try_once(backend, name, &holder, ttl, Order::Unordered).await;
-        if let Some(held) = tried.map_err(|error| failed(promise, &error))? {
+        let tried = try_once(backend, name, &holder, ttl, Order::Unordered).await?;
+        if let Some(held) = tried {
             return Ok(held);
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(violation(promise, format!("the lock `{name}` never becomes free")));
-        }
+        ensure!(begun.elapsed() <= PATIENCE, "the lock `{name}` never becomes free");
         sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Releases a lock that was granted. Returns whether the holder had it.
 pub(super) async fn release(
-    promise: &'static str,
     backend: &impl Backend,
     name: &ResourceName,
     held: &Held,
-) -> Result<bool, Violation> {
-    let released = backend.release(name, &held.ownership.holder, Some(held.token)).await;
-    released.map_err(|error| failed(promise, &error))
+) -> Checked<bool> {
+    Ok(backend.release(name, &held.ownership.holder, Some(held.token)).await?)
 }
 
 /// Repeats a request until it is answered.
 pub(super) async fn until_answered<'a, T>(
-    promise: &'static str,
     request: impl Fn() -> BackendFuture<'a, T>,
-) -> Result<T, Violation> {
+) -> Checked<T> {
     let begun = Moment::now();
     loop {
         match request().await {
@@ -122,13 +115,7 @@ pub(super) async fn until_answered<'a, T>(
             Err(BackendError::Unavailable(_)) if begun.elapsed() < PATIENCE => {
                 sleep(POLL_INTERVAL).await;
             }
-            Err(error) => return Err(failed(promise, &error)),
+            Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// A violation by an error that must not occur.
-pub(super) fn failed(promise: &'static str, error: &BackendError) -> Violation {
-    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    violation(promise, format!("{error}: {source}"))
 }
