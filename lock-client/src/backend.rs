@@ -281,17 +281,20 @@ pub struct HeldLock {
 }
 
 /// Why a lock service did not do what it was asked. The source names the server.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// There was no answer, or no lasting one. The request may have been carried out. It may be
     /// repeated.
-    Unavailable(Box<dyn Error + Send + Sync>),
+    #[error("the lock service is unavailable")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The service rejected the request, and changed nothing. Repeating the request would not help.
-    Rejected(Box<dyn Error + Send + Sync>),
+    #[error("the lock service rejected the request")]
+    Rejected(#[source] Box<dyn Error + Send + Sync>),
     /// The request itself is wrong, such as a ttl that the service never grants. Nothing was
     /// changed.
-    Invalid(Box<dyn Error + Send + Sync>),
+    #[error("the request is invalid")]
+    Invalid(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl BackendError {
@@ -311,22 +314,5 @@ impl BackendError {
             Self::Rejected(source) => Self::Rejected(source.to_string().into()),
             Self::Invalid(source) => Self::Invalid(source.to_string().into()),
         }
-    }
-}
-
-impl fmt::Display for BackendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unavailable(_) => "the lock service is unavailable",
-            Self::Rejected(_) => "the lock service rejected the request",
-            Self::Invalid(_) => "the request is invalid",
-        })
-    }
-}
-
-impl Error for BackendError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        let (Self::Unavailable(source) | Self::Rejected(source) | Self::Invalid(source)) = self;
-        Some(source.as_ref())
     }
 }

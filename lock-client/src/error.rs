@@ -9,25 +9,19 @@ use fence::ResourceName;
 use crate::backend::{BackendError, Contention};
 
 /// The lease is lost or past its deadline. Another client may hold the lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease of lock `{lock}` is lost: another client may hold the lock")]
 pub struct Lost {
     /// The lock's name.
     pub lock: ResourceName,
 }
 
-impl fmt::Display for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lease of lock `{}` is lost: another client may hold the lock", self.lock)
-    }
-}
-
-impl Error for Lost {}
-
 /// Why a lock was not acquired.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// Another client holds the lock. Try again later.
+    #[error("lock `{lock}` is held by another client{}", for_time(*remaining))]
     Contended {
         /// The lock's name.
         lock: ResourceName,
@@ -37,6 +31,7 @@ pub enum AcquireError {
     },
     /// There was no answer, or the lock service can't serve requests now, such as a replica before a
     /// failover. If the lock was acquired, it is released in the background, or expires with its ttl.
+    #[error("lock `{lock}`: the lock service is unavailable")]
     Unavailable {
         /// The lock's name.
         lock: ResourceName,
@@ -44,6 +39,7 @@ pub enum AcquireError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The lock service rejected the request. Trying again would not help.
+    #[error("lock `{lock}`: the lock service rejected the request")]
     Rejected {
         /// The lock's name.
         lock: ResourceName,
@@ -52,6 +48,7 @@ pub enum AcquireError {
     },
     /// The request itself is wrong, such as a ttl that the lock service never grants, or a fair
     /// order that it does not keep.
+    #[error("lock `{lock}`: the request is invalid")]
     Invalid {
         /// The lock's name.
         lock: ResourceName,
@@ -59,42 +56,8 @@ pub enum AcquireError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// A lease that this depends on was lost.
-    Lost(Lost),
-}
-
-impl fmt::Display for AcquireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Contended { lock, remaining } => {
-                write!(f, "lock `{lock}` is held by another client{}", for_time(*remaining))
-            }
-            Self::Unavailable { lock, .. } => {
-                write!(f, "lock `{lock}`: the lock service is unavailable")
-            }
-            Self::Rejected { lock, .. } => {
-                write!(f, "lock `{lock}`: the lock service rejected the request")
-            }
-            Self::Invalid { lock, .. } => write!(f, "lock `{lock}`: the request is invalid"),
-            Self::Lost(lost) => lost.fmt(f),
-        }
-    }
-}
-
-impl Error for AcquireError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Contended { .. } | Self::Lost(_) => None,
-            Self::Unavailable { source, .. }
-            | Self::Rejected { source, .. }
-            | Self::Invalid { source, .. } => Some(source.as_ref()),
-        }
-    }
-}
-
-impl From<Lost> for AcquireError {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
+    #[error(transparent)]
+    Lost(#[from] Lost),
 }
 
 impl AcquireError {
@@ -113,13 +76,15 @@ impl AcquireError {
 }
 
 /// Why a lease was not renewed, or its token not reissued.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewError {
     /// Stop: the lease has ended.
-    Lost(Lost),
+    #[error(transparent)]
+    Lost(#[from] Lost),
     /// The lock service did not answer, or rejected the request. The lease may still be valid. After
     /// [`BackendError::Unavailable`], try again until the deadline.
+    #[error("lock `{lock}`: the request failed")]
     LockService {
         /// The lock's name.
         lock: ResourceName,
@@ -128,65 +93,27 @@ pub enum RenewError {
     },
 }
 
-impl fmt::Display for RenewError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(lost) => lost.fmt(f),
-            Self::LockService { lock, .. } => write!(f, "lock `{lock}`: the request failed"),
-        }
-    }
-}
-
-impl Error for RenewError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Lost(_) => None,
-            Self::LockService { source, .. } => Some(source),
-        }
-    }
-}
-
-impl From<Lost> for RenewError {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
-}
-
 /// Why a lock was not left held for another process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetachError {
     /// The lock was acquired without [`Terms::detachable`](crate::Terms::detachable).
+    #[error("lock `{lock}` can't be left to another process: acquire it with `Terms::detachable`")]
     NotDetachable {
         /// The lock's name.
         lock: ResourceName,
     },
     /// Other clones of the lease keep the lock.
+    #[error("lock `{lock}` is kept by another clone of its lease")]
     Shared {
         /// The lock's name.
         lock: ResourceName,
     },
 }
 
-impl fmt::Display for DetachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotDetachable { lock } => write!(
-                f,
-                "lock `{lock}` can't be left to another process: acquire it with \
-                 `Terms::detachable`"
-            ),
-            Self::Shared { lock } => {
-                write!(f, "lock `{lock}` is kept by another clone of its lease")
-            }
-        }
-    }
-}
-
-impl Error for DetachError {}
-
 /// Why a lock was not released, or its state not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("lock `{lock}`: the request failed")]
 pub struct LockServiceError {
     /// The lock's name.
     pub lock: ResourceName,
@@ -194,54 +121,19 @@ pub struct LockServiceError {
     pub source: BackendError,
 }
 
-impl fmt::Display for LockServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock `{}`: the request failed", self.lock)
-    }
-}
-
-impl Error for LockServiceError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
 /// Why work under a lock was not completed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WithError<E> {
     /// The lock was not acquired. The body was not run.
-    Acquire(AcquireError),
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
     /// The lease was lost, and the body was cancelled.
+    #[error(transparent)]
     Lost(Lost),
     /// The body's own error.
+    #[error(transparent)]
     Body(E),
-}
-
-impl<E: fmt::Display> fmt::Display for WithError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Acquire(error) => error.fmt(f),
-            Self::Lost(lost) => lost.fmt(f),
-            Self::Body(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<E: Error + 'static> Error for WithError<E> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Acquire(error) => error.source(),
-            Self::Lost(lost) => lost.source(),
-            Self::Body(error) => error.source(),
-        }
-    }
-}
-
-impl<E> From<AcquireError> for WithError<E> {
-    fn from(error: AcquireError) -> Self {
-        Self::Acquire(error)
-    }
 }
 
 fn for_time(remaining: Option<Duration>) -> impl fmt::Display {

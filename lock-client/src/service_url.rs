@@ -3,13 +3,12 @@
 mod members;
 mod settings;
 
-use std::{error::Error, fmt};
-
 pub(crate) use self::members::{Member, ServiceUrl, User, addresses, decoded};
 pub(crate) use self::settings::UrlSettings;
 
 /// A URL can't be used. It displays as the reason, without a password.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct InvalidUrl(String);
 
 impl InvalidUrl {
@@ -22,11 +21,3 @@ impl InvalidUrl {
         Self(format!("{subject}: {self}; a URL looks like {example}"))
     }
 }
-
-impl fmt::Display for InvalidUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for InvalidUrl {}

@@ -1,6 +1,6 @@
 //! The time for which a lock is granted.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 /// The time for which a lock is granted: 10 milliseconds to 7 days, in whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,16 +72,9 @@ impl fmt::Display for Ttl {
 }
 
 /// The duration is no valid ttl.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a ttl is from 10 ms to 7 days")]
 pub struct InvalidTtl;
-
-impl fmt::Display for InvalidTtl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a ttl is from 10 ms to 7 days")
-    }
-}
-
-impl Error for InvalidTtl {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The replies of the scripts.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use fence::{InvalidToken, ResourceName, Token};
 
@@ -8,26 +8,19 @@ use super::keys::Keys;
 use crate::backend::{HeldLock, Ownership, Status};
 
 /// A reply, or a lock's value in Redis, that this crate's scripts never make.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidReply {
     /// A number that is no token.
+    #[error("a reply is not a token: {0}")]
     Token(InvalidToken),
     /// A key holds something else than a lock.
+    #[error("{0} holds no lock of ours")]
     Lock(String),
 }
 
 impl InvalidReply {
     pub(super) fn not_a_lock(name: &ResourceName) -> Self {
         Self::Lock(Keys::new(name).lock())
-    }
-}
-
-impl fmt::Display for InvalidReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Token(invalid) => write!(f, "a reply is not a token: {invalid}"),
-            Self::Lock(key) => write!(f, "{key} holds no lock of ours"),
-        }
     }
 }
 
