@@ -205,8 +205,7 @@ impl Locks {
     /// Returns the lock's present state.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// rejected.
+    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or rejected.
     pub async fn status(&self, name: &ResourceName) -> Result<Status, LockServiceError> {
         self.read(name, || self.service.backend.status(name)).await
     }
@@ -216,8 +215,7 @@ impl Locks {
     /// the resource.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// rejected.
+    /// As [`status`](Self::status).
     ///
     /// # Cancellation safety
     /// If this future is dropped, the lock may have been released.
@@ -239,8 +237,7 @@ impl Locks {
     /// every later release is notified, unless the lock goes to the first waiter of its fair queue.
     ///
     /// # Errors
-    /// [`LockServiceError`] if the lock service did not answer for 4 answer time-outs, or
-    /// rejected.
+    /// As [`status`](Self::status).
     pub async fn wakeups(&self, name: &ResourceName) -> Result<Wakeups, LockServiceError> {
         // A subscription needs a holder, but this one never waits in the queue.
         let holder = Holder::random();
@@ -284,8 +281,8 @@ impl Locks {
     /// Waits until everything that was dropped is undone: acquires have left nothing behind, and
     /// leases are released. A lock service that does not answer is asked for 4 answer time-outs,
     /// and to release a lease until the lease's deadline. A try that a database may still carry out is
-    /// waited for, up to 5 minutes, and so is what is dropped meanwhile. So set a time-out. Call it before
-    /// the process ends, because the background ends with it.
+    /// waited for, up to 5 minutes. What begins during the wait may prolong it. So set a time-out. Call it
+    /// before the process ends, because the background ends with it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, the background continues.

@@ -12,10 +12,7 @@ pub(crate) const PLACE_PATIENCE: Duration = Duration::from_secs(15);
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// The terms of an acquire: the ttl, how long to wait and in which order, and how the lease is
-/// renewed.
-///
-/// A [`Ttl`] alone means: wait as long as it takes, in no order, and renew the lease as long as it
-/// lives.
+/// renewed. A [`Ttl`] alone means [`Terms::new`].
 ///
 /// ```
 /// # use std::time::Duration;
