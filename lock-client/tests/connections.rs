@@ -1,7 +1,7 @@
 //! The connections of a client: to servers that hang, are busy or are slow to answer, and in
 //! runtimes that end.
 
-use std::{pin::pin, time::Duration};
+use std::{cell::RefCell, pin::pin, time::Duration};
 
 use lock_client::Terms;
 use testbed::{
@@ -36,11 +36,17 @@ async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
     lease.release().await.unwrap();
     world.primary().process().pause().await.unwrap();
     world.fail_over().await.unwrap();
-    let acquired = async || match locks.acquire(&name("r"), tried(60_000)).await {
-        Ok(lease) => Ok(lease.release().await.is_ok()),
-        Err(_) => Ok(false),
+    let errors = RefCell::new(Vec::new());
+    let acquired = async || {
+        let tried = locks.acquire(&name("r"), tried(60_000)).await;
+        let released = match tried {
+            Ok(lease) => lease.release().await.map_err(|error| format!("{error:?}")),
+            Err(error) => Err(format!("{error:?}")),
+        };
+        Ok(released.map_err(|error| errors.borrow_mut().push(error)).is_ok())
     };
-    until_async(SOON, acquired).await.expect("the new primary is asked");
+    let result = until_async(SOON, acquired).await;
+    result.unwrap_or_else(|error| panic!("the new primary is asked: {error}: {errors:#?}"));
 }
 
 #[tokio::test]

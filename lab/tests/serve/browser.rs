@@ -67,7 +67,7 @@ fn is_enabled(action: &str) -> String {
 async fn opened(server: &Server) -> Browser {
     let browser = Browser::start().await;
     browser.open(&server.address()).await;
-    browser.wait_until("document.querySelector('#open-sandbox:enabled')").await;
+    browser.wait_until("document.querySelector('#live:not([hidden])')").await;
     browser
 }
 

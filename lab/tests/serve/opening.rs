@@ -60,7 +60,8 @@ async fn browser_gets_the_token_from_a_file_that_nobody_else_reads_and_that_goes
 
     let browser = Browser::start().await;
     browser.open(&format!("file://{argument}")).await;
-    browser.wait_until("document.querySelector('#open-sandbox:enabled')").await;
+    // The page shows this part once it has taken the token out of its address.
+    browser.wait_until("document.querySelector('#live:not([hidden])')").await;
     assert_eq!(browser.value("location.origin").await, server.url);
     assert_eq!(browser.value("sessionStorage.getItem('lab-token')").await, server.token);
 

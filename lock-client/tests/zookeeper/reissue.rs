@@ -28,7 +28,8 @@ async fn restored_zookeeper_continues_above_the_fence() {
         zookeeper.restart().await.unwrap();
         let locks = client(&zookeeper.url());
         let mut fence = None;
-        for _ in 0..5 {
+        // Enough changes for the control: an attempt that is repeated makes some more.
+        for _ in 0..20 {
             let lock = acquired(&locks, &name("r"), secs(60)).await;
             fence = fence.max(Some(lock.token));
             assert!(release(&locks, &lock).await);
