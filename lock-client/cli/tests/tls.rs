@@ -81,7 +81,7 @@ impl Encrypted {
         sleep(Duration::from_secs(6)).await;
         let log = run.stderr().unwrap();
         assert!(!run.has_ended().unwrap(), "{}: {log}", self.url);
-        assert!(log.contains("the last ones are kept"), "{}: {log}", self.url);
+        assert!(log.contains("the last good ones are used"), "{}: {log}", self.url);
     }
 }
 

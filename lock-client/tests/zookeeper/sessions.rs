@@ -54,7 +54,7 @@ async fn locks_of_one_ttl_share_a_session_and_its_connection() {
 async fn holder_keeps_its_lock_while_waiters_use_up_the_connections() {
     let zookeeper = ZooKeeper::start().await.unwrap();
     let holder = Locks::new(client(&zookeeper.url()));
-    let lease = holder.acquire(&name("r"), secs(3)).await.unwrap();
+    let lease = holder.acquire(&name("r"), secs(6)).await.unwrap();
     let token = lease.token().unwrap();
     let mut waiters = JoinSet::new();
     for _ in 0..70 {
