@@ -12,14 +12,14 @@ use crate::{
     },
 };
 
-static GRANT: Script = script!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua");
+static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
 static JOIN: Script = script!("../redis/counter.lua", "vote.lua", "join.lua");
 static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
 static STATUS: Script = script!("vote.lua", "status.lua");
-static RELEASE: Script = script!("release.lua", "raise_counter.lua", "release_else.lua");
+static RELEASE: Script = script!("raise_counter.lua", "release.lua");
 
 /// Grants the lock if it is free.
 pub(super) fn grant(
@@ -98,12 +98,10 @@ pub(super) fn status(keys: &Keys, member: &Membership) -> Call {
 
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
 pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
-    let token = raise_to.map_or(0, Token::as_u64);
     RELEASE
         .with([keys.lock(), keys.counter()])
-        .arg(format!("{} {}", token.saturating_sub(1), holder.as_str()))
         .arg(holder.as_str())
-        .arg(token)
+        .arg(raise_to.map_or(0, Token::as_u64))
         .arg(keys.freed())
 }
 

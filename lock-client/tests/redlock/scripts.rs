@@ -49,14 +49,12 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Raise, "digits(last + 1)", "digits(last)"),
         (Step::Join, "floor >= tonumber(ARGV[6])", "floor > tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
-        (Step::Grant, "floor .. ' ' .. ARGV[2]", "(floor + 1) .. ' ' .. ARGV[2]"),
-        (Step::Grant, "ARGV[2], 'NX',", "ARGV[2],"),
-        (Step::Grant, "digits(start))", "digits(start + 1))"),
-        (Step::Grant, "may_vote and", ""),
-        (Step::Release, "if lock == ARGV[1] and", "if"),
-        (Step::Release, "== ARGV[3] then", "then"),
-        (Step::Release, "~= ARGV[2] then", "== '' then"),
-        (Step::Release, "raise_counter(KEYS[2], ARGV[3])\n", "\n"),
+        (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
+        (Step::Grant, "if lock then", "if false then"),
+        (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
+        (Step::Grant, "~= ARGV[1]", "== ''"),
+        (Step::Release, "~= ARGV[1] then", "== '' then"),
+        (Step::Release, "raise_counter(KEYS[2], ARGV[2])\n", "\n"),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);
