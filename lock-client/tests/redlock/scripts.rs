@@ -53,8 +53,8 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
         (Step::Grant, "~= ARGV[1]", "== ''"),
-        (Step::Release, "~= ARGV[1] then", "== '' then"),
-        (Step::Release, "raise_counter(KEYS[2], ARGV[2])\n", "\n"),
+        (Step::Release, "== ARGV[1]", "~= ''"),
+        (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[2])\n", "\n"),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);
