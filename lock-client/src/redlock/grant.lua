@@ -11,8 +11,9 @@
 -- returns the grant if the holder has the lock; if it is new, its floor is the grant less 1;
 --         else {remaining ms or -1 if it never expires, the other holder}.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
+if rejection then
+    return rejection
 end
 local lock = redis.call('GET', KEYS[1])
 if lock then

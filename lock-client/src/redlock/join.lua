@@ -16,8 +16,9 @@
 -- returns {grant, floor} if the holder has the lock;
 --         else 0.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
+if rejection then
+    return rejection
 end
 local lock = redis.call('GET', KEYS[1])
 if lock then

@@ -139,11 +139,6 @@ impl Nodes {
             self.nodes[node].reconnect_later(&voter, &error);
             return Err(error);
         }
-        if let Request::VoteFor(ttl) = request
-            && ttl.as_millis() > voter.membership().epoch.max_ttl_ms
-        {
-            return Err(NodeError::NoVote("it grants no ttl as long as that".to_owned()));
-        }
         Ok(voter)
     }
 

@@ -14,7 +14,7 @@ impl Patience {
     /// needs two round trips.
     pub(super) fn answers(self, request: Request) -> Duration {
         match request {
-            Request::Vote | Request::VoteFor(_) => self.0.answer,
+            Request::Vote => self.0.answer,
             Request::Release => self.0.answer * 4,
         }
     }

@@ -12,8 +12,9 @@
 -- returns {the counter, grant, floor};
 --         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1])
+if rejection then
+    return rejection
 end
 local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[2], ARGV[3])
 if not token then

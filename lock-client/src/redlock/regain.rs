@@ -105,7 +105,7 @@ impl Regaining {
 
     /// Asks a node to grant the lock to the lease. Returns `None` if it was not asked.
     async fn join(&self, node: usize) -> Option<Result<JoinReply, NodeError>> {
-        let voter = self.nodes.voter(node, Request::VoteFor(self.term.ttl)).await.ok()?;
+        let voter = self.nodes.voter(node, Request::Vote).await.ok()?;
         // After the deadline or the release, the node would keep the lock for nobody.
         if self.lease.has_ended() || self.term.valid_until.has_passed() {
             return None;

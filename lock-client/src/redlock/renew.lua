@@ -9,8 +9,9 @@
 -- returns {the last token sealed here, grant, floor};
 --         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
-if redis.call('HGET', KEYS[2], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[2], ARGV[1])
+local rejection = no_vote(KEYS[2], ARGV[1], ARGV[4])
+if rejection then
+    return rejection
 end
 local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[2], ARGV[3])
 if not token then

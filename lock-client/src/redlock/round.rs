@@ -201,7 +201,7 @@ impl Round {
     }
 
     async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
-        let voter = self.nodes.voter(node, Request::VoteFor(self.ttl)).await?;
+        let voter = self.nodes.voter(node, Request::Vote).await?;
         if self.decided.load(Ordering::Relaxed) {
             return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
         }

@@ -14,8 +14,9 @@
 --         {0, grant, floor} if the holder has the lock under another grant, or with a floor that the
 --         token does not exceed; else {0}.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1])
+if rejection then
+    return rejection
 end
 -- The holder alone does not prove the ownership: a late, duplicated grant may have taken the lock
 -- again, and tokens may have been issued in between. So the grant must match, too.

@@ -8,8 +8,9 @@
 -- returns {the lock as "<token> <grant> <holder> <floor>" or nil, remaining ms (-1 if it never
 --         expires, -2 if it is free), the counter or nil}.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1])
+if rejection then
+    return rejection
 end
 local lock = redis.call('GET', KEYS[1])
 local token, grant, holder, floor = parts(lock)

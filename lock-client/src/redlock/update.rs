@@ -137,11 +137,7 @@ fn ask(
 ) -> Answers<OwnerReply> {
     let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
     let asked = nodes.clone();
-    let vote = match request {
-        Request::Renew => request::Request::VoteFor(renewed_term(term).ttl),
-        Request::Raise { .. } | Request::Seal { .. } => request::Request::Vote,
-    };
-    nodes.ask_all(vote, move |node, member: &Membership| {
+    nodes.ask_all(request::Request::Vote, move |node, member: &Membership| {
         let own = lease.ownership_on(asked.address(node));
         match request {
             Request::Renew => script::renew(&keys, member, &own, renewed_term(term).ttl),

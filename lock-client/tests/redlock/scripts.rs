@@ -9,13 +9,13 @@ mod driver;
 use testbed::Redis;
 
 use self::{
-    cases::{Case, Step},
-    driver::{Script, run_cases},
+    cases::{Case, Reply, Step},
+    driver::{REQUESTED_TTL, Script, run_cases},
 };
 
 /// Returns the cases in which a script and the model differ, with both outcomes.
 async fn differences(redis: &Redis, script: &Script, cases: &[Case]) -> Vec<String> {
-    let outcomes = run_cases(redis, script, cases).await;
+    let outcomes = run_cases(redis, script, cases, REQUESTED_TTL).await;
     let compared = cases.iter().zip(outcomes).filter_map(|(case, outcome)| {
         let expected = case.expected();
         (outcome != expected).then(|| format!("{case:?}: {outcome:?}, the model: {expected:?}"))
@@ -36,6 +36,22 @@ async fn every_step_of_the_scripts_is_a_step_of_the_model() {
     assert!(compared > 20_000, "only {compared} cases");
 }
 
+/// Another implementation may not compare its ttl with the longest. No lock may outlast the wait of an
+/// admission.
+#[tokio::test]
+async fn scripts_reject_a_ttl_above_the_longest() {
+    let redis = Redis::start().await.unwrap();
+    for step in [Step::Grant, Step::Join, Step::Renew] {
+        let (script, cases) = (Script::of(step), Case::all_of(step));
+        for reply in run_cases(&redis, &script, &cases, REQUESTED_TTL - 1).await {
+            assert!(reply.reply == Reply::NoVote && !reply.has_full_ttl, "{step:?}: {reply:?}");
+        }
+        // The control: the longest itself is granted.
+        let granted = run_cases(&redis, &script, &cases, REQUESTED_TTL).await;
+        assert!(granted.iter().any(|outcome| outcome.has_full_ttl), "{step:?}");
+    }
+}
+
 /// Each of these errors, put in by hand, is found.
 #[tokio::test]
 async fn errors_in_the_scripts_are_found() {
@@ -52,7 +68,7 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
         (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
-        (Step::Grant, "~= ARGV[1]", "== ''"),
+        (Step::Grant, "known[1] ~= vote", "false"),
         (Step::Release, "== ARGV[1]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[2])\n", "\n"),
     ];
