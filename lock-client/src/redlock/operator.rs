@@ -23,6 +23,7 @@ use crate::{Ttl, redis::TimeLimits};
 
 pub use self::{
     admission::{Admission, PendingAdmission},
+    counters::CopiedCounters,
     error::OperatorError,
     view::{Cluster, Inspection, State, View},
     watch_event::WatchEvent,

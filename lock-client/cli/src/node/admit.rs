@@ -1,7 +1,9 @@
 //! `lock-client node admit`.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
-use lock_client::redlock::operator::{Admission, State, WatchEvent};
+use lock_client::redlock::operator::{Admission, CopiedCounters, State, WatchEvent};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -51,11 +53,15 @@ struct Admitted {
     state: State,
     /// How many counters of the node were too low.
     counters_raised: u64,
+    /// The keys that are named like counters and have none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    skipped: BTreeSet<String>,
 }
 
 impl Admitted {
-    fn new(node: Option<String>, counters_raised: u64) -> Self {
-        Self { node, state: State::Voting, counters_raised }
+    fn new(node: Option<String>, copied: CopiedCounters) -> Self {
+        let CopiedCounters { raised: counters_raised, skipped } = copied;
+        Self { node, state: State::Voting, counters_raised, skipped }
     }
 }
 
@@ -82,13 +88,13 @@ impl Admit {
         }
     }
 
-    /// Admits a node, and returns how many of its counters were too low.
-    async fn admit(&self, node: &str) -> Result<u64, Failure> {
+    /// Admits a node.
+    async fn admit(&self, node: &str) -> Result<CopiedCounters, Failure> {
         let operator = self.nodes.operator()?;
         match operator.request_admission(node).await? {
             Admission::AlreadyVoting => {
                 stderr::print("the node may vote already");
-                Ok(0)
+                Ok(CopiedCounters::default())
             }
             Admission::Pending(admission) => {
                 stderr::print(format!(
@@ -107,8 +113,8 @@ impl Admit {
         let mut watcher = operator.watch();
         loop {
             match watcher.next().await? {
-                WatchEvent::Admitted { node, counters_raised } => {
-                    let admitted = Admitted::new(Some(node), counters_raised);
+                WatchEvent::Admitted { node, copied } => {
+                    let admitted = Admitted::new(Some(node), copied);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
                 event => stderr::print(event.to_string()),

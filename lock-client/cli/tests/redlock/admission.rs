@@ -127,6 +127,47 @@ async fn tokens_issued_during_an_admission_are_copied() {
     assert_eq!(nodes.counter(0).await, last);
 }
 
+/// Somebody else may have written such keys. They stopped each admission.
+#[tokio::test]
+async fn keys_that_are_no_counters_are_skipped_and_named() {
+    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    nodes.set_counters(HIGH).await;
+    nodes.0[0].restart().await.unwrap();
+    let keys = ["no-string", "no-number", "no-string-here"];
+    let [no_string, no_number, no_string_here] = keys.map(|name| format!("fenced:{{{name}}}:token"));
+    for node in &nodes.0[1..] {
+        node.command::<()>(&["HSET", &no_string, "a", "b"]).await.unwrap();
+        node.set(&no_number, "x").await.unwrap();
+        node.set(&no_string_here, "7").await.unwrap();
+        let not_utf8 = "return redis.call('SET', 'fenced:{\\255}:token', '7')";
+        node.command::<()>(&["EVAL", not_utf8, "0"]).await.unwrap();
+    }
+    nodes.0[0].command::<()>(&["HSET", &no_string_here, "a", "b"]).await.unwrap();
+    let admitted = nodes.admit(0).await;
+    assert!(admitted.status.success(), "{admitted:?}");
+    let admitted = &events(&admitted)[0];
+    assert_eq!(admitted["counters_raised"], 1);
+    let not_utf8 = r"fenced:{\xff}:token".to_owned();
+    let skipped = [&not_utf8, &no_number, &no_string_here, &no_string];
+    assert_eq!(admitted["skipped"], serde_json::json!(skipped));
+    assert_eq!(nodes.counter(0).await, Some(HIGH));
+    assert!(nodes.command(&["status"]).await.status.success());
+}
+
+/// Without its counters, it must not vote. The message must not advise to delete any.
+#[tokio::test]
+async fn node_whose_memory_is_full_is_not_admitted_for_that_reason_alone() {
+    let mut nodes = Nodes::cluster_granting("3s", &[]).await;
+    nodes.set_counters(HIGH).await;
+    nodes.0[0].restart().await.unwrap();
+    let (mut admission, folder) = admission(&nodes).await;
+    nodes.0[0].command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let code = admission.exit(PATIENCE).await.unwrap().code();
+    let stderr = std::fs::read_to_string(folder.path().join("admit.stderr")).unwrap();
+    assert_eq!(code, Some(69), "{stderr}");
+    assert!(stderr.contains("OOM") && !stderr.contains("delete"), "{stderr}");
+}
+
 #[tokio::test]
 async fn node_is_not_admitted_if_it_or_a_source_restarts_meanwhile() {
     for node in [0, 1] {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::{
     candidate::{Candidate, Voters, check_cluster, member_of, not_a_member},
     change::connect_after_changes,
-    counters,
+    counters::{self, CopiedCounters},
     error::OperatorError,
     places::Places,
 };
@@ -106,8 +106,7 @@ impl PendingAdmission<'_> {
         self.ready_at.remaining()
     }
 
-    /// Waits, copies the counters of a majority of other nodes, and admits the node. Returns how
-    /// many counters were raised.
+    /// Waits, copies the counters of a majority of other nodes, and admits the node.
     ///
     /// # Errors
     /// [`OperatorError::Unavailable`] if the node restarted meanwhile, if it does not
@@ -117,7 +116,7 @@ impl PendingAdmission<'_> {
     /// # Cancellation safety
     /// If this future is dropped, the node is not admitted, unless admission
     /// was its last step. Some counters may have been raised, which does no harm.
-    pub async fn finish(self) -> Result<u64, OperatorError> {
+    pub async fn finish(self) -> Result<CopiedCounters, OperatorError> {
         self.ready_at.passed().await;
         // Connect again: during the wait, a server may have closed an idle connection.
         let mut answers = self.places.connect_all().await;
@@ -133,20 +132,19 @@ impl PendingAdmission<'_> {
             return Err(gone(&peer.address));
         }
         let mut voters = Voters::select(answers);
-        let (mut copied, mut raised) = (0, 0);
+        let (mut sources, mut copied) = (0, CopiedCounters::default());
         let (mut ballots, mut previous) = (Ballots::default(), None);
         for voter in &mut voters.peers {
-            match voter.give_counters(&mut peer, &self.epoch).await {
-                Ok(counters) => {
-                    copied += 1;
-                    raised += counters;
+            match voter.give_counters(&mut peer, &mut copied, &self.epoch).await {
+                Ok(()) => {
+                    sources += 1;
                     let record = voter.record.take().expect("it votes in the epoch");
                     ballots = ballots.max(&record.ballots);
                     previous = previous.or(record.previous);
                 }
                 Err(error) => voters.reasons.push(error.to_string()),
             }
-            if copied == self.epoch.majority() {
+            if sources == self.epoch.majority() {
                 let record = Record {
                     epoch: self.epoch,
                     address: self.member,
@@ -158,8 +156,16 @@ impl PendingAdmission<'_> {
                     is_decided: true,
                 };
                 peer.admit(record, &self.mark).await?;
-                return Ok(raised);
+                return Ok(copied);
             }
+        }
+        if voters.has_majority() {
+            return Err(OperatorError::Unavailable(format!(
+                "{} is not admitted yet: the counters of {} other nodes must be copied to it ({})",
+                peer.address,
+                voters.majority,
+                voters.reasons.join("; ")
+            )));
         }
         Err(voters.too_few(&peer.address))
     }
@@ -171,14 +177,19 @@ impl Peer {
     /// # Errors
     /// Also if this node has no vote at the end. Then it may have lost counters before
     /// they were copied.
-    async fn give_counters(&mut self, to: &mut Self, epoch: &Epoch) -> Result<u64, OperatorError> {
-        let raised = counters::copy(self, to).await?;
+    async fn give_counters(
+        &mut self,
+        to: &mut Self,
+        copied: &mut CopiedCounters,
+        epoch: &Epoch,
+    ) -> Result<(), OperatorError> {
+        counters::copy(self, to, copied).await?;
         let read = self.read_again().await;
         read.map_err(|error| self.error(&error))?;
         if !self.votes_in(epoch) {
             return Err(OperatorError::Unavailable(format!("{} has lost its vote", self.address)));
         }
-        Ok(raised)
+        Ok(())
     }
 
     /// Gives the node its vote, if it is still the process that the record names, and has not voted

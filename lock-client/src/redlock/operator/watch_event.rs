@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::view::State;
+use super::{counters::CopiedCounters, view::State};
 
 /// What a [`Watcher`](super::Watcher) saw or did. Nodes are named by their addresses, without
 /// passwords. It displays as a line for people.
@@ -22,8 +22,8 @@ pub enum WatchEvent {
     Admitted {
         /// The node.
         node: String,
-        /// How many of its counters were too low.
-        counters_raised: u64,
+        /// The counters that were copied to it.
+        copied: CopiedCounters,
     },
     /// A node was not admitted. The watcher tries again.
     NotAdmitted {
@@ -71,8 +71,8 @@ impl fmt::Display for WatchEvent {
                 "{node} has no vote. It votes in {remaining:.1?}, when all earlier locks have \
                  expired."
             ),
-            Self::Admitted { node, counters_raised } => {
-                write!(f, "{node} votes; {counters_raised} of its counters were raised")
+            Self::Admitted { node, copied } => {
+                write!(f, "{node} votes; {} of its counters were raised", copied.raised)
             }
             Self::NotAdmitted { node, reason } => write!(f, "{node} is not admitted yet: {reason}"),
             Self::LeftAlone { node, reason } => write!(f, "{node} is left alone: {reason}"),

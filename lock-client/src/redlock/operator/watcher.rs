@@ -144,8 +144,8 @@ impl<'a> Watcher<'a> {
                 continue;
             }
             let failure = match admission.finish().await {
-                Ok(counters_raised) => {
-                    self.events.push_back(WatchEvent::Admitted { node, counters_raised });
+                Ok(copied) => {
+                    self.events.push_back(WatchEvent::Admitted { node, copied });
                     admitted.push(watched.candidate.address.clone());
                     continue;
                 }
