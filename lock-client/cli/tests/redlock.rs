@@ -5,6 +5,7 @@ mod changing;
 mod commands;
 mod doctor;
 mod faults;
+mod fitness;
 mod loss_of_majority;
 mod node_commands;
 mod nodes;

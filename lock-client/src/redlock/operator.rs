@@ -6,6 +6,7 @@ mod candidate;
 mod change;
 mod counters;
 mod error;
+mod fitness;
 mod places;
 mod start;
 mod trial;
@@ -59,8 +60,9 @@ impl Operator {
     /// longest ttl that the cluster will grant; admissions wait that long.
     ///
     /// # Errors
-    /// - [`OperatorError::Invalid`] if two URLs lead to one server, if a node is a replica or part
-    ///   of a Redis Cluster, or if the cluster was started with another `max_ttl`.
+    /// - [`OperatorError::Invalid`] if two URLs lead to one server; if a node is a replica, has one,
+    ///   evicts keys or is part of a Redis Cluster; or if the cluster was started with another
+    ///   `max_ttl`.
     /// - [`OperatorError::Unavailable`] if a node does not answer, belongs to a cluster already, or
     ///   is being prepared by another operator at the same time.
     ///
@@ -75,8 +77,8 @@ impl Operator {
     /// [`PendingAdmission::finish`].
     ///
     /// # Errors
-    /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, or if two URLs
-    ///   lead to one server.
+    /// - [`OperatorError::Invalid`] if the URL names none of the cluster's nodes, if the node is not
+    ///   fit, as for [`start_cluster`](Self::start_cluster), or if two URLs lead to one server.
     /// - [`OperatorError::Unavailable`] if the node does not answer or belongs to another cluster, or
     ///   if fewer than a majority of other nodes may vote. Also if a change of the members is half done
     ///   and can't be finished.
@@ -104,7 +106,7 @@ impl Operator {
     ///
     /// # Errors
     /// - [`OperatorError::Invalid`] if there would be fewer members than now, or an even number; if
-    ///   an added node is a replica, part of a Redis Cluster, or in another cluster; or if two URLs
+    ///   an added node is not fit, or in another cluster; or if two URLs
     ///   lead to one server.
     /// - [`OperatorError::Unavailable`] if no majority of the old members votes, if an added node
     ///   does not answer, or if another change was finished instead.

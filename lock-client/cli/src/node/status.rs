@@ -15,6 +15,8 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
+  replicated     it is a replica, or has one: a failover would bring back old counters
+  evicting       it evicts keys when its memory is full, and counters with them
   restarted      it restarted, and may have lost its counters: see node admit
   prepared       the start of the cluster was interrupted: run node init again
   other-epoch    it missed a change of the members: see node admit

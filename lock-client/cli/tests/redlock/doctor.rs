@@ -116,13 +116,13 @@ async fn proxy_that_reconnects_by_itself_is_found_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn replicas_of_nodes_are_reported() {
+async fn replica_of_a_node_is_reported_as_a_loss_of_tokens() {
     let nodes = Nodes::cluster(&[]).await;
     let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
     replica.catch_up(&nodes.0[0]).await.unwrap();
     let report = examine(&nodes.urls()).await;
-    assert_eq!((report.code, &report.document["verdict"]), (0, &"warning".into()));
-    assert!(report.complaints().contains(&"0 warning replicas".to_owned()));
+    assert_eq!((report.code, &report.document["verdict"]), (4, &"unfit-for-fence".into()));
+    assert!(report.complaints().contains(&"0 unfit-for-fence replicas".to_owned()));
     assert_eq!(report.complaints().iter().filter(|line| line.contains("appendonly")).count(), 3);
 }
 

@@ -86,6 +86,7 @@ impl<'a> Admission<'a> {
         }
         check_cluster(&peer, &epoch)?;
         let member = member_of(&peer, &epoch)?;
+        peer.check_fitness().await?;
         // The wait counts from here.
         let candidate = Candidate::mark(&mut peer, member).await?;
         let candidate = candidate.ok_or_else(|| {
@@ -131,6 +132,7 @@ impl PendingAdmission<'_> {
         if peer.run_id != self.run_id {
             return Err(gone(&peer.address));
         }
+        peer.check_fitness().await?;
         let mut voters = Voters::select(answers);
         let (mut sources, mut copied) = (0, CopiedCounters::default());
         let (mut ballots, mut previous) = (Ballots::default(), None);

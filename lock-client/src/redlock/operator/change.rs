@@ -206,7 +206,7 @@ fn replace(members: &[String], add: &[NodeUrl], remove: &[NodeUrl]) -> Vec<Strin
 
 /// Checks that a node can be added to a cluster.
 async fn check_addition(peer: &mut Peer, current: &Epoch) -> Result<(), OperatorError> {
-    peer.check_single().await?;
+    peer.check_fitness().await?;
     match peer.cluster() {
         Some(other) if other != current.cluster => Err(OperatorError::Invalid(format!(
             "{} belongs to cluster {other}: to move it, delete its key {} first",

@@ -154,22 +154,6 @@ impl Answers {
     }
 }
 
-impl Peer {
-    /// Checks that the node is a single Redis: not a replica, and not part of a Cluster.
-    pub(super) async fn check_single(&mut self) -> Result<(), OperatorError> {
-        let info = redis::cmd("INFO").query_async(&mut self.connection).await;
-        let info: String = info.map_err(|error| self.error(&error))?;
-        let has = |field: &str| info.lines().any(|line| line == field);
-        if has("redis_mode:standalone") && has("role:master") {
-            return Ok(());
-        }
-        Err(OperatorError::Invalid(format!(
-            "{} is a replica, or part of a Redis Cluster: each node must be a single Redis",
-            self.address
-        )))
-    }
-}
-
 /// Checks that no two nodes are the same server.
 pub(super) fn check_distinct<'a>(
     peers: impl IntoIterator<Item = &'a Peer>,

@@ -52,7 +52,7 @@ pub(super) async fn start_cluster(places: &Places, max_ttl: Ttl) -> Result<Clust
     // 2. Sort them, because every operator must take them in the same order.
     peers.sort_unstable_by(|one, other| one.run_id.cmp(&other.run_id));
     for peer in &mut peers {
-        peer.check_single().await?;
+        peer.check_fitness().await?;
     }
 
     // 3. Prepare all nodes, unless an interrupted start has prepared them and admitted the first.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{
     counters::{self, Counters},
     error::OperatorError,
+    fitness::Unfit,
     places::{Answer, Places},
 };
 use crate::redlock::{
@@ -57,6 +58,10 @@ pub struct View {
 pub enum State {
     /// The node may vote.
     Voting,
+    /// The node is a replica, or has one. Its vote must not be relied on.
+    Replicated,
+    /// The node evicts keys. Its vote must not be relied on.
+    Evicting,
     /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
     /// The cluster was not started completely.
@@ -148,6 +153,8 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     });
     let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
         join_all(views).await.into_iter().unzip();
+    let is_unfit = |view: &&View| matches!(view.state, State::Replicated | State::Evicting);
+    let voting = voting.saturating_sub(nodes.iter().filter(is_unfit).count());
     for (place, view) in nodes.iter_mut().enumerate() {
         view.is_named = places.has_named(&view.node);
         view.explain(place < members, &undecided);
@@ -196,12 +203,22 @@ impl View {
         }
     }
 
-    async fn read(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
+    async fn read(mut peer: Peer, mut state: State) -> (Self, Option<Peer>) {
         let persistence = match peer.persistence().await {
             Ok(persistence) => persistence,
             Err(error) => return (Self::unreachable(error), None),
         };
+        let unfit = match peer.unfitness().await {
+            Ok(unfit) => unfit.filter(|_| state == State::Voting),
+            Err(error) => return (Self::unreachable(error), None),
+        };
+        state = match unfit {
+            Some(Unfit::Evicting) => State::Evicting,
+            Some(Unfit::Replicated | Unfit::Clustered) => State::Replicated,
+            None => state,
+        };
         let reason = match state {
+            State::Replicated | State::Evicting => unfit.map(|unfit| unfit.reason().to_owned()),
             State::Voting => None,
             State::SameServer => Some("it is the same server as another node".to_owned()),
             State::OtherCluster => Some(Standing::OtherCluster.reason().to_owned()),
