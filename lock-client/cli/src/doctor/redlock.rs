@@ -73,7 +73,7 @@ async fn examine_node(
 ) -> Report {
     if let Ok(mut server) = connect(url).await {
         let locked = match view.state {
-            State::Voting | State::Replicated | State::Evicting => {
+            State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
                 Some(operator.try_lock_on(&view.node, name, ttl).await)
             }
             _ => None,
@@ -125,7 +125,7 @@ fn as_of_a_node(check: Check) -> Check {
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
         // Other checks report why it is not fit.
-        State::Voting | State::Replicated | State::Evicting => {
+        State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
         State::Prepared => "run `lock-client node init` again",

@@ -15,6 +15,7 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
+  rejecting      it may vote, and grants nothing: it is read-only, or its memory is full
   replicated     it is a replica, or has one: a failover would bring back old counters
   evicting       it evicts keys when its memory is full, and counters with them
   restarted      it restarted, and may have lost its counters: see node admit
@@ -32,6 +33,8 @@ a name that is being locked may be among them for a moment. To know it, all coun
 are read: --no-counters leaves that out, for a check that runs often. LAG is how long the node took \
 to answer. PERSISTENCE shows which of its answers are on disk, by its present settings: always, \
 not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
+
+To see whether a node grants anything, the lock lock-client/node-status is acquired on it for a moment.
 
 With --json, each node is an object on a line, and the cluster is the last.
 

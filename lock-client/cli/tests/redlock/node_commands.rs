@@ -179,6 +179,26 @@ async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
     assert_eq!(status(&nodes, &["--no-counters"]).await.0, 69);
 }
 
+/// They answer, have the right record, and grant nothing.
+#[tokio::test]
+async fn status_tries_a_vote_on_each_node() {
+    let nodes = Nodes::cluster(&[]).await;
+    let set = async |node: usize, setting: &str, value: &str| {
+        nodes.0[node].command::<()>(&["CONFIG", "SET", setting, value]).await.unwrap();
+    };
+    set(0, "maxmemory", "1").await;
+    let degraded = nodes.command(&["status", "--json"]).await;
+    assert_failed(&degraded, 81, "degraded: 2 of 3 nodes may vote");
+    assert_eq!(events(&degraded)[0]["state"], "rejecting");
+    set(1, "min-replicas-to-write", "1").await;
+    assert_failed(&nodes.command(&["status"]).await, 69, "no majority");
+    assert_eq!(nodes.states().await, ["rejecting", "rejecting", "voting"]);
+    set(0, "maxmemory", "0").await;
+    set(1, "min-replicas-to-write", "0").await;
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    assert_eq!(size(&nodes).await, 3, "only the records are left");
+}
+
 /// How often the nodes have been scanned.
 async fn scans(nodes: &Nodes) -> usize {
     let mut scans = 0;
@@ -195,7 +215,7 @@ async fn scans(nodes: &Nodes) -> usize {
 async fn operator_needs_few_permissions() {
     let nodes = Nodes::start(3, &[]).await;
     let rules = "on >secret ~fenced:* +eval +info +config|get +hgetall +hget +hmget +hset \
-                 +hdel +del +get +set +scan +mget";
+                 +hdel +del +get +set +pttl +scan +mget";
     for node in &nodes.0 {
         let words = ["ACL SETUSER ops reset", rules].join(" ");
         node.command::<()>(&words.split_whitespace().collect::<Vec<_>>()).await.unwrap();

@@ -1,15 +1,43 @@
-//! A trial of all scripts on one node.
+//! Trials of the scripts on one node: a single vote, or all of them.
+
+use std::time::Duration;
 
 use fence::{Holder, ResourceName, Token};
-use redis::{Value, from_redis_value};
+use redis::{RedisResult, Value, from_redis_value};
 
 use super::places::Places;
 use crate::{
     Ttl,
     backend::Ownership,
     redis::{keys::Keys, line::Line, script::Call, transport::Transport, unix_millis},
-    redlock::{membership::Membership, reply::JoinReply, script},
+    redlock::{membership::Membership, peer::Peer, reply::JoinReply, script},
 };
+
+/// The lock whose vote is tried. No client uses it.
+const RESERVED: &str = "lock-client/node-status";
+/// The ttl of that lock, if the cluster grants that much.
+const TTL_MS: u64 = 1_000;
+
+/// Asks a node that may vote for its vote, and takes it back. A node may answer and yet grant nothing:
+/// it is read-only, its memory is full, or it lacks the replicas that it asks for.
+///
+/// # Errors
+/// The reason why it grants nothing.
+pub(super) async fn try_vote(peer: &mut Peer) -> Result<(), String> {
+    let record = peer.record.clone().ok_or("it belongs to no cluster")?;
+    let ttl = Duration::from_millis(record.epoch.max_ttl_ms.min(TTL_MS));
+    let ttl = Ttl::new(ttl).map_err(|error| error.to_string())?;
+    let run_id = peer.run_id.clone();
+    let member = Membership { run_id, address: record.address, epoch: record.epoch };
+    let keys = Keys::new(&RESERVED.parse().expect("it is a name"));
+    let grant = script::grant(&keys, &member, &Holder::random(), ttl, unix_millis());
+    // That another operator tries it at this moment proves as much.
+    let granted: RedisResult<Value> = grant.in_full().query_async(&mut peer.connection).await;
+    granted.map_err(|error| error.to_string())?;
+    let mut delete = redis::cmd("DEL");
+    delete.arg(keys.lock()).arg(keys.counter());
+    delete.query_async(&mut peer.connection).await.map_err(|error| error.to_string())
+}
 
 /// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.
 pub(super) async fn try_lock(

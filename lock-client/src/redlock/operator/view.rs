@@ -10,6 +10,7 @@ use super::{
     error::OperatorError,
     fitness::Unfit,
     places::{Answer, Places},
+    trial::try_vote,
 };
 use crate::redlock::{
     epoch::Epoch,
@@ -62,6 +63,8 @@ pub enum State {
     Replicated,
     /// The node evicts keys. Its vote must not be relied on.
     Evicting,
+    /// The node may vote, and grants nothing: it is read-only, or its memory is full.
+    Rejecting,
     /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
     /// The cluster was not started completely.
@@ -153,8 +156,10 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     });
     let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
         join_all(views).await.into_iter().unzip();
-    let is_unfit = |view: &&View| matches!(view.state, State::Replicated | State::Evicting);
-    let voting = voting.saturating_sub(nodes.iter().filter(is_unfit).count());
+    let is_useless = |view: &&View| {
+        matches!(view.state, State::Replicated | State::Evicting | State::Rejecting)
+    };
+    let voting = voting.saturating_sub(nodes.iter().filter(is_useless).count());
     for (place, view) in nodes.iter_mut().enumerate() {
         view.is_named = places.has_named(&view.node);
         view.explain(place < members, &undecided);
@@ -208,17 +213,19 @@ impl View {
             Ok(persistence) => persistence,
             Err(error) => return (Self::unreachable(error), None),
         };
-        let unfit = match peer.unfitness().await {
-            Ok(unfit) => unfit.filter(|_| state == State::Voting),
-            Err(error) => return (Self::unreachable(error), None),
-        };
-        state = match unfit {
-            Some(Unfit::Evicting) => State::Evicting,
-            Some(Unfit::Replicated | Unfit::Clustered) => State::Replicated,
-            None => state,
-        };
+        let mut problem = None;
+        if state == State::Voting {
+            (state, problem) = match peer.unfitness().await {
+                Ok(None) => match try_vote(&mut peer).await {
+                    Ok(()) => (state, None),
+                    Err(error) => (State::Rejecting, Some(format!("it rejects votes: {error}"))),
+                },
+                Ok(Some(unfit)) => (unfit.into(), Some(unfit.reason().to_owned())),
+                Err(error) => return (Self::unreachable(error), None),
+            };
+        }
         let reason = match state {
-            State::Replicated | State::Evicting => unfit.map(|unfit| unfit.reason().to_owned()),
+            _ if problem.is_some() => problem,
             State::Voting => None,
             State::SameServer => Some("it is the same server as another node".to_owned()),
             State::OtherCluster => Some(Standing::OtherCluster.reason().to_owned()),
@@ -261,6 +268,15 @@ impl From<Standing> for State {
             Standing::Removed => Self::Removed,
             Standing::OtherCluster => Self::OtherCluster,
             Standing::NoCluster => Self::NoCluster,
+        }
+    }
+}
+
+impl From<Unfit> for State {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Evicting => Self::Evicting,
+            Unfit::Replicated | Unfit::Clustered => Self::Replicated,
         }
     }
 }
