@@ -134,7 +134,8 @@ async fn keys_that_are_no_counters_are_skipped_and_named() {
     nodes.set_counters(HIGH).await;
     nodes.0[0].restart().await.unwrap();
     let keys = ["no-string", "no-number", "no-string-here"];
-    let [no_string, no_number, no_string_here] = keys.map(|name| format!("fenced:{{{name}}}:token"));
+    let [no_string, no_number, no_string_here] =
+        keys.map(|name| format!("fenced:{{{name}}}:token"));
     for node in &nodes.0[1..] {
         node.command::<()>(&["HSET", &no_string, "a", "b"]).await.unwrap();
         node.set(&no_number, "x").await.unwrap();

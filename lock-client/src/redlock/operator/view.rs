@@ -156,9 +156,8 @@ async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
     });
     let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
         join_all(views).await.into_iter().unzip();
-    let is_useless = |view: &&View| {
-        matches!(view.state, State::Replicated | State::Evicting | State::Rejecting)
-    };
+    let is_useless =
+        |view: &&View| matches!(view.state, State::Replicated | State::Evicting | State::Rejecting);
     let voting = voting.saturating_sub(nodes.iter().filter(is_useless).count());
     for (place, view) in nodes.iter_mut().enumerate() {
         view.is_named = places.has_named(&view.node);
