@@ -29,6 +29,12 @@ impl Keys {
         Self { tagged: ["fenced:{", &encode(name.as_str()), "}"].concat() }
     }
 
+    /// Makes the keys of a lock that no name can have, because names have no empty segments.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn reserved(word: &str) -> Self {
+        Self { tagged: ["fenced:{/", word, "}"].concat() }
+    }
+
     /// A pattern that matches the keys of all locks whose names have this prefix.
     pub(super) fn held_pattern(prefix: &str) -> String {
         let mut pattern = "fenced:{".to_owned();
@@ -102,6 +108,13 @@ mod tests {
         assert_eq!(keys("a}{b").lock(), "fenced:{a%7D%7Bb}:lock");
         assert_eq!(keys("a%7Db").lock(), "fenced:{a%257Db}:lock");
         assert_eq!(keys("a/b").counter(), "fenced:{a/b}:token");
+    }
+
+    #[cfg(feature = "redlock")]
+    #[test]
+    fn reserved_keys_are_those_of_no_name() {
+        assert_eq!(Keys::reserved("trial").lock(), "fenced:{/trial}:lock");
+        assert!("/trial".parse::<ResourceName>().is_err());
     }
 
     #[test]

@@ -29,7 +29,9 @@ if tonumber(ARGV[5]) <= tonumber(floor) then
     -- Another client may have had this token on this node.
     return {0, tonumber(grant), tonumber(floor)}
 end
-raise_counter(KEYS[2], ARGV[5])
+if raise_counter(KEYS[2], ARGV[5]) == nil then
+    return redis.error_reply('FENCED the counter is not a whole number: ' .. KEYS[2])
+end
 token = digits(math.max(tonumber(token), tonumber(ARGV[5])))
 redis.call('SET', KEYS[1], value(token, ARGV[4], ARGV[2], floor), 'KEEPTTL')
 return {tonumber(ARGV[5]), tonumber(ARGV[4]), tonumber(floor)}

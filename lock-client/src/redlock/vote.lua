@@ -17,7 +17,8 @@ local function no_vote(node, vote, ttl)
         end
         return redis.error_reply('OTHEREPOCH the members have changed')
     end
-    if ttl and tonumber(ttl) > (tonumber(known[3]) or 0) then
+    local longest = tonumber(known[3]) or 0
+    if ttl and not (string.find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= longest) then
         return redis.error_reply('FENCED it grants no ttl as long as that')
     end
 end

@@ -43,13 +43,42 @@ async fn scripts_reject_a_ttl_above_the_longest() {
     let redis = Redis::start().await.unwrap();
     for step in [Step::Grant, Step::Join, Step::Renew] {
         let (script, cases) = (Script::of(step), Case::all_of(step));
-        for reply in run_cases(&redis, &script, &cases, REQUESTED_TTL - 1).await {
-            assert!(reply.reply == Reply::NoVote && !reply.has_full_ttl, "{step:?}: {reply:?}");
+        let rejected = run_cases(&redis, &script, &cases, REQUESTED_TTL - 1).await;
+        for (case, outcome) in cases.iter().zip(rejected) {
+            assert_eq!(outcome.reply, Reply::NoVote, "{case:?}");
+            let unchanged = (case.node.counter, case.node.lock, false);
+            assert_eq!((outcome.counter, outcome.lock, outcome.has_full_ttl), unchanged);
         }
         // The control: the longest itself is granted.
         let granted = run_cases(&redis, &script, &cases, REQUESTED_TTL).await;
         assert!(granted.iter().any(|outcome| outcome.has_full_ttl), "{step:?}");
     }
+}
+
+/// A seal that sealed nothing must not be answered as one.
+#[tokio::test]
+async fn seal_is_rejected_where_the_counter_is_none() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("lock", "7 a").await.unwrap();
+    redis.command::<()>(&["HSET", "counter", "a", "b"]).await.unwrap();
+    redis.command::<()>(&["HSET", "node", "vote", "c p"]).await.unwrap();
+    let seal = ["3", "lock", "counter", "node", "c p", "a", "8", "9", "9"];
+    let script = Script::of(Step::Seal);
+    let seal = [&["EVAL", &script.code], &seal[..]].concat();
+    let error = redis.command::<Vec<u64>>(&seal).await.unwrap_err().to_string();
+    assert!(error.contains("is not a whole number"), "{error}");
+    assert_eq!(redis.command::<String>(&["GET", "lock"]).await.unwrap(), "7 a");
+}
+
+/// It raises the counter where it does not have the lock, and that fails.
+#[tokio::test]
+async fn release_is_answered_by_a_node_whose_memory_is_full() {
+    let redis = Redis::start().await.unwrap();
+    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let release = ["2", "lock", "counter", "a", "9", "freed"];
+    let script = Script::of(Step::Release);
+    let release = [&["EVAL", &script.code], &release[..]].concat();
+    assert_eq!(redis.command::<u8>(&release).await.unwrap(), 0);
 }
 
 /// Each of these errors, put in by hand, is found.

@@ -24,6 +24,8 @@ const TTL: Duration = Duration::from_secs(10);
 /// What a node loses when it restarts.
 const OF_A_RESTART: [&str; 4] =
     ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof_last_write_status"];
+/// What makes a node lose counters while it runs.
+const OF_A_RUNNING_NODE: [&str; 2] = ["replicas", "maxmemory-policy"];
 const MEMBERSHIP: &str = "membership";
 
 /// Examines each node, and all of them together.
@@ -116,6 +118,11 @@ fn as_of_a_node(check: Check) -> Check {
                    restarts at once, the issued tokens are on no disk, and the counters start again at the \
                    clients' clocks";
         check.lowered(why)
+    } else if OF_A_RUNNING_NODE.contains(&&*check.name) && check.cure.is_some() {
+        // A running process may have lost counters already.
+        let cure = "mend it, also in redis.conf; then restart the node, and let it be admitted \
+                    (`lock-client node admit`)";
+        Check { cure: Some(cure.into()), ..check }
     } else {
         check
     }

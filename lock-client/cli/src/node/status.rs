@@ -15,7 +15,7 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
-  rejecting      it may vote, and grants nothing: it is read-only, or its memory is full
+  rejecting      it rejects all votes: it is read-only, or its memory is full
   replicated     it is a replica, or has one: a failover would bring back old counters
   evicting       it evicts keys when its memory is full, and counters with them
   restarted      it restarted, and may have lost its counters: see node admit
@@ -34,7 +34,8 @@ are read: --no-counters leaves that out, for a check that runs often. LAG is how
 to answer. PERSISTENCE shows which of its answers are on disk, by its present settings: always, \
 not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
 
-To see whether a node grants anything, the lock lock-client/node-status is acquired on it for a moment.
+To see whether a node grants anything, it is asked to grant a lock that no name has. A node that is \
+replicated or evicting still votes, but does not count here: its vote must not be relied on.
 
 With --json, each node is an object on a line, and the cluster is the last.
 

@@ -20,8 +20,8 @@ static RAISE_COUNTERS: Script = script!("../raise_counter.lua", "raise_counters.
 pub struct CopiedCounters {
     /// How many were missing or too low.
     pub raised: u64,
-    /// The keys that have the name of a counter, and something else than a counter. They stay as they
-    /// are. No node grants a lock from them.
+    /// The keys that have the name of a counter on other nodes, and something else than a counter. No
+    /// node grants a lock from them.
     pub skipped: BTreeSet<String>,
 }
 
@@ -92,10 +92,8 @@ pub(super) async fn copy(
         }
         let call = RAISE_COUNTERS.with(keys);
         let call = values.into_iter().fold(call, |call, value| call.arg(value));
-        let answer = call.in_full().query_async::<(u64, Vec<String>)>(&mut to.connection).await;
-        let (raised, others) = answer.map_err(|error| to.error(&error))?;
-        copied.raised += raised;
-        copied.skipped.extend(others);
+        let raised = call.in_full().query_async::<u64>(&mut to.connection).await;
+        copied.raised += raised.map_err(|error| to.error(&error))?;
     }
     copied.skipped.append(&mut counters.skipped);
     Ok(())

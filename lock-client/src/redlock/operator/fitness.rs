@@ -23,11 +23,11 @@ impl Unfit {
         match self {
             Self::Replicated => {
                 "it is a replica, or has one: a failover and the failback after it bring old counters, and \
-                 nothing shows that. Run it without replicas (REPLICAOF NO ONE)"
+                 nothing shows that. End the replication, and restart the node"
             }
             Self::Evicting => {
-                "it evicts keys when its memory is full, and counters with them: run CONFIG SET \
-                 maxmemory-policy noeviction, and set it in redis.conf"
+                "it evicts keys when its memory is full, and counters with them: set maxmemory-policy \
+                 noeviction in redis.conf, and restart the node"
             }
             Self::Clustered => "it is part of a Redis Cluster: each node must be a single Redis",
         }

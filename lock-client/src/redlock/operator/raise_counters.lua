@@ -1,16 +1,18 @@
--- Raises counters that are missing, or lower than on another node.
+-- Raises counters that are missing, or lower than on another node. Replaces what is no counter: this node
+-- has no vote, so that nobody relies on it.
 --
 -- KEYS  the counters.
 -- ARGV  their values on the other node.
--- returns how many were raised, and then the keys that have something else than a counter.
+-- returns how many were raised.
 
-local raised, others = 0, {}
+local raised = 0
 for i, counter in ipairs(KEYS) do
     local was_raised = raise_counter(counter, ARGV[i])
     if was_raised == nil then
-        table.insert(others, counter)
-    elseif was_raised then
+        redis.call('SET', counter, ARGV[i])
+    end
+    if was_raised ~= false then
         raised = raised + 1
     end
 end
-return {raised, others}
+return raised

@@ -9,34 +9,54 @@ use super::places::Places;
 use crate::{
     Ttl,
     backend::Ownership,
-    redis::{keys::Keys, line::Line, script::Call, transport::Transport, unix_millis},
-    redlock::{membership::Membership, peer::Peer, reply::JoinReply, script},
+    redis::{
+        keys::Keys,
+        line::Line,
+        script::{Call, Script, script},
+        transport::Transport,
+        unix_millis,
+    },
+    redlock::{
+        membership::Membership,
+        peer::{Peer, PeerError},
+        reply::JoinReply,
+        script,
+    },
 };
 
-/// The lock whose vote is tried. No client uses it.
-const RESERVED: &str = "lock-client/node-status";
+/// The lock whose vote is tried.
+const TRIAL: &str = "trial";
 /// The ttl of that lock, if the cluster grants that much.
 const TTL_MS: u64 = 1_000;
 
-/// Asks a node that may vote for its vote, and takes it back. A node may answer and yet grant nothing:
-/// it is read-only, its memory is full, or it lacks the replicas that it asks for.
+static UNDO_TRIAL: Script = script!("undo_trial.lua");
+
+/// Asks a node that may vote for its vote, and takes it back. Returns why the node rejects all votes; a
+/// node may answer and yet be read-only, its memory may be full, or it may lack the replicas that it
+/// asks for. `None` if it grants, or if the user may not try it.
 ///
 /// # Errors
-/// The reason why it grants nothing.
-pub(super) async fn try_vote(peer: &mut Peer) -> Result<(), String> {
-    let record = peer.record.clone().ok_or("it belongs to no cluster")?;
-    let ttl = Duration::from_millis(record.epoch.max_ttl_ms.min(TTL_MS));
-    let ttl = Ttl::new(ttl).map_err(|error| error.to_string())?;
+/// The node does not answer any more.
+pub(super) async fn try_vote(peer: &mut Peer) -> Result<Option<String>, PeerError> {
+    let Some(record) = peer.record.clone() else { return Ok(None) };
+    let ttl = Ttl::new(Duration::from_millis(record.epoch.max_ttl_ms.min(TTL_MS)));
+    let Ok(ttl) = ttl else { return Ok(None) };
+    let (keys, holder) = (Keys::reserved(TRIAL), Holder::random());
     let run_id = peer.run_id.clone();
     let member = Membership { run_id, address: record.address, epoch: record.epoch };
-    let keys = Keys::new(&RESERVED.parse().expect("it is a name"));
-    let grant = script::grant(&keys, &member, &Holder::random(), ttl, unix_millis());
-    // That another operator tries it at this moment proves as much.
+    let grant = script::grant(&keys, &member, &holder, ttl, unix_millis());
+    // That another operator has the lock at this moment proves as much.
     let granted: RedisResult<Value> = grant.in_full().query_async(&mut peer.connection).await;
-    granted.map_err(|error| error.to_string())?;
-    let mut delete = redis::cmd("DEL");
-    delete.arg(keys.lock()).arg(keys.counter());
-    delete.query_async(&mut peer.connection).await.map_err(|error| error.to_string())
+    if let Err(error) = granted {
+        return match error.code() {
+            Some("OOM" | "NOREPLICAS" | "READONLY" | "MISCONF") => Ok(Some(error.to_string())),
+            Some(_) => Ok(None),
+            None => Err(peer.error(&error)),
+        };
+    }
+    let undo = UNDO_TRIAL.with([keys.lock(), keys.counter()]).arg(holder.as_str());
+    let undone = undo.in_full().query_async(&mut peer.connection).await;
+    undone.map(|()| None).map_err(|error| peer.error(&error))
 }
 
 /// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.

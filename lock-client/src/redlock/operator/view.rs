@@ -63,7 +63,7 @@ pub enum State {
     Replicated,
     /// The node evicts keys. Its vote must not be relied on.
     Evicting,
-    /// The node may vote, and grants nothing: it is read-only, or its memory is full.
+    /// The node rejects all votes: it is read-only, or its memory is full.
     Rejecting,
     /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
@@ -216,8 +216,11 @@ impl View {
         if state == State::Voting {
             (state, problem) = match peer.unfitness().await {
                 Ok(None) => match try_vote(&mut peer).await {
-                    Ok(()) => (state, None),
-                    Err(error) => (State::Rejecting, Some(format!("it rejects votes: {error}"))),
+                    Ok(None) => (state, None),
+                    Ok(Some(error)) => {
+                        (State::Rejecting, Some(format!("it rejects all votes: {error}")))
+                    }
+                    Err(error) => return (Self::unreachable(error), None),
                 },
                 Ok(Some(unfit)) => (unfit.into(), Some(unfit.reason().to_owned())),
                 Err(error) => return (Self::unreachable(error), None),
