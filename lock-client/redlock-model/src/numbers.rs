@@ -7,6 +7,11 @@ use std::{
 };
 
 pub(crate) use crate::id::Token;
+pub(crate) type Cluster = ();
+pub(crate) type Term = u8;
+pub(crate) type MaxTtl = ();
+pub(crate) type Address = u8;
+pub(crate) type Process = u8;
 use crate::id::{MOST_NODES, NodeId};
 
 /// A value for each node of a cluster.
