@@ -12,7 +12,14 @@ pub(crate) type Term = u8;
 pub(crate) type MaxTtl = ();
 pub(crate) type Address = u8;
 pub(crate) type Process = u8;
-use crate::id::{MOST_NODES, NodeId};
+use crate::{
+    id::{MOST_NODES, NodeId},
+    redlock::roster::{Roster, Seat},
+};
+
+// A list of nodes has a fixed size here, so that a roster needs no memory of its own.
+impl Copy for Roster {}
+impl Copy for Seat {}
 
 /// A value for each node of a cluster.
 /// The values beyond the cluster are all the same.
