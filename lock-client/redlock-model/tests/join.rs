@@ -65,10 +65,10 @@ const FIVE_NODES: Config = Config {
     ..JOINS
 };
 
-/// 100 726 states; 2 s on one core.
+/// 245 266 states; 4 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_on_five_nodes() {
-    assert_holds(FIVE_NODES, 100_000, &[TwoLeases, Reissued, Regained]);
+    assert_holds(FIVE_NODES, 245_000, &[TwoLeases, Reissued, Regained]);
 }
 
 #[test]
@@ -90,10 +90,10 @@ fn with_a_floor_that_nothing_counts_by_a_lease_outlives_a_higher_token() {
 mod at_length {
     use super::*;
 
-    /// 491 155 states; 6 s on one core.
+    /// 519 337 states; 8 s on one core.
     #[test]
     fn tokens_are_unique_and_grow_with_leases_that_join_nodes() {
-        assert_holds(JOINS, 490_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
+        assert_holds(JOINS, 519_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
     }
 
     #[test]

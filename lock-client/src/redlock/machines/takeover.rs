@@ -1,8 +1,8 @@
 //! Another process takes a member's seat: after a restart, at the same address, or at another one.
 //!
-//! One machine does all of it, for the operator and for the watcher. It is driven by rounds: the
-//! machine looks at all nodes, and decides from their answers alone what to ask next. It remembers only
-//! its waits and its copies between rounds. So any number of them may run at once, and each may stop at
+//! One machine does all of it, for the operator and for the watcher. It looks at all nodes before each
+//! step, and decides from their answers alone what to ask next. It remembers only its waits, its copies,
+//! and what has failed. So any number of them may run at once, and each may stop at
 //! any step: the next one sees how far the change has come, and goes on from there. The scripts compare
 //! before they change anything, and that is what keeps two machines from harm.
 //!
@@ -26,19 +26,26 @@
 //! others, so any M of them share a seat with any M - 1 of them. A process that was admitted meanwhile
 //! has copied the token itself.
 
-use super::{Address, Process, Term};
+use std::{cmp::Ordering, mem};
+
+use super::{Address, Cluster, Process, Term};
 use crate::redlock::roster::{Roster, Seat};
 
 /// The takeovers of a cluster, as one operator or watcher sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Takeover {
+    /// Answers of other clusters are set aside.
+    cluster: Cluster,
     /// A seat that the operator wants to move; else each seat stays at its address.
     relocation: Option<Relocation>,
-    /// The last answer of each process, since the last look.
+    /// The answers to the last look.
     answers: Vec<Answer>,
     has_looked: bool,
     waits: Vec<Wait>,
     copies: Vec<Copied>,
+    /// The processes that did not do what they were asked. They are left out until the next rest, so
+    /// that one of them does not block the others.
+    failed: Vec<Process>,
 }
 
 /// A seat that moves to another address.
@@ -58,7 +65,8 @@ pub(crate) struct Answer {
     pub(crate) roster: Option<Roster>,
     /// Whether it may vote for this roster.
     pub(crate) is_admitted: bool,
-    /// Whether its settings suit a voter.
+    /// Whether its settings suit a voter. One that does not gets no seat and no admission. If it votes
+    /// already, it counts: it does vote.
     pub(crate) is_fit: bool,
 }
 
@@ -110,35 +118,37 @@ struct Copied {
     /// The roster that the others voted for when the copy began.
     roster: Roster,
     from: Vec<Process>,
-    /// Whether all nodes have been asked since.
-    has_looked: bool,
 }
 
 impl Takeover {
-    /// Takes a restarted process's seat over, wherever another process answers at a member's address.
-    pub(crate) fn new() -> Self {
-        Self::default()
+    /// Gives a member's seat to another process wherever one answers at its address.
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self { cluster, ..Self::default() }
     }
 
     /// Moves a member to another address. The process there takes its seat, whatever the old process
     /// does.
-    pub(crate) fn relocating(from: Address, to: Address) -> Self {
-        Self { relocation: Some(Relocation { from, to }), ..Self::default() }
+    pub(crate) fn relocating(cluster: Cluster, from: Address, to: Address) -> Self {
+        Self { relocation: Some(Relocation { from, to }), ..Self::new(cluster) }
     }
 
-    /// Records the answer to a look.
+    /// Records the answer to a look. A process of another cluster is left out: it must not lose its vote
+    /// there.
     pub(crate) fn observe(&mut self, answer: Answer) {
         // Old data hold the roster of another process.
         let names_itself = |roster: &Roster| roster.seat_of(&answer.process).is_some();
         let roster = answer.roster.filter(names_itself);
         let is_admitted = answer.is_admitted && roster.is_some();
+        let is_foreign = roster.as_ref().is_some_and(|roster| roster.cluster != self.cluster);
+        if is_foreign || self.failed.contains(&answer.process) {
+            return;
+        }
         self.answers.retain(|earlier| earlier.process != answer.process);
         self.answers.push(Answer { roster, is_admitted, ..answer });
         self.answers.sort_unstable();
     }
 
-    /// Records the answer to a request to a process; `None` if it failed. What changed nothing is not
-    /// asked again before the next look.
+    /// Records the answer to a request to a process; `None` if it failed.
     pub(crate) fn observe_result(&mut self, command: &Command, answer: Option<Answer>) {
         let (process, is_done): (_, &dyn Fn(&Answer) -> bool) = match command {
             Command::Prepare { process, roster } => {
@@ -151,23 +161,21 @@ impl Takeover {
             Command::Admit { process, .. } => (process, &|answer| answer.is_admitted),
             _ => return,
         };
-        match answer.filter(|answer| answer.process == *process && is_done(answer)) {
-            Some(answer) => self.observe(answer),
-            None => self.answers.retain(|earlier| earlier.process != *process),
+        if !answer.is_some_and(|answer| answer.process == *process && is_done(&answer)) {
+            self.failed.push(process.clone());
+            self.failed.sort_unstable();
         }
     }
 
     /// Records that a process has all counters of these others, of those that it should be copied from.
     pub(crate) fn observe_copy(&mut self, to: &Process, from: Vec<Process>, roster: &Roster) {
         if from.len() < roster.majority() {
-            // It is not tried again before the next look.
-            self.answers.retain(|answer| answer.process != *to);
-            return;
+            self.failed.push(to.clone());
+            self.failed.sort_unstable();
+        } else {
+            self.copies.push(Copied { to: to.clone(), roster: roster.clone(), from });
+            self.copies.sort_unstable();
         }
-        let (to, roster) = (to.clone(), roster.clone());
-        self.copies.retain(|copied| copied.to != to);
-        self.copies.push(Copied { to, roster, from, has_looked: false });
-        self.copies.sort_unstable();
     }
 
     /// Records that a wait is over.
@@ -179,12 +187,12 @@ impl Takeover {
     }
 
     /// Decides what to do after everything from the last commands has been reported. The commands of
-    /// one list may run at once.
+    /// one list may run at once. There is a look before each other step.
     pub(crate) fn next(&mut self) -> Vec<Command> {
-        if !self.has_looked {
-            return vec![self.look()];
+        if !mem::replace(&mut self.has_looked, true) {
+            return vec![Command::Look];
         }
-        let commands = match self.decided() {
+        let mut commands = match self.decided() {
             Some(roster) => {
                 let commands = self.complete(&roster);
                 if commands.is_empty() { self.begin(&roster) } else { commands }
@@ -192,28 +200,24 @@ impl Takeover {
             None => self.finish(),
         };
         if commands.is_empty() {
-            self.has_looked = false;
-            return vec![Command::Rest(self.rest())];
+            self.failed.clear();
+            commands.push(Command::Rest(self.rest()));
         }
+        // Each step is decided by a look of its own.
+        self.answers.clear();
+        self.has_looked = false;
         commands
     }
 
     /// The newest roster, if it is decided.
-    pub(crate) fn decided(&self) -> Option<Roster> {
+    fn decided(&self) -> Option<Roster> {
         self.newest().into_iter().find(|roster| self.is_decided(roster)).cloned()
     }
 
     /// Whether the process of a seat votes for a roster.
-    pub(crate) fn votes(&self, seat: &Seat, roster: &Roster) -> bool {
+    fn votes(&self, seat: &Seat, roster: &Roster) -> bool {
         let answer = self.answer_of(&seat.process);
         answer.is_some_and(|answer| answer.is_admitted && answer.roster.as_ref() == Some(roster))
-    }
-
-    fn look(&mut self) -> Command {
-        self.answers.clear();
-        self.has_looked = true;
-        self.copies.iter_mut().for_each(|copied| copied.has_looked = true);
-        Command::Look
     }
 
     fn answer_of(&self, process: &Process) -> Option<&Answer> {
@@ -256,18 +260,21 @@ impl Takeover {
         closes.into_iter().find(|closes| !closes.is_empty()).unwrap_or_default()
     }
 
-    /// The members that may take a roster now.
+    /// The members that may take a roster now: those that have had their seats since the same term, by
+    /// what they hold. Otherwise one that has lost its data could come back as the process from before.
     fn closes(&self, roster: &Roster, is_decided: bool) -> Vec<Command> {
         let close = |seat: &Seat| {
             let from = self.held(&seat.process)?;
+            if from == roster || from.seat_of(&seat.process)?.since != seat.since {
+                return None;
+            }
             let gives_way =
                 || is_decided || from < roster && from.is_lost(|process| self.held(process));
-            let may_take = if from.term == roster.term {
-                from != roster && seat.since < roster.term && gives_way()
-            } else {
-                // A member that missed terms takes a decided roster, unless it has been named anew since.
-                let has_missed = || is_decided && seat.since <= from.term;
-                from.term < roster.term && (roster.follows(from) || has_missed())
+            let may_take = match from.term.cmp(&roster.term) {
+                // A member that missed terms takes a decided roster only.
+                Ordering::Less => is_decided || roster.follows(from),
+                Ordering::Equal => gives_way(),
+                Ordering::Greater => false,
             };
             may_take.then(|| Command::Close {
                 process: seat.process.clone(),
@@ -281,23 +288,30 @@ impl Takeover {
     /// Completes a decided term: the other members take its roster, and the processes without a vote
     /// are admitted.
     fn complete(&mut self, roster: &Roster) -> Vec<Command> {
-        let mut commands = self.closes(roster, true);
-        self.waits.retain(|wait| {
-            roster.seat_of(&wait.process).is_some_and(|seat| seat.since == wait.since)
+        // A wait is for one admission: a process that loses its vote again waits again.
+        let waits = mem::take(&mut self.waits).into_iter().filter(|wait| {
+            let seat = roster.seat_of(&wait.process);
+            // A look may have found an earlier roster only.
+            roster.term < wait.since
+                || seat.is_some_and(|seat| seat.since == wait.since && !self.votes(seat, roster))
         });
+        self.waits = waits.collect();
         self.copies.retain(|copied| copied.roster == *roster);
+        let mut commands = self.closes(roster, true);
         for seat in roster.seats.iter() {
-            let Some(answer) = self.answer_of(&seat.process) else { continue };
-            if !answer.is_fit {
+            let Some(answer) = self.answer_of(&seat.process).filter(|answer| answer.is_fit) else {
                 continue;
-            }
+            };
             match &answer.roster {
                 Some(held) if held == roster && !answer.is_admitted => {
                     commands.extend(self.admit(seat, roster));
                 }
                 // Another operator has prepared the new process for a roster that has lost.
                 Some(held)
-                    if held.term == roster.term && held != roster && seat.since == held.term =>
+                    if held != roster
+                        && held.term == roster.term
+                        && seat.since == roster.term
+                        && !answer.is_admitted =>
                 {
                     let (process, roster) = (seat.process.clone(), roster.clone());
                     commands.push(Command::Prepare { process, roster });
@@ -330,9 +344,6 @@ impl Takeover {
         let voters: Vec<_> = voters.map(|voter| voter.process.clone()).collect();
         let copied = self.copies.iter().position(|copied| copied.to == process);
         if let Some(copied) = copied {
-            if !self.copies[copied].has_looked {
-                return Some(self.look());
-            }
             let Copied { from, .. } = self.copies.remove(copied);
             if from.iter().filter(|source| voters.contains(source)).count() >= roster.majority() {
                 return Some(Command::Admit { process, roster: roster.clone() });
@@ -372,7 +383,10 @@ impl Takeover {
         let keeps_seat = |answer: &Answer| {
             let held = answer.roster.as_ref();
             answer.process == seat.process
-                && held.is_some_and(|held| seat.since <= held.term && held.term <= roster.term)
+                && held.is_some_and(|held| {
+                    let kept = held.seat_of(&seat.process);
+                    kept.is_some_and(|kept| kept.since == seat.since) && held.term <= roster.term
+                })
         };
         if relocated.is_none() && self.answers.iter().any(keeps_seat) {
             return None;
