@@ -1,7 +1,7 @@
 -- Takes this node for a lease that does not have it, if the lock is free here.
 --
--- If the counter is below the lease's token, the node grants what the lease has, and counts for it.
--- Otherwise another client may have had a token here. Then the node grants its counter, incremented.
+-- If the counter is not above the lease's token, the node grants what the lease has, and counts for
+-- it. Otherwise another client may have had a higher token here. Then the node grants its counter, incremented.
 -- Its floor shows that it does not count yet.
 --
 -- KEYS  1 the lock, as in grant.lua.
@@ -34,7 +34,7 @@ if not floor then
     return redis.error_reply(problem)
 end
 local grant, counter = ARGV[5], ARGV[6]
-if floor >= tonumber(ARGV[6]) then
+if floor > tonumber(ARGV[6]) then
     grant = digits(floor + 1)
     counter = grant
 end

@@ -1,7 +1,7 @@
 //! Joins: a lease takes the nodes again that it has lost, or never had.
 //!
-//! They follow a renewal, in the background. A joined node counts at once if its counter had not
-//! reached the lease's token. Otherwise it counts after a reissue, which does not change the token
+//! They follow a renewal, in the background. A joined node counts at once if its counter was not
+//! above the lease's token. Otherwise it counts after a reissue, which does not change the token
 //! that the lease has handed out.
 
 use std::{pin::pin, sync::Arc};
@@ -71,7 +71,7 @@ impl Regaining {
                 () = &mut late => break,
             }
         }
-        // 2. Make the nodes count that are held with a floor as high as the token.
+        // 2. Make the nodes count that are held with a floor above the token.
         if let Some(floor) = regain.reissue_above(&self.lease.tokens())
             && !self.lease.has_ended()
         {

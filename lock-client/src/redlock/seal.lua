@@ -11,8 +11,8 @@
 --         this node again.
 --       5 token.
 -- returns {token, grant, floor} if the token is sealed;
---         {0, grant, floor} if the holder has the lock under another grant, or with a floor that the
---         token does not exceed; else {0}.
+--         {0, grant, floor} if the holder has the lock under another grant, or with a floor above the
+--         token; else {0}.
 
 local rejection = no_vote(KEYS[3], ARGV[1])
 if rejection then
@@ -25,8 +25,8 @@ local token, grant, floor = owned(lock, ARGV[2], ARGV[3], ARGV[4])
 if not token then
     return grant
 end
-if tonumber(ARGV[5]) <= tonumber(floor) then
-    -- Another client may have had this token on this node.
+if tonumber(ARGV[5]) < tonumber(floor) then
+    -- Another client may have had a higher token on this node.
     return {0, tonumber(grant), tonumber(floor)}
 end
 if raise_counter(KEYS[2], ARGV[5]) == nil then

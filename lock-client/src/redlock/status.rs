@@ -107,7 +107,7 @@ fn combine(answers: &[NodeStatus], outstanding: usize, majority: usize) -> Optio
             remaining: remaining[majority - 1],
             since_ms: None,
             label: String::new(),
-            nodes: Some(most.iter().filter(|(_, floor)| *floor < sealed).count()),
+            nodes: Some(most.iter().filter(|(_, floor)| *floor <= sealed).count()),
         }
     });
     let last_token = answers.iter().filter_map(|answer| answer.status.last_token).max();

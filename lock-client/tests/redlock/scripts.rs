@@ -87,12 +87,12 @@ async fn errors_in_the_scripts_are_found() {
     let redis = Redis::start().await.unwrap();
     let errors = [
         (Step::Seal, "own_grant ~= grant and own_grant ~= other_grant", "false"),
-        (Step::Seal, "<= tonumber(floor)", "< tonumber(floor)"),
+        (Step::Seal, "< tonumber(floor)", "<= tonumber(floor)"),
         (Step::Seal, "math.max(tonumber(token), tonumber(ARGV[5]))", "tonumber(ARGV[5])"),
         (Step::Renew, "own_grant ~= grant", "tonumber(own_grant) > tonumber(grant)"),
         (Step::Renew, "redis.call('PEXPIRE', KEYS[1], ARGV[4])", ""),
         (Step::Raise, "digits(last + 1)", "digits(last)"),
-        (Step::Join, "floor >= tonumber(ARGV[6])", "floor > tonumber(ARGV[6])"),
+        (Step::Join, "floor > tonumber(ARGV[6])", "floor >= tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
         (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
         (Step::Grant, "if lock then", "if false then"),
