@@ -30,7 +30,8 @@
 //! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
 //!   and `liveness` run the checks.
 //!
-//! [`change`] is a second, separate model: the members of the cluster change.
+//! [`change`] is a second, separate model: the members of the cluster change. [`takeover`] is a third: other
+//! processes take the seats of members.
 //!
 //! The tests are the best examples. No single model has everything, because it would have too many
 //! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
@@ -115,6 +116,7 @@ mod safety;
 mod state;
 mod storage;
 mod symmetry;
+pub mod takeover;
 mod updates;
 
 /// The machines of `lock-client`, compiled with the numbers of the model.
