@@ -16,9 +16,6 @@ impl Keys {
     pub const NODE: &str = "fenced:node";
     /// A key that never exists, and is in another slot of a Cluster than [`NODE`](Self::NODE).
     pub(super) const NOTHING: &str = "fenced:nothing";
-    /// A pattern that matches every key here.
-    #[cfg(feature = "redlock")]
-    pub(crate) const ALL: &str = "fenced:*";
     /// A pattern that matches the counters of all locks. To Redis, braces in a pattern are plain
     /// characters.
     #[cfg(feature = "redlock")]
@@ -138,7 +135,6 @@ mod tests {
         assert!(matches(Keys::ALL_COUNTERS, &keys.counter()));
         for other in [keys.lock(), keys.queue(), keys.alive(), Keys::NODE.to_owned()] {
             assert!(!matches(Keys::ALL_COUNTERS, &other), "{other}");
-            assert!(matches(Keys::ALL, &other), "{other}");
         }
     }
 }

@@ -3,8 +3,8 @@
 -- KEYS  1 the lock: "<floor> <holder>" after a grant, "<floor> <holder> <token> <grant>" after a join
 --         or a seal. After a grant, the token and the grant are the floor plus 1.
 --       2 the counter.
---       3 the node's membership record.
--- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       3 the node's record.
+-- ARGV  1 the vote, as in vote.lua.
 --       2 holder.
 --       3 ttl in milliseconds.
 --       4 the start of a missing counter.

@@ -6,8 +6,8 @@
 --
 -- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
---       3 the node's membership record.
--- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       3 the node's record.
+-- ARGV  1 the vote, as in vote.lua.
 --       2 holder.
 --       3 ttl in milliseconds.
 --       4 the start of a missing counter.

@@ -111,8 +111,8 @@ impl Regaining {
             return None;
         }
         let Self { keys, lease, term, .. } = self;
-        let call = |member: &_| {
-            script::join(keys, member, &lease.ownership, lease.height(), term.ttl, unix_millis())
+        let call = |vote: &_| {
+            script::join(keys, vote, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
         let joining = self.nodes.run(node, voter, call);
         let joined = timeout(self.nodes.timeout(Request::Vote), joining).await;

@@ -1,8 +1,8 @@
 -- Sets the full ttl if the lock on this node still belongs to this ownership.
 --
 -- KEYS  1 the lock, as in grant.lua.
---       2 the node's membership record.
--- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       2 the node's record.
+-- ARGV  1 the vote, as in vote.lua.
 --       2 holder.
 --       3 grant on this node.
 --       4 ttl in milliseconds.

@@ -61,8 +61,8 @@ async fn seal_is_rejected_where_the_counter_is_none() {
     let redis = Redis::start().await.unwrap();
     redis.set("lock", "7 a").await.unwrap();
     redis.command::<()>(&["HSET", "counter", "a", "b"]).await.unwrap();
-    redis.command::<()>(&["HSET", "node", "vote", "c p"]).await.unwrap();
-    let seal = ["3", "lock", "counter", "node", "c p", "a", "8", "9", "9"];
+    redis.command::<()>(&["HSET", "node", "vote", "c p 9"]).await.unwrap();
+    let seal = ["3", "lock", "counter", "node", "c p 9", "a", "8", "9", "9"];
     let script = Script::of(Step::Seal);
     let seal = [&["EVAL", &script.code], &seal[..]].concat();
     let error = redis.command::<Vec<u64>>(&seal).await.unwrap_err().to_string();
@@ -97,7 +97,7 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
         (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
-        (Step::Grant, "known[1] ~= vote", "false"),
+        (Step::Grant, "own ~= vote", "false"),
         (Step::Release, "== ARGV[1]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[2])\n", "\n"),
     ];

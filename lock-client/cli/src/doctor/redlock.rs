@@ -135,11 +135,10 @@ fn membership(view: &View, user: &str) -> Check {
         State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
-        State::Prepared => "run `lock-client node init` again",
-        State::Restarted | State::OtherEpoch => {
+        State::Waiting | State::Restarted | State::Behind => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
-        State::Removed => "name the new members instead, and stop it",
+        State::Replaced => "name the new member instead, and stop it",
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }

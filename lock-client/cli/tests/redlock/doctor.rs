@@ -95,10 +95,10 @@ async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
     examine(&urls).await.assert(0, &[]);
 
     nodes.0[1].process().kill().unwrap();
-    nodes.0[2].command::<()>(&["HSET", "fenced:node", "run_id", "x"]).await.unwrap();
+    nodes.0[2].command::<()>(&["HSET", "fenced:node", "vote", "x"]).await.unwrap();
     let complaints = ["1 warning membership", "2 warning membership"];
     examine(&urls).await.assert(0, &complaints);
-    nodes.0[3].command::<()>(&["HSET", "fenced:node", "cluster", "x"]).await.unwrap();
+    nodes.0[3].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     let complaints = [&complaints[..], &["3 warning membership", "all unfit majority"]].concat();
     examine(&urls).await.assert(1, &complaints);
     let twice = [&urls[..1], &[another_url(&nodes.0[0], "same")], &urls[2..]].concat();

@@ -53,8 +53,9 @@ async fn failover_and_failback_bring_a_voter_with_old_counters() {
     let primary = &nodes.0[0];
     let replica = Redis::replica_of(primary).await.unwrap();
     replica.promote().await.unwrap();
-    // Node 2 does not vote, and the replica misses this token.
+    // Node 2 does not vote and misses the release, and the replica misses this token.
     assert_eq!(nodes.token_without(2).await, Ok(HIGH + 1));
+    nodes.0[2].set("fenced:{r}:token", &HIGH.to_string()).await.unwrap();
     let port = replica.redis().address().unwrap().port().to_string();
     primary.command::<()>(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
     let is_old = async || Ok(nodes.counter(0).await == Some(HIGH));

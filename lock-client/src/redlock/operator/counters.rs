@@ -13,7 +13,8 @@ use crate::{
 /// About how many counters make a batch.
 const BATCH: usize = 500;
 
-static RAISE_COUNTERS: Script = script!("../raise_counter.lua", "raise_counters.lua");
+static RAISE_COUNTERS: Script =
+    script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
 
 /// The counters that an admission has copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,11 +41,11 @@ impl Counters {
 
     /// Returns the keys of the next batch; `None` at the end. A key that exists throughout the scan
     /// is returned at least once, and sometimes twice.
-    pub(super) async fn next(&mut self, peer: &mut Peer) -> Result<Option<Vec<String>>, PeerError> {
+    pub(super) async fn next(&mut self, peer: &Peer) -> Result<Option<Vec<String>>, PeerError> {
         while let Some(cursor) = self.cursor {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(Keys::ALL_COUNTERS).arg("COUNT").arg(BATCH);
-            let scanned = scan.query_async(&mut peer.connection).await;
+            let scanned = scan.query_async(&mut peer.connection.clone()).await;
             let (next, found): (u64, BTreeSet<Vec<u8>>) = scanned.map_err(|e| peer.error(&e))?;
             self.cursor = (next != 0).then_some(next);
             let mut keys = Vec::new();
@@ -65,17 +66,18 @@ impl Counters {
 }
 
 /// Reads the counters at these keys; `None` where there is none, or no number.
-pub(super) async fn read(peer: &mut Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
-    let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection).await;
+pub(super) async fn read(peer: &Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
+    let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection.clone()).await;
     let values: Vec<Option<Vec<u8>>> = values.map_err(|error| peer.error(&error))?;
     let number = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
     Ok(values.into_iter().map(|value| value.and_then(number)).collect())
 }
 
-/// Raises all counters of one node to those of another.
+/// Raises all counters of one node to those of another, and to this number at least.
 pub(super) async fn copy(
-    from: &mut Peer,
-    to: &mut Peer,
+    from: &Peer,
+    to: &Peer,
+    at_least: u64,
     copied: &mut CopiedCounters,
 ) -> Result<(), PeerError> {
     let mut counters = Counters::new();
@@ -85,14 +87,15 @@ pub(super) async fn copy(
             match value {
                 Some(value) => {
                     keys.push(key.clone());
-                    values.push(value);
+                    values.push(value.max(at_least));
                 }
                 None => drop(copied.skipped.insert(key.clone())),
             }
         }
         let call = RAISE_COUNTERS.with(keys);
-        let call = values.into_iter().fold(call, |call, value| call.arg(value));
-        let raised = call.in_full().query_async::<u64>(&mut to.connection).await;
+        let call = values.into_iter().fold(call, |call, value| call.arg(value)).arg(&to.process);
+        let mut connection = to.connection.clone();
+        let raised = call.in_full().query_async::<u64>(&mut connection).await;
         copied.raised += raised.map_err(|error| to.error(&error))?;
     }
     copied.skipped.append(&mut counters.skipped);

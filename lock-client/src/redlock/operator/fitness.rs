@@ -4,12 +4,11 @@
 //! failback after it keep it, and bring the replica's counters, which may lack the last grants. An
 //! eviction deletes single counters.
 
-use super::error::OperatorError;
-use crate::redlock::peer::{Peer, PeerError};
+use redis::{RedisResult, aio::ConnectionLike};
 
 /// Why a server is not fit to be a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(in crate::redlock) enum Unfit {
     /// It is a replica, or has one.
     Replicated,
     /// It evicts keys when its memory is full.
@@ -19,6 +18,24 @@ pub(super) enum Unfit {
 }
 
 impl Unfit {
+    /// Reads why a server is not fit; `None` if it is.
+    pub(in crate::redlock) async fn read(
+        connection: &mut impl ConnectionLike,
+    ) -> RedisResult<Option<Self>> {
+        let info: String = redis::cmd("INFO").query_async(connection).await?;
+        // What it does not show counts as unfit.
+        let has = |field: &str| info.lines().any(|line| line == field);
+        Ok(if !has("redis_mode:standalone") {
+            Some(Self::Clustered)
+        } else if !has("role:master") || !has("connected_slaves:0") {
+            Some(Self::Replicated)
+        } else if !has("maxmemory_policy:noeviction") {
+            Some(Self::Evicting)
+        } else {
+            None
+        })
+    }
+
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::Replicated => {
@@ -30,41 +47,6 @@ impl Unfit {
                  noeviction in redis.conf, and restart the node"
             }
             Self::Clustered => "it is part of a Redis Cluster: each node must be a single Redis",
-        }
-    }
-
-    /// Reads the answer to `INFO`. What it does not show counts as unfit.
-    fn from_info(info: &str) -> Option<Self> {
-        let has = |field: &str| info.lines().any(|line| line == field);
-        if !has("redis_mode:standalone") {
-            Some(Self::Clustered)
-        } else if !has("role:master") || !has("connected_slaves:0") {
-            Some(Self::Replicated)
-        } else if !has("maxmemory_policy:noeviction") {
-            Some(Self::Evicting)
-        } else {
-            None
-        }
-    }
-}
-
-impl Peer {
-    /// Returns why the server is not fit to be a node; `None` if it is.
-    pub(super) async fn unfitness(&mut self) -> Result<Option<Unfit>, PeerError> {
-        let info = redis::cmd("INFO").query_async(&mut self.connection).await;
-        let info: String = info.map_err(|error| self.error(&error))?;
-        Ok(Unfit::from_info(&info))
-    }
-
-    /// Checks that the server is fit to be a node.
-    pub(super) async fn check_fitness(&mut self) -> Result<(), OperatorError> {
-        match self.unfitness().await? {
-            None => Ok(()),
-            Some(unfit) => Err(OperatorError::Invalid(format!(
-                "{} is not fit to be a node: {}",
-                self.address,
-                unfit.reason()
-            ))),
         }
     }
 }

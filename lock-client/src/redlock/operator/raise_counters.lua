@@ -2,9 +2,12 @@
 -- has no vote, so that nobody relies on it.
 --
 -- KEYS  the counters.
--- ARGV  their values on the other node.
+-- ARGV  their values on the other node, and the process that runs this script.
 -- returns how many were raised.
 
+if run_id() ~= ARGV[#ARGV] then
+    return redis.error_reply('FENCED it is another process')
+end
 local raised = 0
 for i, counter in ipairs(KEYS) do
     local was_raised = raise_counter(counter, ARGV[i])

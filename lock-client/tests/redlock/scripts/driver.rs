@@ -18,8 +18,7 @@ local keys = {'fenced:{r}:lock', 'fenced:{r}:token', 'fenced:node'}
 local outcomes = {}
 for number, case in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', keys[1], keys[2])
-    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id, 'run_id', case.run_id,
-        'max_ttl_ms', ARGV[2])
+    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id .. ' ' .. ARGV[2])
     if case.counter ~= '0' then
         redis.call('SET', keys[2], case.counter)
     end
@@ -82,12 +81,12 @@ pub(super) async fn run_cases(
     cases: &[Case],
     longest: u64,
 ) -> Vec<Outcome> {
-    let longest = longest.to_string();
+    let longest = &longest.to_string();
     let driver = format!("local function step(KEYS, ARGV)\n{}\nend\n{DRIVER}", script.code);
     let mut outcomes = Vec::with_capacity(cases.len());
     for cases in cases.chunks(AT_ONCE) {
-        let input = Value::from_iter(cases.iter().map(input)).to_string();
-        let eval = ["EVAL", &driver, "0", &input, &longest];
+        let input = Value::from_iter(cases.iter().map(|case| input(case, longest))).to_string();
+        let eval = ["EVAL", &driver, "0", &input, longest];
         let output: String = redis.command(&eval).await.unwrap();
         let output: Vec<Value> = serde_json::from_str(&output).unwrap();
         outcomes.extend(output.iter().zip(cases).map(|(output, case)| outcome(case, output)));
@@ -95,7 +94,7 @@ pub(super) async fn run_cases(
     outcomes
 }
 
-fn input(case: &Case) -> Value {
+fn input(case: &Case, longest: &str) -> Value {
     let [lock, counter, node] = ["fenced:{r}:lock", "fenced:{r}:token", "fenced:node"];
     let number = |place: usize| case.numbers[place].to_string();
     let (ttl, start) = (REQUESTED_TTL.to_string(), "0".to_owned());
@@ -107,10 +106,11 @@ fn input(case: &Case) -> Value {
         Step::Renew => vec![number(0), ttl],
         Step::Release => vec!["a".to_owned(), number(0), "freed".to_owned()],
     };
+    let vote = format!("c p {longest}");
     let (keys, voter): (_, &[&str]) = match case.step {
-        Step::Renew => (vec![lock, node], &["c p", "a"]),
+        Step::Renew => (vec![lock, node], &[&vote, "a"]),
         Step::Release => (vec![lock, counter], &[]),
-        _ => (vec![lock, counter, node], &["c p", "a"]),
+        _ => (vec![lock, counter, node], &[&vote, "a"]),
     };
     let voter = voter.iter().map(|part| (*part).to_owned());
     json!({
