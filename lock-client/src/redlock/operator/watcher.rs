@@ -70,6 +70,8 @@ struct Wait {
     process: String,
     since: u64,
     until: Moment,
+    /// Whether the machine knows that it is over.
+    has_ended: bool,
 }
 
 /// What became of a request.
@@ -179,8 +181,9 @@ impl<'a> Watcher<'a> {
             self.begin();
             return self.takeover.is_none();
         };
-        for wait in self.waits.iter().filter(|wait| wait.until.has_passed()) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.until.has_passed()) {
             takeover.end_wait(&wait.process, wait.since);
+            wait.has_ended = true;
         }
         let commands = takeover.next();
         // A wait counts from here, before anything is awaited.
@@ -347,27 +350,24 @@ impl<'a> Watcher<'a> {
         let remaining = longest + longest / 100 + Duration::from_millis(2);
         let until = Moment::now() + remaining;
         self.waits.retain(|wait| wait.process != process);
-        self.waits.push(Wait { process: process.to_owned(), since, until });
+        self.waits.push(Wait { process: process.to_owned(), since, until, has_ended: false });
         let node = self.sight.with(process).map_or_else(String::new, |peer| peer.address.clone());
         self.left_alone.remove(&node);
         self.events.push_back(WatchEvent::Waiting { node, remaining });
     }
 
     pub(super) fn is_waiting(&self, process: &str) -> bool {
-        self.waits.iter().any(|wait| wait.process == process && !wait.until.has_passed())
+        self.waits.iter().any(|wait| wait.process == process && !wait.has_ended)
     }
 
     /// Whether any process waits, after which another may take a seat.
     pub(super) fn is_waiting_for_any(&self) -> bool {
-        self.waits.iter().any(|wait| !wait.until.has_passed())
+        self.waits.iter().any(|wait| !wait.has_ended)
     }
 
     /// How long to rest until there may be something to do.
     fn until_next_wait(&self) -> Duration {
-        let waits = self.waits.iter().map(|wait| wait.until.remaining());
-        waits
-            .filter(|remaining| !remaining.is_zero())
-            .min()
-            .map_or(INTERVAL, |wait| wait.min(INTERVAL))
+        let waits = self.waits.iter().filter(|wait| !wait.has_ended);
+        waits.map(|wait| wait.until.remaining()).min().map_or(INTERVAL, |wait| wait.min(INTERVAL))
     }
 }
