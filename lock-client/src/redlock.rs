@@ -24,7 +24,7 @@
 //!
 //! # Keys
 //! Each node has the keys of [a single Redis](super::redis), and `fenced:node`, the record of its
-//! membership. When a node seals a token in a round, the token replaces the grant in the lock's
+//! roster and its vote. When a node seals a token in a round, the token replaces the grant in the lock's
 //! value. So all sealed nodes know the ownership by the same grant.
 //!
 //! # Joins
@@ -32,22 +32,24 @@
 //! *joins* the nodes that are free. But another client may have had such a node in the meantime,
 //! with a higher token. So the lock's value records its *floor*: the node's counter before this
 //! ownership took it. A node counts for a lease, in a renewal and in a reissue, only if its floor is
-//! below the token that the lease had when the step began. If a joined node has a higher floor, a
+//! not above the token that the lease had when the step began. If a joined node has a higher floor, a
 //! reissue seals a token above it on a majority that does count. From then on, the node counts.
 //! Such a reissue does not change the token that the lease has handed out.
 //!
-//! A joined node has a grant of its own if its counter had reached the lease's token. Each request
+//! A joined node has a grant of its own if its counter was above the lease's token. Each request
 //! names the grant on its node. A client that adopts a lease learns the grants from the answers.
 //!
 //! # Members
-//! The nodes' records name the members. Each change of them begins an *epoch*, and a node votes in
-//! one epoch only. A round, a renewal or a reissue asks for the votes of one epoch; if the members
-//! have changed, it is repeated with the new ones. A change first *closes* the old epoch: the old
-//! members decide on the new ones, and each that accepts them leaves the old epoch. If it stays a
-//! member, it votes in the new one from then on.
-//! Once a majority has, no majority is left for the old epoch. So a node that was replaced and comes
-//! back does no harm, although it still votes in the old epoch. A new member votes when it is
-//! admitted, like a node that restarted.
+//! Each node keeps the *roster*: the cluster, the term, the longest ttl, and for each member the process
+//! that may vote, by its `run_id`. Each request names the whole roster, and a node rejects another. So a
+//! token counts only if a majority has sealed it for one roster. A client that meets another roster
+//! finds it, and repeats its step.
+//!
+//! A restart, an empty server at the same address and a server at another address are one thing: another
+//! process takes a member's seat, in the roster of the next term. First the members that stay *close*
+//! the old term, by taking the new roster, until no majority can be left for the old one, whatever the
+//! old process does. The new process votes when it is admitted: after the longest ttl, and with the
+//! counters of a majority. `machines/takeover.rs` has the steps.
 //!
 //! # Waiting
 //! Waiters are notified when the lock was freed on a majority of the nodes. When a client learns of
@@ -62,24 +64,19 @@
 //! takes two seconds at most, and requests that fail together share it.
 //!
 //! # The code
-//! [`Redlock`] runs each step on the nodes of the current epoch (`current_nodes.rs`). `machines.rs`
+//! [`Redlock`] runs each step on the nodes of the current roster (`members.rs`). `machines.rs`
 //! decides the steps, without I/O, and the model explores the same code. The messages are carried by
 //! `round.rs` for a round, by `update.rs` for a renewal or a reissue, and by `regain.rs` for joins.
 //! The scripts that run on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua`
 //! seals a token, `join.lua` takes a free node for a lease. `lease.rs` has what the client knows of
-//! each lease. `membership.rs` decides whether a node may vote, and `discovery.rs` finds the members.
-//! The operator's part is in [`operator`].
+//! each lease. `record.rs` reads whether a node may vote. The operator's part is in [`operator`].
 
 mod acquire;
-mod current_nodes;
-mod discovery;
-mod electorate;
-mod epoch;
 mod lease;
 mod long_ttl;
 mod machines;
 mod majority;
-mod membership;
+mod members;
 mod node;
 mod node_error;
 mod node_urls;
@@ -90,10 +87,13 @@ mod outcome;
 mod patience;
 mod peer;
 mod persistence;
+mod record;
 mod regain;
 mod release;
 mod reply;
 mod request;
+mod roster;
+mod roster_text;
 mod round;
 mod script;
 mod status;
@@ -111,8 +111,8 @@ use fence::{Holder, ResourceName, Token};
 
 use self::{
     acquire::Acquire,
-    current_nodes::CurrentNodes,
     lease::{Lease, Leases},
+    members::Members,
     node_urls::NodeUrl,
     patience::Patience,
     release::release,
@@ -132,16 +132,14 @@ const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);
 /// Locks on a majority of independent Redis nodes.
 #[derive(Clone)]
 pub struct Redlock {
-    nodes: Arc<CurrentNodes>,
+    members: Arc<Members>,
     rounds: Arc<AtomicU64>,
     leases: Arc<Leases>,
 }
 
 impl std::fmt::Debug for Redlock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Redlock")
-            .field("nodes", &self.nodes.get().addresses())
-            .finish_non_exhaustive()
+        f.debug_struct("Redlock").field("nodes", &self.members.addresses()).finish_non_exhaustive()
     }
 }
 
@@ -158,11 +156,11 @@ impl Redlock {
     /// # Errors
     /// [`InvalidNodes`] if the URLs do not name such nodes.
     pub fn open<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, InvalidNodes> {
-        Ok(Self::with_nodes(CurrentNodes::new(NodeUrl::parse_all(urls)?, Patience::default())))
+        Ok(Self::with(Members::new(NodeUrl::parse_all(urls)?, Patience::default())))
     }
 
-    fn with_nodes(nodes: CurrentNodes) -> Self {
-        Self { nodes: Arc::new(nodes), rounds: Arc::default(), leases: Arc::default() }
+    fn with(members: Members) -> Self {
+        Self { members: Arc::new(members), rounds: Arc::default(), leases: Arc::default() }
     }
 
     /// Waits this long for the votes of the nodes, instead of half a second. It suits nodes that are
@@ -173,7 +171,7 @@ impl Redlock {
     /// It is 1 millisecond at least, and 1 hour at most.
     #[must_use]
     pub fn answer_within(self, timeout: Duration) -> Self {
-        Self::with_nodes(self.nodes.with_patience(Patience(TimeLimits::new(timeout))))
+        Self::with(self.members.with_patience(Patience(TimeLimits::new(timeout))))
     }
 
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
@@ -201,7 +199,7 @@ impl Backend for Redlock {
                 ));
             }
             let acquire = Acquire { rounds: &self.rounds, name, holder, ttl };
-            let attempt = self.nodes.run(|nodes| acquire.run(nodes)).await?;
+            let attempt = self.members.run(|nodes| acquire.run(nodes)).await?;
             if let Attempt::Granted { token, ownership, asked } = &attempt {
                 self.leases.start(ownership.clone(), *token, *asked + ttl.reliable());
             }
@@ -218,7 +216,7 @@ impl Backend for Redlock {
         Box::pin(async move {
             let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
             let renew = |nodes| async move { update::renew(&nodes, keys, lease, ttl).await };
-            self.nodes.run(renew).await
+            self.members.run(renew).await
         })
     }
 
@@ -231,7 +229,7 @@ impl Backend for Redlock {
         Box::pin(async move {
             let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
             let reissue = |nodes| async move { update::reissue(&nodes, keys, lease, above).await };
-            self.nodes.run(reissue).await
+            self.members.run(reissue).await
         })
     }
 
@@ -249,7 +247,7 @@ impl Backend for Redlock {
             // From here on, the lease joins no node. Its height is needed until there is an answer.
             let height = self.leases.release(holder).map(|lease| lease.height());
             let (keys, token) = (&Keys::new(name), token.max(height));
-            let released = self.nodes.run(|nodes| release(nodes, keys, holder, token)).await;
+            let released = self.members.run(|nodes| release(nodes, keys, holder, token)).await;
             // Without a majority, a few nodes may still have carried it out.
             let released = released.map_err(|error| match error {
                 BackendError::Rejected(reason) => BackendError::Unavailable(reason),
@@ -267,12 +265,12 @@ impl Backend for Redlock {
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
         Box::pin(async move {
-            wakeups::subscribe(self.nodes.subscribe(), Keys::new(name).freed()).await
+            wakeups::subscribe(self.members.subscribe().await?, Keys::new(name).freed()).await
         })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(self.nodes.run(move |nodes| async move { status::read(&nodes, name).await }))
+        Box::pin(self.members.run(move |nodes| async move { status::read(&nodes, name).await }))
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
@@ -287,16 +285,16 @@ impl Backend for Redlock {
 
     fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            self.nodes.background().close();
-            self.nodes.background().wait().await;
+            self.members.background().close();
+            self.members.background().wait().await;
         })
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.nodes.get().timeout(Request::Vote)
+        self.members.patience().answers(Request::Vote)
     }
 
     fn address(&self) -> String {
-        self.nodes.get().addresses()
+        self.members.addresses()
     }
 }

@@ -1,11 +1,11 @@
 //! Locks on a majority of independent nodes.
 
 mod acquiring;
-mod changing;
 mod cluster;
 mod far_nodes;
 mod holding;
 mod joining;
+mod members;
 mod proxies;
 mod scripts;
 mod seeded;

@@ -59,9 +59,8 @@ impl RedlockService {
         let mut watcher = JoinSet::new();
         watcher.spawn(async move {
             let mut watcher = operator.watch();
-            // An error is one of the URLs, which are right.
-            while let Ok(event) = watcher.next().await {
-                let is_admission = matches!(event, WatchEvent::Admitted { .. });
+            loop {
+                let is_admission = matches!(watcher.next().await, WatchEvent::Admitted { .. });
                 if is_admission && sender.send(()).is_err() {
                     break;
                 }

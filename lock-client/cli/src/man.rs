@@ -11,7 +11,7 @@ use crate::{failure::Failure, stdout::print_bytes};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commands that have a page, for completions.
-pub(crate) const NAMES: [&str; 18] = [
+pub(crate) const NAMES: [&str; 17] = [
     "run",
     "put",
     "get",
@@ -25,7 +25,6 @@ pub(crate) const NAMES: [&str; 18] = [
     "node",
     "node-init",
     "node-admit",
-    "node-change",
     "node-status",
     "watch",
     "completions",
@@ -38,7 +37,7 @@ pub(crate) struct Man {
     #[arg(value_parser = PossibleValuesParser::new(NAMES))]
     command: Option<String>,
 
-    /// The command below it: `man node change` is `man node-change`
+    /// The command below it: `man node admit` is `man node-admit`
     subcommand: Option<String>,
 }
 

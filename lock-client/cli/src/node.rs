@@ -1,7 +1,6 @@
 //! `lock-client node`: the nodes of a Redlock cluster.
 
 mod admit;
-mod change;
 mod init;
 mod status;
 
@@ -14,12 +13,9 @@ pub(crate) enum Node {
     /// Starts a cluster
     #[command(after_long_help = init::HELP)]
     Init(init::Init),
-    /// Lets a node vote again that may have lost its counters
+    /// Lets another process vote for a member: after a restart, or in its place
     #[command(after_long_help = admit::HELP)]
     Admit(admit::Admit),
-    /// Replaces members, or adds some
-    #[command(after_long_help = change::HELP)]
-    Change(change::Change),
     /// Shows which nodes may vote
     #[command(after_long_help = status::HELP)]
     Status(status::Status),
@@ -30,7 +26,6 @@ impl Node {
         match self {
             Self::Init(init) => init.run().await,
             Self::Admit(admit) => admit.run().await,
-            Self::Change(change) => change.run().await,
             Self::Status(status) => status.run().await,
         }
     }

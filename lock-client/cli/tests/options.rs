@@ -50,9 +50,9 @@ async fn options_of_one_redis_are_wrong_usage_with_redlock() {
 
 #[tokio::test]
 async fn manual_page_of_a_command_is_found_by_its_words() {
-    let page = lock_client(&["man", "node", "change"]).await;
+    let page = lock_client(&["man", "node", "admit"]).await;
     assert_eq!(page.status.code(), Some(0), "{page:?}");
-    assert_eq!(page.stdout, lock_client(&["man", "node-change"]).await.stdout);
+    assert_eq!(page.stdout, lock_client(&["man", "node-admit"]).await.stdout);
     for words in [["node", "abacus"], ["run", "change"]] {
         assert_failed(&lock_client(&[&["man"], &words[..]].concat()).await, 64, "no command");
     }

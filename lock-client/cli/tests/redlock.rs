@@ -1,11 +1,12 @@
 //! The commands with a Redlock cluster.
 
 mod admission;
-mod changing;
 mod commands;
 mod doctor;
 mod faults;
-mod loss_of_majority;
+mod fitness;
+mod new_start;
 mod node_commands;
 mod nodes;
+mod replacing;
 mod watching;

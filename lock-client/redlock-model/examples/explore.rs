@@ -82,6 +82,8 @@ enum BrokenRule {
     JoinOwnGrant,
     JoinFloorIsIgnored,
     JoinReissueIgnoresFloor,
+    JoinSameGrantOneAbove,
+    JoinCountsOneAbove,
     ReissueRaisesOnly,
     ReissueIgnoresRejectedSeal,
     ReissueResendsRejectedWrite,
@@ -104,6 +106,8 @@ impl BrokenRule {
             Self::JoinOwnGrant => protocol.join = JoinRule::OwnGrant,
             Self::JoinFloorIsIgnored => protocol.join = JoinRule::FloorIsIgnored,
             Self::JoinReissueIgnoresFloor => protocol.join = JoinRule::ReissueIgnoresFloor,
+            Self::JoinSameGrantOneAbove => protocol.join = JoinRule::SameGrantOneAbove,
+            Self::JoinCountsOneAbove => protocol.join = JoinRule::CountsOneAbove,
             Self::ReissueRaisesOnly => protocol.reissue = ReissueRule::RaisesOnly,
             Self::ReissueIgnoresRejectedSeal => {
                 protocol.reissue = ReissueRule::IgnoresRejectedSeal;

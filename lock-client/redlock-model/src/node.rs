@@ -102,13 +102,16 @@ impl Node {
         match self.lock {
             None => {
                 let uses_own_grant = match rule {
-                    JoinRule::SameGrant => false,
                     JoinRule::OwnGrant => true,
-                    _ => self.counter >= token,
+                    JoinRule::SameGrantOneAbove => self.counter > token + 1,
+                    _ => self.counter > token,
                 };
                 let own_grant = self.counter + 1;
-                let granted = if uses_own_grant { own_grant } else { grant };
-                let counter = if uses_own_grant { own_grant.max(token) } else { token };
+                let (granted, counter) = match rule {
+                    JoinRule::SameGrant => (grant, self.counter.max(token)),
+                    _ if uses_own_grant => (own_grant, own_grant.max(token)),
+                    _ => (grant, token),
+                };
                 self.take(holder, granted, token, counter);
                 let lock = self.lock.as_mut()?;
                 if !rule.has_floor() {
@@ -121,15 +124,15 @@ impl Node {
         }
     }
 
-    /// Takes a free node, and raises its counter.
+    /// Takes a free node, and sets its counter.
     fn take(&mut self, holder: Holder, grant: Token, token: Token, counter: Token) -> Owned {
         let lock = Lock { token, grant, floor: self.counter, holder };
-        self.counter = self.counter.max(counter);
+        self.counter = counter;
         self.lock = Some(lock);
         lock.granted()
     }
 
-    /// seal.lua: seals a token, unless the floor is as high. `here` is the grant on this node, and
+    /// seal.lua: seals a token, unless the floor is higher. `here` is the grant on this node, and
     /// `common` replaces it. They differ only in a round.
     pub fn seal(
         &mut self,
@@ -147,7 +150,7 @@ impl Node {
         };
         let lock = self.lock.filter(|lock| lock.holder == holder);
         let floor = lock.map_or(0, |lock| lock.floor);
-        let is_rejected_by_floor = rule == SealRule::ComparesOwnership && token <= floor;
+        let is_rejected_by_floor = rule == SealRule::ComparesOwnership && token < floor;
         if !matches || is_rejected_by_floor {
             return None;
         }

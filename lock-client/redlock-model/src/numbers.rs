@@ -7,7 +7,19 @@ use std::{
 };
 
 pub(crate) use crate::id::Token;
-use crate::id::{MOST_NODES, NodeId};
+pub(crate) type Cluster = ();
+pub(crate) type Term = u8;
+pub(crate) type MaxTtl = ();
+pub(crate) type Address = u8;
+pub(crate) type Process = u8;
+use crate::{
+    id::{MOST_NODES, NodeId},
+    redlock::roster::{Roster, Seat},
+};
+
+// A list of nodes has a fixed size here, so that a roster needs no memory of its own.
+impl Copy for Roster {}
+impl Copy for Seat {}
 
 /// A value for each node of a cluster.
 /// The values beyond the cluster are all the same.

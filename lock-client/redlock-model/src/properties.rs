@@ -117,7 +117,7 @@ fn has_regained(state: &State, client: &Client, nodes: usize) -> bool {
         client
             .update
             .is_some_and(|update| matches!(update.votes.votes[node.index()], Vote::Counts(_)))
-            && state.node(node).lock.is_some_and(|lock| lock.floor >= client.grant)
+            && state.node(node).lock.is_some_and(|lock| lock.floor > client.grant)
     };
     client.request() == Some(Request::Renew) && NodeId::first(nodes).any(counts)
 }

@@ -65,11 +65,17 @@ impl Protocol {
         let ignores_floor = match self.join {
             JoinRule::FloorIsIgnored => true,
             JoinRule::ReissueIgnoresFloor => request != Request::Renew,
-            JoinRule::Floor | JoinRule::SameGrant | JoinRule::OwnGrant => false,
+            _ => false,
+        };
+        let told_floor = |floor: Option<Token>| match self.join {
+            _ if ignores_floor => None,
+            JoinRule::CountsOneAbove => floor.map(|floor| floor - 1),
+            _ => floor,
         };
         match (event, request) {
-            (Event::Answer(node, OwnerReply::Owned(owned)), _) if ignores_floor => {
-                Event::Answer(node, OwnerReply::Owned(Owned { floor: None, ..owned }))
+            (Event::Answer(node, OwnerReply::Owned(owned)), _) => {
+                let floor = told_floor(owned.floor);
+                Event::Answer(node, OwnerReply::Owned(Owned { floor, ..owned }))
             }
             (
                 Event::Answer(node, OwnerReply::Other { .. } | OwnerReply::NotOurs),
@@ -108,7 +114,7 @@ pub enum GrantRule {
 /// What a seal compares before it changes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealRule {
-    /// The ownership: the holder, and the grant or the token. The token must exceed the floor.
+    /// The ownership: the holder, and the grant or the token. The token must not be below the floor.
     ComparesOwnership,
     /// The holder only. Without the grant, the floor alone would still reject such a seal.
     ComparesHolderOnly,
@@ -121,7 +127,7 @@ pub enum SealRule {
 /// How a lease takes a node again, and which nodes count for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinRule {
-    /// The lock records its floor. The node counts only for a token above the floor.
+    /// The lock records its floor. The node does not count for a token below the floor.
     Floor,
     /// The naive way: the node takes the lease's grant, and counts.
     SameGrant,
@@ -131,10 +137,14 @@ pub enum JoinRule {
     FloorIsIgnored,
     /// Renewals count by the floor, but reissues do not.
     ReissueIgnoresFloor,
+    /// The node takes the lease's grant also if its counter is above the token by one.
+    SameGrantOneAbove,
+    /// A node counts also if its floor is above the token by one.
+    CountsOneAbove,
 }
 
 impl JoinRule {
-    /// Whether a seal is rejected by a floor that is as high.
+    /// Whether the lock records its floor.
     pub(crate) fn has_floor(self) -> bool {
         !matches!(self, Self::SameGrant | Self::OwnGrant)
     }

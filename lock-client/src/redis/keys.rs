@@ -16,8 +16,6 @@ impl Keys {
     pub const NODE: &str = "fenced:node";
     /// A key that never exists, and is in another slot of a Cluster than [`NODE`](Self::NODE).
     pub(super) const NOTHING: &str = "fenced:nothing";
-    /// A pattern that matches every key here.
-    pub(crate) const ALL: &str = "fenced:*";
     /// A pattern that matches the counters of all locks. To Redis, braces in a pattern are plain
     /// characters.
     pub(crate) const ALL_COUNTERS: &str = "fenced:{*}:token";
@@ -25,6 +23,11 @@ impl Keys {
     /// Makes the keys of the lock of this name.
     pub fn new(name: &ResourceName) -> Self {
         Self { tagged: ["fenced:{", &encode(name.as_str()), "}"].concat() }
+    }
+
+    /// Makes the keys of a lock that no name can have, because names have no empty segments.
+    pub(crate) fn reserved(word: &str) -> Self {
+        Self { tagged: ["fenced:{/", word, "}"].concat() }
     }
 
     /// A pattern that matches the keys of all locks whose names have this prefix.
@@ -103,6 +106,12 @@ mod tests {
     }
 
     #[test]
+    fn reserved_keys_are_those_of_no_name() {
+        assert_eq!(Keys::reserved("trial").lock(), "fenced:{/trial}:lock");
+        assert!("/trial".parse::<ResourceName>().is_err());
+    }
+
+    #[test]
     fn name_is_found_in_the_key_of_its_lock() {
         for name in ["invoice-7", "a}{b", "a%7Db", "%257D", "a/b"] {
             let name: ResourceName = name.parse().unwrap();
@@ -122,7 +131,6 @@ mod tests {
         assert!(matches(Keys::ALL_COUNTERS, &keys.counter()));
         for other in [keys.lock(), keys.queue(), keys.alive(), Keys::NODE.to_owned()] {
             assert!(!matches(Keys::ALL_COUNTERS, &other), "{other}");
-            assert!(matches(Keys::ALL, &other), "{other}");
         }
     }
 }

@@ -53,11 +53,7 @@ impl Acquire<'_> {
                 }
                 Outcome::Held(contention) => return Ok(Attempt::Busy(contention)),
                 Outcome::Split(contention) => contention,
-                Outcome::TooFewAnswers(errors) => {
-                    // With a wrong ttl, no other cure would help.
-                    nodes.check_ttl(self.ttl)?;
-                    return Err(nodes.no_majority(&errors));
-                }
+                Outcome::TooFewAnswers(errors) => return Err(nodes.no_majority(&errors)),
             };
             let first_split = *first_split.get_or_insert_with(Moment::now);
             if splits == MOST_SPLITS || first_split.elapsed() > SPLIT_PATIENCE {

@@ -1,13 +1,13 @@
 -- Takes this node for a lease that does not have it, if the lock is free here.
 --
--- If the counter is below the lease's token, the node grants what the lease has, and counts for it.
--- Otherwise another client may have had a token here. Then the node grants its counter, incremented.
+-- If the counter is not above the lease's token, the node grants what the lease has, and counts for
+-- it. Otherwise another client may have had a higher token here. Then the node grants its counter, incremented.
 -- Its floor shows that it does not count yet.
 --
 -- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
---       3 the node's membership record.
--- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       3 the node's record.
+-- ARGV  1 the vote, as in vote.lua.
 --       2 holder.
 --       3 ttl in milliseconds.
 --       4 the start of a missing counter.
@@ -16,8 +16,9 @@
 -- returns {grant, floor} if the holder has the lock;
 --         else 0.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
+if rejection then
+    return rejection
 end
 local lock = redis.call('GET', KEYS[1])
 if lock then
@@ -33,7 +34,7 @@ if not floor then
     return redis.error_reply(problem)
 end
 local grant, counter = ARGV[5], ARGV[6]
-if floor >= tonumber(ARGV[6]) then
+if floor > tonumber(ARGV[6]) then
     grant = digits(floor + 1)
     counter = grant
 end

@@ -13,10 +13,11 @@
 pub(crate) mod acquire;
 pub(crate) mod lease_tokens;
 pub(crate) mod regain;
+pub(crate) mod takeover;
 pub(crate) mod update;
 pub(crate) mod votes;
 
 use super::{
     majority::majority,
-    numbers::{PerNode, Token},
+    numbers::{Address, Cluster, PerNode, Process, Term, Token},
 };

@@ -1,4 +1,4 @@
-//! One node: its connection, and whether it can be asked now.
+//! One server: its connection, and whether it can be asked now.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -7,9 +7,13 @@ use std::{
 
 use redis::{AsyncConnectionConfig, FromRedisValue, aio::MultiplexedConnection};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::{
-    membership::Membership, node_error::NodeError, node_urls::NodeUrl, patience::Patience,
+    node_error::NodeError,
+    node_urls::NodeUrl,
+    patience::Patience,
+    record::{Record, read_process},
     request::Request,
 };
 use crate::{
@@ -23,10 +27,11 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// undoes what the node may still carry out.
 const MOST_UNANSWERED: u32 = 1000;
 
-/// One node of a cluster.
+/// One server, which may be a node of the cluster.
 pub(super) struct Node {
     url: NodeUrl,
     patience: Patience,
+    background: TaskTracker,
     subscriptions: Subscriptions,
     connection: Mutex<Connection>,
     /// Held by the task that connects: there is one at a time.
@@ -36,14 +41,14 @@ pub(super) struct Node {
 /// The state of the connection to a node.
 enum Connection {
     None,
-    Established { voter: Voter, probed: Moment },
+    Established { process: Process, probed: Moment },
     Failed { retry_at: Moment, error: NodeError },
 }
 
 /// Whether a node can be asked now.
-pub(super) enum Availability {
+enum Availability {
     /// It can be asked.
-    Ready(Voter),
+    Ready(Process),
     /// It failed a moment ago, or answers nothing. Nobody waits for it.
     Unavailable(NodeError),
     /// A new connection is needed. The error says what was wrong with the last one, if anything
@@ -51,27 +56,23 @@ pub(super) enum Availability {
     NeedsConnection(Option<NodeError>),
 }
 
-/// A node that may vote, and the connection to it.
+/// The process of a server, and the connection to it. A restart ends the connection.
 #[derive(Clone)]
-pub(super) struct Voter {
+pub(super) struct Process {
+    pub(super) run_id: String,
     line: Line,
-    membership: Arc<Membership>,
+    /// The same connection, for what is no script.
+    connection: MultiplexedConnection,
     connected: Moment,
 }
 
-impl Voter {
-    /// The node's membership.
-    pub(super) fn membership(&self) -> &Membership {
-        &self.membership
-    }
-}
-
 impl Node {
-    pub(super) fn new(url: NodeUrl, patience: Patience) -> Self {
+    pub(super) fn new(url: NodeUrl, patience: Patience, background: TaskTracker) -> Self {
         Self {
             subscriptions: Subscriptions::new(url.server.clone(), patience.0),
             url,
             patience,
+            background,
             connection: Mutex::new(Connection::None),
             connecting: tokio::sync::Mutex::default(),
         }
@@ -79,10 +80,6 @@ impl Node {
 
     pub(super) fn subscriptions(&self) -> Subscriptions {
         self.subscriptions.clone()
-    }
-
-    pub(super) fn url(&self) -> &NodeUrl {
-        &self.url
     }
 
     /// The node's address, without a password.
@@ -95,13 +92,28 @@ impl Node {
         matches!(*self.connection(), Connection::None)
     }
 
-    /// Connects, and reads whether the node may vote. One task connects at a time. The others wait
+    /// Returns the server's process, if it can be asked now. Connects if needed.
+    pub(super) async fn connected(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<Process, NodeError> {
+        match self.availability(request) {
+            Availability::Ready(process) => Ok(process),
+            Availability::Unavailable(error) => Err(error),
+            Availability::NeedsConnection(last_error) => {
+                let node = self.clone();
+                // It continues if this caller stops waiting: later callers use the connection, too.
+                let connecting =
+                    self.background.spawn(async move { node.connect(last_error).await });
+                let ended = |_| Err(NodeError::NoAnswer("the runtime has ended".to_owned()));
+                connecting.await.unwrap_or_else(ended)
+            }
+        }
+    }
+
+    /// Connects, and reads which process the server is. One task connects at a time. The others wait
     /// for it, unless there was an error before: then they return that error.
-    pub(super) async fn connect(
-        &self,
-        last_error: Option<NodeError>,
-        read: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<Membership, NodeError>,
-    ) -> Result<Voter, NodeError> {
+    async fn connect(&self, last_error: Option<NodeError>) -> Result<Process, NodeError> {
         let _connecting = match last_error {
             Some(error) => self.connecting.try_lock().map_err(|_| error)?,
             None => timeout(self.patience.connecting(), self.connecting.lock())
@@ -109,7 +121,7 @@ impl Node {
                 .map_err(|_| NodeError::timed_out())?,
         };
         match self.availability(Request::Vote) {
-            Availability::Ready(voter) => return Ok(voter),
+            Availability::Ready(process) => return Ok(process),
             Availability::Unavailable(error) => return Err(error),
             Availability::NeedsConnection(_) => {}
         }
@@ -119,14 +131,16 @@ impl Node {
             let client = self.url.server.node().await?;
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
-            let membership = Arc::new(read(&mut connection).await?);
-            let line = Line::new(Transport::Node(connection));
-            Ok(Voter { line, membership, connected: Moment::now() })
+            let run_id = read_process(&mut connection).await?;
+            let line = Line::new(Transport::Node(connection.clone()));
+            Ok(Process { run_id, line, connection, connected: Moment::now() })
         };
         let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
         *self.connection() = match &connected {
-            Ok(voter) => Connection::Established { voter: voter.clone(), probed: Moment::now() },
+            Ok(process) => {
+                Connection::Established { process: process.clone(), probed: Moment::now() }
+            }
             Err(error) => Connection::Failed {
                 retry_at: Moment::now() + RECONNECT_PAUSE,
                 error: NodeError::clone(error),
@@ -135,68 +149,80 @@ impl Node {
         connected
     }
 
-    /// Runs a script on the node.
+    /// Reads which process the server is, and its record, over a connection since then. Another process
+    /// may answer at the address now.
+    pub(super) async fn look(
+        self: &Arc<Self>,
+        since: Moment,
+    ) -> Result<(String, Option<Record>), NodeError> {
+        self.disconnect_if(|process| process.connected < since);
+        let Process { run_id, mut connection, line, .. } = self.connected(Request::Vote).await?;
+        let read = timeout(self.patience.connecting(), Record::read(&mut connection)).await;
+        let read = read.map_err(|_| NodeError::timed_out())?;
+        if let Err(error) = &read
+            && line.is_broken_by(error)
+        {
+            self.disconnect(&line);
+        }
+        Ok((run_id, read?))
+    }
+
+    /// Runs a script on the server.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
-        mut voter: Voter,
-        call: impl FnOnce(&Membership) -> Call,
+        mut process: Process,
+        call: &Call,
     ) -> Result<T, NodeError> {
-        let answer = voter.line.run(&call(&voter.membership)).await;
+        let answer = process.line.run(call).await;
         if let Err(error) = &answer
-            && (voter.line.is_broken_by(error)
-                || matches!(error.code(), Some("NOVOTE" | "OTHEREPOCH")))
+            && process.line.is_broken_by(error)
         {
-            self.replace_connection(&voter, Connection::None);
+            self.disconnect(&process.line);
         }
         answer.map_err(NodeError::from)
     }
 
-    /// Returns whether the node can be asked now.
-    pub(super) fn availability(&self, request: Request) -> Availability {
+    /// Returns whether the server can be asked now.
+    fn availability(&self, request: Request) -> Availability {
         match &mut *self.connection() {
             Connection::None => Availability::NeedsConnection(None),
             Connection::Failed { retry_at, error } if retry_at.has_passed() => {
                 Availability::NeedsConnection(Some(error.clone()))
             }
             Connection::Failed { error, .. } => Availability::Unavailable(error.clone()),
-            Connection::Established { voter, probed } => {
-                let silence = voter.line.silence();
+            Connection::Established { process, probed } => {
+                let silence = process.line.silence();
                 let silent = || NodeError::NoAnswer(format!("no answer for {silence:.1?}"));
                 if silence > self.patience.0.longest_silence() {
                     Availability::NeedsConnection(Some(silent()))
                 } else if silence <= self.patience.silence() {
-                    Availability::Ready(voter.clone())
+                    Availability::Ready(process.clone())
                 } else if request == Request::Release {
-                    match voter.line.unanswered_requests() {
-                        ..MOST_UNANSWERED => Availability::Ready(voter.clone()),
+                    match process.line.unanswered_requests() {
+                        ..MOST_UNANSWERED => Availability::Ready(process.clone()),
                         _ => Availability::Unavailable(silent()),
                     }
                 } else if probed.elapsed() < self.patience.probe_interval() {
                     Availability::Unavailable(silent())
                 } else {
                     *probed = Moment::now();
-                    Availability::Ready(voter.clone())
+                    Availability::Ready(process.clone())
                 }
             }
         }
     }
 
-    /// Has the next request connect again, to a node that may vote by then, but not too often. No
-    /// round waits for that connection: most of the time, the node still has the same membership.
-    pub(super) fn reconnect_later(&self, used: &Voter, error: &NodeError) {
-        if used.connected.elapsed() > RECONNECT_PAUSE {
-            let (retry_at, error) = (Moment::now(), error.clone());
-            self.replace_connection(used, Connection::Failed { retry_at, error });
-        }
+    /// Drops a connection that is of no more use, unless there is a newer one.
+    fn disconnect(&self, used: &Line) {
+        self.disconnect_if(|process| process.line.is_same(used));
     }
 
-    /// Replaces a connection that is of no more use, unless there is a newer one.
-    fn replace_connection(&self, used: &Voter, replacement: Connection) {
+    fn disconnect_if(&self, is_useless: impl FnOnce(&Process) -> bool) {
         let mut connection = self.connection();
-        if let Connection::Established { voter, .. } = &*connection
-            && voter.line.is_same(&used.line)
+        if let Connection::Established { process, .. } = &*connection
+            && is_useless(process)
         {
-            *connection = replacement;
+            *connection = Connection::None;
         }
     }
 

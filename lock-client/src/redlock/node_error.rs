@@ -13,9 +13,9 @@ pub(super) enum NodeError {
     /// The node has no vote, or it rejected.
     #[error("{0}")]
     NoVote(String),
-    /// The node votes in another epoch: the members have changed.
+    /// The node votes for another roster: the members have changed.
     #[error("{0}")]
-    OtherEpoch(String),
+    OtherRoster(String),
 }
 
 impl NodeError {
@@ -27,7 +27,7 @@ impl NodeError {
 impl From<RedisError> for NodeError {
     fn from(error: RedisError) -> Self {
         match (error.code(), error.detail()) {
-            (Some("OTHEREPOCH"), Some(reason)) => Self::OtherEpoch(reason.to_owned()),
+            (Some("OTHERROSTER"), Some(reason)) => Self::OtherRoster(reason.to_owned()),
             // These codes are our scripts' own, and their text is complete.
             (Some("NOVOTE" | "FENCED"), Some(reason)) => Self::NoVote(reason.to_owned()),
             _ if is_passing(&error) => Self::NoAnswer(error.to_string()),

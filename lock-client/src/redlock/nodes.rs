@@ -1,6 +1,13 @@
-//! All nodes of a cluster, which are asked at once.
+//! The nodes of one roster, which are asked at once.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
@@ -8,16 +15,13 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    electorate::Electorate,
-    epoch::Epoch,
     long_ttl::LongTtl,
-    majority::majority,
-    membership::Membership,
-    node::{Availability, Node, Voter},
+    node::{Node, Process},
     node_error::NodeError,
-    node_urls::NodeUrl,
     patience::Patience,
+    record::{Standing, vote},
     request::Request,
+    roster::{Roster, Seat},
 };
 use crate::{
     Ttl,
@@ -25,33 +29,59 @@ use crate::{
     redis::{script::Call, wakeups::Subscriptions},
 };
 
-/// The nodes of a cluster, in one epoch.
+/// The nodes of one roster. A step asks them alone: what it asks for holds for one roster only.
 pub(super) struct Nodes {
-    nodes: Vec<Node>,
-    electorate: Electorate,
+    roster: Roster,
+    /// What the client names in each request to a process.
+    votes: HashMap<String, String>,
+    /// The servers, one for each seat, in any order.
+    nodes: Vec<Arc<Node>>,
+    /// The server at which each process was met first. At another one, it must not vote again.
+    met: Mutex<HashMap<String, usize>>,
+    /// Whether the members may have changed.
+    is_outdated: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: TaskTracker,
     patience: Patience,
+}
+
+/// The process of a node that has a seat, and what it votes for.
+pub(super) struct Voter {
+    process: Process,
+    /// What the client names in each request for a vote.
+    vote: String,
 }
 
 /// The nodes' answers, in order of arrival.
 pub(super) type Answers<T> = mpsc::UnboundedReceiver<(usize, Result<T, NodeError>)>;
 
 impl Nodes {
-    /// Creates a client of these nodes, which is not connected yet. They must vote in the epoch, if
-    /// one is given.
+    /// Takes a server for each seat of a roster.
     pub(super) fn new(
-        urls: &[NodeUrl],
-        epoch: Option<Epoch>,
+        roster: Roster,
+        nodes: Vec<Arc<Node>>,
         patience: Patience,
         background: TaskTracker,
     ) -> Self {
-        Self {
-            nodes: urls.iter().map(|url| Node::new(url.clone(), patience)).collect(),
-            electorate: Electorate::new(urls, epoch),
-            background,
-            patience,
-        }
+        assert_eq!(roster.seats.len(), nodes.len(), "each seat has a server");
+        let process = |seat: &Seat| (seat.process.clone(), vote(&roster, &seat.process));
+        let votes = roster.seats.iter().map(process).collect();
+        let (met, is_outdated) = (Mutex::default(), AtomicBool::new(false));
+        Self { roster, votes, nodes, met, is_outdated, background, patience }
+    }
+
+    pub(super) fn has(&self, roster: &Roster) -> bool {
+        self.roster == *roster
+    }
+
+    /// Whether a node has rejected the roster since the last search, or has a process without a seat.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
+    }
+
+    /// Records that a search has found no other roster.
+    pub(super) fn confirm(&self) {
+        self.is_outdated.store(false, Ordering::Relaxed);
     }
 
     /// How long all nodes together have for their answers to a request.
@@ -61,15 +91,11 @@ impl Nodes {
 
     /// The addresses of all nodes, without passwords.
     pub(super) fn addresses(&self) -> String {
-        self.nodes.iter().map(Node::address).collect::<Vec<_>>().join(", ")
+        self.nodes.iter().map(|node| node.address()).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn subscriptions(&self) -> Vec<Subscriptions> {
-        self.nodes.iter().map(Node::subscriptions).collect()
-    }
-
-    pub(super) fn urls(&self) -> impl Iterator<Item = &NodeUrl> {
-        self.nodes.iter().map(Node::url)
+        self.nodes.iter().map(|node| node.subscriptions()).collect()
     }
 
     /// The address of a node, without a password.
@@ -82,107 +108,57 @@ impl Nodes {
     }
 
     pub(super) fn majority(&self) -> usize {
-        majority(self.len())
+        self.roster.majority()
     }
 
     pub(super) fn background(&self) -> &TaskTracker {
         &self.background
     }
 
-    /// What the nodes have said about their epoch.
-    pub(super) fn electorate(&self) -> &Electorate {
-        &self.electorate
-    }
-
     /// Gives nodes without a connection a moment to connect. Otherwise a client would acquire its
     /// first lock on the fastest nodes alone.
-    pub(super) async fn connect(self: &Arc<Self>) {
-        if self.nodes.iter().any(Node::is_unconnected) {
+    pub(super) async fn connect(&self) {
+        if self.nodes.iter().any(|node| node.is_unconnected()) {
             let mut connecting: FuturesUnordered<_> =
-                (0..self.len()).map(|node| self.connected(node, Request::Vote)).collect();
+                self.nodes.iter().map(|node| node.connected(Request::Vote)).collect();
             let all = async { while connecting.next().await.is_some() {} };
             let _ = timeout(self.patience.first_connection(), all).await;
         }
     }
 
-    /// Waits until a majority of the nodes has named the epoch, or can't.
-    pub(super) async fn learn_epoch(self: &Arc<Self>) {
-        if !self.electorate.is_unknown() {
-            return;
-        }
-        let mut connecting: FuturesUnordered<_> =
-            (0..self.len()).map(|node| self.connected(node, Request::Vote)).collect();
-        let learning = async {
-            while self.electorate.is_unknown() {
-                if connecting.next().await.is_none() {
-                    return;
-                }
-            }
+    /// Returns the process of a node that can be asked now. Only one with a seat is asked for its vote.
+    pub(super) async fn voter(&self, node: usize, request: Request) -> Result<Voter, NodeError> {
+        let process = self.nodes[node].connected(request).await?;
+        let Some(vote) = self.votes.get(&process.run_id).cloned() else {
+            // It may have a seat in a later roster.
+            self.is_outdated.store(true, Ordering::Relaxed);
+            return Err(NodeError::NoVote(Standing::Restarted.reason().to_owned()));
         };
-        let _ = timeout(self.timeout(Request::Vote), learning).await;
-        self.electorate.end_learning();
-    }
-
-    /// Returns a node that can be asked now and may vote in the epoch of these nodes. Connects to it
-    /// if needed.
-    pub(super) async fn voter(
-        self: &Arc<Self>,
-        node: usize,
-        request: Request,
-    ) -> Result<Voter, NodeError> {
-        let voter = self.connected(node, request).await?;
         // A release grants nothing, so it needs no vote.
         if request == Request::Release {
-            return Ok(voter);
+            return Ok(Voter { process, vote });
         }
-        if let Err(error) = self.electorate.check(voter.membership()) {
-            self.nodes[node].reconnect_later(&voter, &error);
-            return Err(error);
+        let mut met = self.met.lock().expect("nothing panics while it holds this lock");
+        let first = *met.entry(process.run_id.clone()).or_insert(node);
+        if first != node {
+            return Err(NodeError::NoVote(format!(
+                "it is the same server as {}",
+                self.nodes[first].address()
+            )));
         }
-        if let Request::VoteFor(ttl) = request
-            && ttl.as_millis() > voter.membership().epoch.max_ttl_ms
-        {
-            return Err(NodeError::NoVote("it grants no ttl as long as that".to_owned()));
-        }
-        Ok(voter)
+        Ok(Voter { process, vote })
     }
 
-    /// Returns a node that can be asked now. Connects to it if needed.
-    async fn connected(
-        self: &Arc<Self>,
-        node: usize,
-        request: Request,
-    ) -> Result<Voter, NodeError> {
-        match self.nodes[node].availability(request) {
-            Availability::Ready(voter) => Ok(voter),
-            Availability::Unavailable(error) => Err(error),
-            Availability::NeedsConnection(last_error) => {
-                let nodes = self.clone();
-                // It continues if this caller stops waiting: later callers use the connection, too.
-                let connecting = self.background.spawn(async move {
-                    let read_membership = async |connection: &mut _| {
-                        let membership = Membership::read(connection).await?;
-                        nodes.electorate.register(node, &membership)?;
-                        Ok(membership)
-                    };
-                    nodes.nodes[node].connect(last_error, read_membership).await
-                });
-                let ended = |_| Err(NodeError::NoAnswer("the runtime has ended".to_owned()));
-                connecting.await.unwrap_or_else(ended)
-            }
-        }
-    }
-
-    /// Runs a script on a node that may vote.
+    /// Runs a script on a node.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         node: usize,
         voter: Voter,
-        call: impl FnOnce(&Membership) -> Call,
+        call: impl FnOnce(&str) -> Call,
     ) -> Result<T, NodeError> {
-        let answer = self.nodes[node].run(voter, call).await;
-        if let Err(NodeError::OtherEpoch(_)) = answer {
-            self.electorate.outdate();
+        let answer = self.nodes[node].run(voter.process, &call(&voter.vote)).await;
+        if let Err(NodeError::OtherRoster(_)) = answer {
+            self.is_outdated.store(true, Ordering::Relaxed);
         }
         answer
     }
@@ -192,14 +168,14 @@ impl Nodes {
     pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
         self: &Arc<Self>,
         request: Request,
-        call: impl Fn(usize, &Membership) -> Call + Send + Sync + 'static,
+        call: impl Fn(usize, &str) -> Call + Send + Sync + 'static,
     ) -> Answers<T> {
         let (sender, answers) = mpsc::unbounded_channel();
         let nodes = self.clone();
         self.background.spawn(async move {
             let ask = async |node: usize| {
                 let voter = nodes.voter(node, request).await?;
-                nodes.run(node, voter, |member: &_| call(node, member)).await
+                nodes.run(node, voter, |vote: &_| call(node, vote)).await
             };
             let answer = |node| async move { (node, ask(node).await) };
             let mut pending: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
@@ -220,37 +196,36 @@ impl Nodes {
         answers
     }
 
-    /// The error when too few nodes have voted. It may be retried, unless no majority has ever voted
-    /// and so many nodes reject that the others are no majority.
+    /// The error when too few nodes have voted. It may be retried: members that have no vote are
+    /// admitted again.
     pub(super) fn no_majority(&self, errors: &[(usize, NodeError)]) -> BackendError {
-        let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (node, error) in errors {
-            by_reason.entry(error.to_string()).or_default().push(self.nodes[*node].address());
-        }
-        let reasons: Vec<_> = by_reason
-            .iter()
-            .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
-            .collect();
-        let without_vote =
-            errors.iter().filter(|(_, error)| matches!(error, NodeError::NoVote(_))).count();
-        let reason =
-            format!("no majority of the {} nodes has voted: {}", self.len(), reasons.join("; "));
-        // Members of a known epoch that have no vote are admitted again.
-        if self.electorate.epoch().is_none() && self.len() - without_vote < self.majority() {
-            BackendError::Rejected(reason.into())
-        } else {
-            BackendError::Unavailable(reason.into())
-        }
+        let errors = errors.iter().map(|(node, error)| (self.address(*node), error));
+        BackendError::Unavailable(no_majority(self.len(), errors).into())
     }
 
     /// Checks that the cluster grants a ttl.
     pub(super) fn check_ttl(&self, ttl: Ttl) -> Result<(), BackendError> {
-        let longest = self.electorate.longest_ttl();
-        match longest {
-            Some(longest) if ttl > longest => {
+        match Ttl::new(Duration::from_millis(self.roster.max_ttl_ms)) {
+            Ok(longest) if ttl > longest => {
                 Err(BackendError::Invalid(LongTtl { ttl, longest }.into()))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Says why too few of so many nodes have voted.
+pub(super) fn no_majority<'a>(
+    nodes: usize,
+    errors: impl Iterator<Item = (&'a str, &'a NodeError)>,
+) -> String {
+    let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (address, error) in errors {
+        by_reason.entry(error.to_string()).or_default().push(address);
+    }
+    let reasons: Vec<_> = by_reason
+        .iter()
+        .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
+        .collect();
+    format!("no majority of the {nodes} nodes has voted: {}", reasons.join("; "))
 }

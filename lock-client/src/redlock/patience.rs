@@ -14,7 +14,7 @@ impl Patience {
     /// needs two round trips.
     pub(super) fn answers(self, request: Request) -> Duration {
         match request {
-            Request::Vote | Request::VoteFor(_) => self.0.answer,
+            Request::Vote => self.0.answer,
             Request::Release => self.0.answer * 4,
         }
     }
@@ -24,7 +24,7 @@ impl Patience {
         self.0.answer / 5
     }
 
-    /// How long it may take to connect to a node and to read its membership.
+    /// How long it may take to connect to a node, or to read its record.
     pub(super) fn connecting(self) -> Duration {
         self.0.answer * 2
     }

@@ -3,8 +3,8 @@
 --
 -- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
---       3 the node's membership record.
--- ARGV  1 the vote: the change that began the client's epoch, and the run_id.
+--       3 the node's record.
+-- ARGV  1 the vote, as in vote.lua.
 --       2 holder.
 --       3 grant on this node.
 --       4 the token that the counter must exceed.
@@ -12,8 +12,9 @@
 -- returns {the counter, grant, floor};
 --         {0, grant, floor} if the holder has the lock under another grant; else {0}.
 
-if redis.call('HGET', KEYS[3], 'vote') ~= ARGV[1] then
-    return no_vote(KEYS[3], ARGV[1])
+local rejection = no_vote(KEYS[3], ARGV[1])
+if rejection then
+    return rejection
 end
 local token, grant, floor = owned(redis.call('GET', KEYS[1]), ARGV[2], ARGV[3])
 if not token then

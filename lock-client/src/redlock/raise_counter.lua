@@ -1,9 +1,12 @@
--- Raises a counter to a token, if it is missing or below. Returns whether it was raised. A counter
--- that is not a number stays as it is: the node grants nothing from it.
+-- Raises a counter to a token, if it is missing or below. Returns whether it was raised; nil if the key
+-- has something else than a counter. That stays as it is: the node grants nothing from it.
 local function raise_counter(counter, token)
-    local last = redis.call('GET', counter)
-    local is_below = not last or (tonumber(last) or math.huge) < tonumber(token)
-    if tonumber(token) > 0 and is_below then
+    local last = redis.pcall('GET', counter)
+    local number = type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last)
+    if last and not number then
+        return nil
+    end
+    if tonumber(token) > (number or 0) then
         redis.call('SET', counter, token)
         return true
     end

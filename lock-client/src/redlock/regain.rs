@@ -1,7 +1,7 @@
 //! Joins: a lease takes the nodes again that it has lost, or never had.
 //!
-//! They follow a renewal, in the background. A joined node counts at once if its counter had not
-//! reached the lease's token. Otherwise it counts after a reissue, which does not change the token
+//! They follow a renewal, in the background. A joined node counts at once if its counter was not
+//! above the lease's token. Otherwise it counts after a reissue, which does not change the token
 //! that the lease has handed out.
 
 use std::{pin::pin, sync::Arc};
@@ -71,7 +71,7 @@ impl Regaining {
                 () = &mut late => break,
             }
         }
-        // 2. Make the nodes count that are held with a floor as high as the token.
+        // 2. Make the nodes count that are held with a floor above the token.
         if let Some(floor) = regain.reissue_above(&self.lease.tokens())
             && !self.lease.has_ended()
         {
@@ -105,14 +105,14 @@ impl Regaining {
 
     /// Asks a node to grant the lock to the lease. Returns `None` if it was not asked.
     async fn join(&self, node: usize) -> Option<Result<JoinReply, NodeError>> {
-        let voter = self.nodes.voter(node, Request::VoteFor(self.term.ttl)).await.ok()?;
+        let voter = self.nodes.voter(node, Request::Vote).await.ok()?;
         // After the deadline or the release, the node would keep the lock for nobody.
         if self.lease.has_ended() || self.term.valid_until.has_passed() {
             return None;
         }
         let Self { keys, lease, term, .. } = self;
-        let call = |member: &_| {
-            script::join(keys, member, &lease.ownership, lease.height(), term.ttl, unix_millis())
+        let call = |vote: &_| {
+            script::join(keys, vote, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
         let joining = self.nodes.run(node, voter, call);
         let joined = timeout(self.nodes.timeout(Request::Vote), joining).await;

@@ -1,14 +1,10 @@
 //! The kinds of requests to nodes.
 
-use crate::Ttl;
-
 /// The kind of a request to a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     /// A vote. It is useful only if it arrives soon.
     Vote,
-    /// A vote for a lock with this ttl. A node grants none that is longer than its epoch allows.
-    VoteFor(Ttl),
     /// The release of a lock that the node has granted, or may still grant. It is useful however
     /// late it arrives.
     Release,

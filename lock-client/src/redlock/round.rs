@@ -201,12 +201,11 @@ impl Round {
     }
 
     async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
-        let voter = self.nodes.voter(node, Request::VoteFor(self.ttl)).await?;
+        let voter = self.nodes.voter(node, Request::Vote).await?;
         if self.decided.load(Ordering::Relaxed) {
             return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
         }
-        let call =
-            |member: &_| script::grant(&self.keys, member, &self.holder, self.ttl, self.start);
+        let call = |vote: &_| script::grant(&self.keys, vote, &self.holder, self.ttl, self.start);
         match self.nodes.run(node, voter, call).await? {
             GrantReply::Granted(grant) => Ok(Answer::Granted(grant)),
             GrantReply::Rejected { remaining, holder } => {
@@ -223,7 +222,7 @@ impl Round {
     async fn seal(&self, seal: &Seal) -> Result<Answer, NodeError> {
         let voter = self.nodes.voter(seal.node, Request::Vote).await?;
         let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
-        let call = |member: &_| script::seal(&self.keys, member, &here, seal.token, seal.token);
+        let call = |vote: &_| script::seal(&self.keys, vote, &here, seal.token, seal.token);
         let answer = self.nodes.run(seal.node, voter, call).await?;
         let is_sealed = matches!(answer, OwnerReply::Owned(_));
         Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })

@@ -2,7 +2,6 @@
 
 use fence::{Holder, Token};
 
-use super::membership::Membership;
 use crate::{
     Ttl,
     backend::Ownership,
@@ -12,24 +11,18 @@ use crate::{
     },
 };
 
-static GRANT: Script = script!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua");
+static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
 static JOIN: Script = script!("../redis/counter.lua", "vote.lua", "join.lua");
 static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
 static STATUS: Script = script!("vote.lua", "status.lua");
-static RELEASE: Script = script!("release.lua", "raise_counter.lua", "release_else.lua");
+static RELEASE: Script = script!("raise_counter.lua", "release.lua");
 
 /// Grants the lock if it is free.
-pub(super) fn grant(
-    keys: &Keys,
-    member: &Membership,
-    holder: &Holder,
-    ttl: Ttl,
-    start: u64,
-) -> Call {
-    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+pub(super) fn grant(keys: &Keys, vote: &str, holder: &Holder, ttl: Ttl, start: u64) -> Call {
+    voting(&GRANT, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
         .arg(holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -38,13 +31,13 @@ pub(super) fn grant(
 /// Takes a free node for a lease that has this ownership and this token.
 pub(super) fn join(
     keys: &Keys,
-    member: &Membership,
+    vote: &str,
     lease: &Ownership,
     token: Token,
     ttl: Ttl,
     start: u64,
 ) -> Call {
-    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+    voting(&JOIN, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
         .arg(lease.holder.as_str())
         .arg(ttl.as_millis())
         .arg(start)
@@ -56,12 +49,12 @@ pub(super) fn join(
 /// From then on, the node's ownership has the common grant.
 pub(super) fn seal(
     keys: &Keys,
-    member: &Membership,
+    vote: &str,
     here: &Ownership,
     common_grant: Token,
     token: Token,
 ) -> Call {
-    voting(&SEAL, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+    voting(&SEAL, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
         .arg(here.holder.as_str())
         .arg(here.grant.as_u64())
         .arg(common_grant.as_u64())
@@ -69,8 +62,8 @@ pub(super) fn seal(
 }
 
 /// Sets the full ttl.
-pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl: Ttl) -> Call {
-    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], &member.vote())
+pub(super) fn renew(keys: &Keys, vote: &str, ownership: &Ownership, ttl: Ttl) -> Call {
+    voting(&RENEW, [keys.lock(), Keys::NODE.to_owned()], vote)
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(ttl.as_millis())
@@ -79,12 +72,12 @@ pub(super) fn renew(keys: &Keys, member: &Membership, ownership: &Ownership, ttl
 /// Raises the counter above a token.
 pub(super) fn raise(
     keys: &Keys,
-    member: &Membership,
+    vote: &str,
     ownership: &Ownership,
     above: Token,
     start: u64,
 ) -> Call {
-    voting(&RAISE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+    voting(&RAISE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
         .arg(ownership.holder.as_str())
         .arg(ownership.grant.as_u64())
         .arg(above.as_u64())
@@ -92,18 +85,16 @@ pub(super) fn raise(
 }
 
 /// Reads the state of the lock and its counter.
-pub(super) fn status(keys: &Keys, member: &Membership) -> Call {
-    voting(&STATUS, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], &member.vote())
+pub(super) fn status(keys: &Keys, vote: &str) -> Call {
+    voting(&STATUS, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
 }
 
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
 pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
-    let token = raise_to.map_or(0, Token::as_u64);
     RELEASE
         .with([keys.lock(), keys.counter()])
-        .arg(format!("{} {}", token.saturating_sub(1), holder.as_str()))
         .arg(holder.as_str())
-        .arg(token)
+        .arg(raise_to.map_or(0, Token::as_u64))
         .arg(keys.freed())
 }
 

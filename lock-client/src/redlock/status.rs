@@ -5,10 +5,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{
-    membership::Membership, node_error::NodeError, nodes::Nodes, request::Request, script,
-    tally::is_undecided,
-};
+use super::{node_error::NodeError, nodes::Nodes, request::Request, script, tally::is_undecided};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
@@ -48,7 +45,7 @@ impl NodeStatus {
 /// Reads the state of a lock from the nodes.
 pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
     let keys = Keys::new(name);
-    let call = move |_, member: &Membership| script::status(&keys, member);
+    let call = move |_, vote: &_| script::status(&keys, vote);
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());
     let (mut status, mut decided) = (None, None);
@@ -107,7 +104,7 @@ fn combine(answers: &[NodeStatus], outstanding: usize, majority: usize) -> Optio
             remaining: remaining[majority - 1],
             since_ms: None,
             label: String::new(),
-            nodes: Some(most.iter().filter(|(_, floor)| *floor < sealed).count()),
+            nodes: Some(most.iter().filter(|(_, floor)| *floor <= sealed).count()),
         }
     });
     let last_token = answers.iter().filter_map(|answer| answer.status.last_token).max();

@@ -12,7 +12,6 @@ use super::{
         update::{Command, Report, Request, Update},
         votes::{Event, OwnerReply},
     },
-    membership::Membership,
     nodes::{Answers, Nodes},
     regain::Regaining,
     request, script,
@@ -137,16 +136,12 @@ fn ask(
 ) -> Answers<OwnerReply> {
     let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
     let asked = nodes.clone();
-    let vote = match request {
-        Request::Renew => request::Request::VoteFor(renewed_term(term).ttl),
-        Request::Raise { .. } | Request::Seal { .. } => request::Request::Vote,
-    };
-    nodes.ask_all(vote, move |node, member: &Membership| {
+    nodes.ask_all(request::Request::Vote, move |node, vote| {
         let own = lease.ownership_on(asked.address(node));
         match request {
-            Request::Renew => script::renew(&keys, member, &own, renewed_term(term).ttl),
-            Request::Raise { above } => script::raise(&keys, member, &own, above, start),
-            Request::Seal { token } => script::seal(&keys, member, &own, own.grant, token),
+            Request::Renew => script::renew(&keys, vote, &own, renewed_term(term).ttl),
+            Request::Raise { above } => script::raise(&keys, vote, &own, above, start),
+            Request::Seal { token } => script::seal(&keys, vote, &own, own.grant, token),
         }
     })
 }

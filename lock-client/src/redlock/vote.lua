@@ -1,18 +1,26 @@
--- Whether this node may vote, and the lock's value.
+-- Whether this node votes, and the lock's value.
 
--- The error for a client whose vote is not the node's. It says whether the process or the epoch is
--- another. The scripts compare the votes themselves: that is one comparison for both.
+-- Returns an error unless this node votes for the client: the process or the roster is another, or the
+-- ttl is longer than any that the cluster grants. An admission waits for the longest ttl, so no lock
+-- may have a longer one.
 --
--- node  the key of the node's membership record: a hash with the node's `vote`, which is the id of
---       the change that began its epoch and the `run_id` of the admitted process.
--- vote  the same, as the client knows it: the epoch in which it asks, and the process that it is
+-- node  the key of the node's record: a hash with the node's `vote`, which is the hash of its roster,
+--       the `run_id` of the admitted process, and the longest ttl.
+-- vote  the same, as the client knows it: the roster for which it asks, and the process that it is
 --       connected to.
-local function no_vote(node, vote)
-    local process = string.match(vote, ' (%S+)$')
-    if redis.call('HGET', node, 'run_id') ~= process then
-        return redis.error_reply('NOVOTE it has not been admitted')
+-- ttl   in milliseconds; none if the request sets none.
+local function no_vote(node, vote, ttl)
+    local own = redis.call('HGET', node, 'vote')
+    if own ~= vote then
+        if string.match(own or '', ' (%S+) ') ~= string.match(vote, ' (%S+) ') then
+            return redis.error_reply('NOVOTE it has not been admitted')
+        end
+        return redis.error_reply('OTHERROSTER the members have changed')
     end
-    return redis.error_reply('OTHEREPOCH the members have changed')
+    local longest = tonumber(string.match(vote, '%d+$'))
+    if ttl and not (string.find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= longest) then
+        return redis.error_reply('FENCED it grants no ttl as long as that')
+    end
 end
 
 -- The token, the grant, the holder and the floor in a lock's value; nothing if there is no lock.

@@ -34,7 +34,7 @@ type Unconfirmed = Vec<(usize, NodeError)>;
 /// # Errors
 /// If so many nodes did not confirm that the others are no majority.
 pub(super) async fn subscribe(
-    current: watch::Receiver<Arc<Nodes>>,
+    current: watch::Receiver<Option<Arc<Nodes>>>,
     channel: String,
 ) -> Result<Wakeups, BackendError> {
     let freed = Arc::new(Notify::new());
@@ -57,9 +57,9 @@ impl Drop for Listener {
     }
 }
 
-/// Listens to the nodes of the current epoch. Reports whether the first subscription was made.
+/// Listens to the nodes of the current roster. Reports whether the first subscription was made.
 async fn listen(
-    mut current: watch::Receiver<Arc<Nodes>>,
+    mut current: watch::Receiver<Option<Arc<Nodes>>>,
     channel: String,
     freed: Arc<Notify>,
     report: oneshot::Sender<Result<(), BackendError>>,
@@ -67,6 +67,7 @@ async fn listen(
     let mut report = Some(report);
     loop {
         let nodes = current.borrow_and_update().clone();
+        let nodes = nodes.expect("the members were found before");
         let confirm = || match report.take() {
             // The report fails if the waiter has gone; then this task ends as well.
             Some(report) => drop(report.send(Ok(()))),

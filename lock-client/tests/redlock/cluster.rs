@@ -74,7 +74,7 @@ pub(crate) async fn scripts_run(node: &Redis) -> u64 {
 pub(crate) async fn records_read(node: &Redis) -> u64 {
     let info: String = node.command(&["INFO", "commandstats"]).await.unwrap();
     let calls = info.lines().find_map(|line| {
-        let calls = line.strip_prefix("cmdstat_hgetall:calls=")?;
+        let calls = line.strip_prefix("cmdstat_hmget:calls=")?;
         calls.split_once(',')?.0.parse().ok()
     });
     calls.unwrap_or_default()

@@ -69,7 +69,7 @@ struct SlowRecord;
 
 impl Rule for SlowRecord {
     fn on_request(&mut self, request: &[u8]) -> Verdict {
-        match String::from_utf8_lossy(request).contains("HGETALL") {
+        match String::from_utf8_lossy(request).contains("HMGET") {
             true => Verdict::DelayReply(Duration::from_millis(4_200)),
             false => Verdict::Pass,
         }
@@ -96,6 +96,6 @@ async fn wrong_ttl_costs_no_connection() {
     assert!(matches!(rejected, Err(BackendError::Invalid(_))), "{rejected:?}");
     acquire(600_000).await.unwrap();
     for proxy in &proxies {
-        assert_eq!(proxy.requests("HGETALL"), 1, "one connection");
+        assert_eq!(proxy.requests("HMGET"), 1, "one connection");
     }
 }

@@ -211,3 +211,19 @@ async fn status_leaves_out_a_node_with_an_invalid_value() {
     cluster.nodes()[1].set(LOCK, "written by hand").await.unwrap();
     assert!(locks.status(&name("r")).await.is_err());
 }
+
+/// The release raises the counter there, which needs memory.
+#[tokio::test]
+async fn release_frees_the_lock_on_a_node_whose_memory_is_full() {
+    let cluster = cluster_of(3).await;
+    let locks = locks_of(&cluster);
+    let lease = locks.acquire(&name("r"), lasting()).await.unwrap();
+    locks.wait_for_background().await;
+    let full = &cluster.nodes()[0];
+    full.set(COUNTER, "1").await.unwrap();
+    full.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    full.set("another", "key").await.expect_err("its memory is full");
+    assert_eq!(lease.release().await.unwrap(), Released::Released);
+    locks.wait_for_background().await;
+    assert_eq!(values(cluster.nodes(), LOCK).await, [None, None, None]);
+}

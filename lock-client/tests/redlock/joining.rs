@@ -238,9 +238,9 @@ async fn node_that_is_joined_after_the_lease_was_detached_stays_with_the_lease()
     assert_eq!(adopted.release().await.unwrap(), Released::Released);
 }
 
-/// The client has never known a majority, and one node has released the lock.
+/// The client has never known a majority, and the lock may be held.
 #[tokio::test]
-async fn release_that_a_minority_has_carried_out_is_not_called_rejected() {
+async fn release_by_a_client_that_finds_no_members_is_not_called_rejected() {
     let cluster = cluster_of(3).await;
     let (r, holder) = (name("r"), Holder::random());
     let first = Redlock::open(cluster.urls()).unwrap();
@@ -251,7 +251,6 @@ async fn release_that_a_minority_has_carried_out_is_not_called_rejected() {
     }
     let second = Redlock::open(cluster.urls()).unwrap();
     let released = second.release(&r, &ownership.holder, Some(token)).await;
-    assert_eq!(values(cluster.nodes(), LOCK).await[0], None);
     assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
 }
 

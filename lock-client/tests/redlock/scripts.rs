@@ -9,13 +9,13 @@ mod driver;
 use testbed::Redis;
 
 use self::{
-    cases::{Case, Step},
-    driver::{Script, run_cases},
+    cases::{Case, Reply, Step},
+    driver::{REQUESTED_TTL, Script, run_cases},
 };
 
 /// Returns the cases in which a script and the model differ, with both outcomes.
 async fn differences(redis: &Redis, script: &Script, cases: &[Case]) -> Vec<String> {
-    let outcomes = run_cases(redis, script, cases).await;
+    let outcomes = run_cases(redis, script, cases, REQUESTED_TTL).await;
     let compared = cases.iter().zip(outcomes).filter_map(|(case, outcome)| {
         let expected = case.expected();
         (outcome != expected).then(|| format!("{case:?}: {outcome:?}, the model: {expected:?}"))
@@ -36,27 +36,70 @@ async fn every_step_of_the_scripts_is_a_step_of_the_model() {
     assert!(compared > 20_000, "only {compared} cases");
 }
 
+/// Another implementation may not compare its ttl with the longest. No lock may outlast the wait of an
+/// admission.
+#[tokio::test]
+async fn scripts_reject_a_ttl_above_the_longest() {
+    let redis = Redis::start().await.unwrap();
+    for step in [Step::Grant, Step::Join, Step::Renew] {
+        let (script, cases) = (Script::of(step), Case::all_of(step));
+        let rejected = run_cases(&redis, &script, &cases, REQUESTED_TTL - 1).await;
+        for (case, outcome) in cases.iter().zip(rejected) {
+            assert_eq!(outcome.reply, Reply::NoVote, "{case:?}");
+            let unchanged = (case.node.counter, case.node.lock, false);
+            assert_eq!((outcome.counter, outcome.lock, outcome.has_full_ttl), unchanged);
+        }
+        // The control: the longest itself is granted.
+        let granted = run_cases(&redis, &script, &cases, REQUESTED_TTL).await;
+        assert!(granted.iter().any(|outcome| outcome.has_full_ttl), "{step:?}");
+    }
+}
+
+/// A seal that sealed nothing must not be answered as one.
+#[tokio::test]
+async fn seal_is_rejected_where_the_counter_is_none() {
+    let redis = Redis::start().await.unwrap();
+    redis.set("lock", "7 a").await.unwrap();
+    redis.command::<()>(&["HSET", "counter", "a", "b"]).await.unwrap();
+    redis.command::<()>(&["HSET", "node", "vote", "c p 9"]).await.unwrap();
+    let seal = ["3", "lock", "counter", "node", "c p 9", "a", "8", "9", "9"];
+    let script = Script::of(Step::Seal);
+    let seal = [&["EVAL", &script.code], &seal[..]].concat();
+    let error = redis.command::<Vec<u64>>(&seal).await.unwrap_err().to_string();
+    assert!(error.contains("is not a whole number"), "{error}");
+    assert_eq!(redis.command::<String>(&["GET", "lock"]).await.unwrap(), "7 a");
+}
+
+/// It raises the counter where it does not have the lock, and that fails.
+#[tokio::test]
+async fn release_is_answered_by_a_node_whose_memory_is_full() {
+    let redis = Redis::start().await.unwrap();
+    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let release = ["2", "lock", "counter", "a", "9", "freed"];
+    let script = Script::of(Step::Release);
+    let release = [&["EVAL", &script.code], &release[..]].concat();
+    assert_eq!(redis.command::<u8>(&release).await.unwrap(), 0);
+}
+
 /// Each of these errors, put in by hand, is found.
 #[tokio::test]
 async fn errors_in_the_scripts_are_found() {
     let redis = Redis::start().await.unwrap();
     let errors = [
         (Step::Seal, "own_grant ~= grant and own_grant ~= other_grant", "false"),
-        (Step::Seal, "<= tonumber(floor)", "< tonumber(floor)"),
+        (Step::Seal, "< tonumber(floor)", "<= tonumber(floor)"),
         (Step::Seal, "math.max(tonumber(token), tonumber(ARGV[5]))", "tonumber(ARGV[5])"),
         (Step::Renew, "own_grant ~= grant", "tonumber(own_grant) > tonumber(grant)"),
         (Step::Renew, "redis.call('PEXPIRE', KEYS[1], ARGV[4])", ""),
         (Step::Raise, "digits(last + 1)", "digits(last)"),
-        (Step::Join, "floor >= tonumber(ARGV[6])", "floor > tonumber(ARGV[6])"),
+        (Step::Join, "floor > tonumber(ARGV[6])", "floor >= tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
-        (Step::Grant, "floor .. ' ' .. ARGV[2]", "(floor + 1) .. ' ' .. ARGV[2]"),
-        (Step::Grant, "ARGV[2], 'NX',", "ARGV[2],"),
-        (Step::Grant, "digits(start))", "digits(start + 1))"),
-        (Step::Grant, "may_vote and", ""),
-        (Step::Release, "if lock == ARGV[1] and", "if"),
-        (Step::Release, "== ARGV[3] then", "then"),
-        (Step::Release, "~= ARGV[2] then", "== '' then"),
-        (Step::Release, "raise_counter(KEYS[2], ARGV[3])\n", "\n"),
+        (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
+        (Step::Grant, "if lock then", "if false then"),
+        (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
+        (Step::Grant, "own ~= vote", "false"),
+        (Step::Release, "== ARGV[1]", "~= ''"),
+        (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[2])\n", "\n"),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);

@@ -85,27 +85,27 @@ async fn real_clients_keep_the_promises_of_the_model() {
     assert!(failed.is_empty(), "{} runs failed, see above. Their seeds: {failed:?}", failed.len());
 }
 
-/// Nodes restart and are admitted again, members are replaced, and three become five.
+/// Nodes restart and are admitted again, and members are replaced.
 #[tokio::test]
 async fn real_clients_keep_the_promises_while_the_members_change() {
     let may_restart = NodeKind::With(&["--enable-debug-command", "yes"]);
-    let nodes = RedlockNodes::start(&[may_restart; 7]).await.unwrap();
+    let nodes = RedlockNodes::start(&[may_restart; 5]).await.unwrap();
     let operator = Operator::new(&nodes.urls()[..3]).unwrap();
     operator.start_cluster(ttl(LONGEST_TTL.as_millis() as u64)).await.unwrap();
     let conditions =
         Conditions { odds: Odds::new(), disturbance: Disturbance::Maintained, rule: Rule::Fenced };
-    let [has_grown, done] = [(); 2].map(|()| AtomicBool::new(false));
+    let [has_done_both, done] = [(); 2].map(|()| AtomicBool::new(false));
     let (results, work) = thread::scope(|scope| {
         let maintaining = scope.spawn(|| {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let random = StdRng::from_rng(&mut rand::rng());
-            runtime.block_on(maintain(&nodes, random, &has_grown, &done))
+            runtime.block_on(maintain(&nodes, vec![0, 1, 2], random, &has_done_both, &done))
         });
-        // The clients work until the cluster has grown.
+        // The clients work until nodes were restarted and replaced.
         let seeds = seeds();
         let least = seeds.len();
         let seeds = seeds.into_iter().cycle().enumerate().take_while(|&(number, _)| {
-            let waits = || !has_grown.load(Ordering::Relaxed) && !maintaining.is_finished();
+            let waits = || !has_done_both.load(Ordering::Relaxed) && !maintaining.is_finished();
             number < least || waits()
         });
         let results = run_all(seeds.map(|(_, seed)| seed), |_| &nodes, |_| conditions.clone());
@@ -113,7 +113,7 @@ async fn real_clients_keep_the_promises_while_the_members_change() {
         (results, maintaining.join().unwrap())
     });
     println!("{work:?}");
-    assert!(work.restarts > 0 && work.replacements > 0 && work.growths == 1, "{work:?}");
+    assert!(work.restarts > 0 && work.replacements > 0, "{work:?}");
     let mut issued = 0;
     for (seed, result) in results {
         let history = result.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));

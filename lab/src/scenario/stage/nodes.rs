@@ -4,10 +4,7 @@ use std::{fs, ops::Range, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use fence::{ResourceName, Token};
-use lock_client::{
-    Ttl,
-    redlock::operator::{Admission, Operator},
-};
+use lock_client::{Ttl, redlock::operator::Operator};
 use testbed::{NodeKind, Proxy, Redis, RedlockNodes, wait::until_async};
 
 use super::{
@@ -19,6 +16,11 @@ use crate::{
     client::{key_lock, setup::LockSetup},
     record::{Actor, EventKind, Recorder},
 };
+
+/// Has a process vote for a roster, whatever it has lost.
+const VOTE: &str = "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
+    local vote = redis.sha1hex(ARGV[1]) .. ' ' .. ARGV[2] .. ' ' .. longest
+    redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)";
 
 pub(crate) struct Nodes {
     nodes: RedlockNodes,
@@ -122,24 +124,24 @@ impl Nodes {
             anyhow::Ok(())
         };
         let (operator, url) = (self.operator()?, self.node(node).url());
-        let admit = async {
-            if let Admission::Pending(admission) = operator.request_admission(&url).await? {
-                admission.finish().await?;
-            }
-            anyhow::Ok(())
-        };
+        let admit = async { anyhow::Ok(operator.admit(&url, None, drop).await?) };
         tokio::try_join!(admit, expire)?;
         self.record(None, EventKind::Admitted { nodes: letter(node) });
         Ok(())
     }
 
-    /// Lets a node vote again that has lost its counter, and that counts on from there.
+    /// Lets a node vote again that has lost its counter, and that counts on from there: all nodes get a
+    /// roster that names its new process.
     pub(crate) async fn admit_by_hand(&self, node: usize) -> anyhow::Result<()> {
         let run_id = self.node(node).info("run_id").await?;
-        let change: String = self.node(node).command(&["HGET", "fenced:node", "change"]).await?;
-        let vote = format!("{change} {run_id}");
-        let admit = ["HSET", "fenced:node", "run_id", &run_id, "vote", &vote];
-        let () = self.node(node).command(&admit).await?;
+        let roster: String = self.node(0).command(&["HGET", "fenced:node", "roster"]).await?;
+        let seat = roster.lines().nth(node + 1).context("it has a seat")?;
+        let old = seat.split(' ').nth(1).context("a process has the seat")?;
+        let roster = roster.replace(old, &run_id);
+        for other in self.nodes.nodes() {
+            let run_id = other.info("run_id").await?;
+            let () = other.command(&["EVAL", VOTE, "1", "fenced:node", &roster, &run_id]).await?;
+        }
         self.record(None, EventKind::AdmittedByHand { nodes: letter(node) });
         Ok(())
     }

@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_secs(10);
 const NAMES: usize = 1_000;
 /// The commands of a client on a node of a Redlock cluster.
 const NODE_COMMANDS: &str = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +del \
-                             +pexpire +pttl +info +hgetall +hget +incr +scan";
+                             +pexpire +pttl +info +hget +hmget +scan";
 
 /// A random lock name, which no other client uses.
 pub(super) fn unused_name() -> ResourceName {

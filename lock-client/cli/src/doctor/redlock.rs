@@ -21,11 +21,12 @@ use crate::failure::Failure;
 
 /// The ttl of the lock that is acquired as a test, if the cluster grants that much.
 const TTL: Duration = Duration::from_secs(10);
-/// What a node loses when it restarts or fails over.
+/// What a node loses when it restarts.
 const OF_A_RESTART: [&str; 4] =
     ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof_last_write_status"];
+/// What makes a node lose counters while it runs.
+const OF_A_RUNNING_NODE: [&str; 2] = ["replicas", "maxmemory-policy"];
 const MEMBERSHIP: &str = "membership";
-const OF_A_FAILOVER: [&str; 2] = ["replicas", "cluster"];
 
 /// Examines each node, and all of them together.
 pub(super) async fn examine(
@@ -74,7 +75,9 @@ async fn examine_node(
 ) -> Report {
     if let Ok(mut server) = connect(url).await {
         let locked = match view.state {
-            State::Voting => Some(operator.try_lock_on(&view.node, name, ttl).await),
+            State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
+                Some(operator.try_lock_on(&view.node, name, ttl).await)
+            }
             _ => None,
         };
         if let Ok(report) = run_checks(&mut server, view, locked, name).await {
@@ -108,18 +111,18 @@ async fn run_checks(
     Ok(report)
 }
 
-/// A process that lost its state has no vote. So what one node loses matters only if a majority does.
+/// A restarted process has no vote. So what a node loses then matters only if a majority restarts.
 fn as_of_a_node(check: Check) -> Check {
-    let is_one_of = |names: &[&str]| names.contains(&&*check.name);
-    if is_one_of(&OF_A_RESTART) {
+    if OF_A_RESTART.contains(&&*check.name) {
         let why = "no token, because a restarted node has no vote until it is admitted; but if a majority \
                    restarts at once, the issued tokens are on no disk, and the counters start again at the \
                    clients' clocks";
         check.lowered(why)
-    } else if is_one_of(&OF_A_FAILOVER) {
-        let why = "no token: but a promoted replica has no vote until `lock-client node admit`, because it may \
-                   not have received all grants; run the node without replicas: the other nodes replace it";
-        check.lowered(why)
+    } else if OF_A_RUNNING_NODE.contains(&&*check.name) && check.cure.is_some() {
+        // A running process may have lost counters already.
+        let cure = "mend it, also in redis.conf; then restart the node, and let it be admitted \
+                    (`lock-client node admit`)";
+        Check { cure: Some(cure.into()), ..check }
     } else {
         check
     }
@@ -128,12 +131,14 @@ fn as_of_a_node(check: Check) -> Check {
 /// Checks whether a node may vote.
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
-        State::Voting => return Check::ok(MEMBERSHIP, "it may vote, until it restarts"),
-        State::Prepared => "run `lock-client node init` again",
-        State::Restarted | State::OtherEpoch => {
+        // Other checks report why it is not fit.
+        State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
+            return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
+        }
+        State::Waiting | State::Restarted | State::Behind => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
-        State::Removed => "name the new members instead, and stop it",
+        State::Replaced => "name the new member instead, and stop it",
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"
         }

@@ -1,7 +1,9 @@
 //! `lock-client node admit`.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
-use lock_client::redlock::operator::{Admission, State, WatchEvent};
+use lock_client::redlock::operator::{CopiedCounters, State, WatchEvent};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -14,28 +16,37 @@ use crate::{
 };
 
 pub(super) const HELP: &str = "\
-A node that restarted may have lost its counters, and has no vote. This command first waits for \
-the longest ttl, so that every lock the node voted for before it restarted has expired; only the \
-clock of this machine counts. Then it copies the highest counters from a majority of nodes, all of \
-them others that may vote, and lets the node vote. SIGHUP, SIGINT, SIGQUIT and SIGTERM \
-end it, and the node stays without a vote.
+A node that restarted may have lost its counters, and has no vote: its process is another. So is that \
+of an empty server at the same address, and of one at another address (--instead-of). First the other \
+members agree that it takes the seat: from then on, the process before has no vote, whatever it does. \
+Then the command waits for the longest ttl, so that every lock has expired that the process before has \
+voted for; only the clock of this machine counts. Then it copies the highest counters from a majority \
+of the members, and lets the node vote. SIGHUP, SIGINT, SIGQUIT and SIGTERM end it, and the node stays \
+without a vote. Run it again, or let the watcher go on.
 
-With --watch it runs as a service, and does this for every node that restarts. A node that restarts \
-again while it waits starts a new wait. With fewer voters than a majority, it reports that a person \
-must decide, and continues to watch. A node that does not answer, or that belongs to another \
-cluster, is reported once and left alone. Each admission is a line on stdout; all else is on stderr. \
-Several may run at once, on different machines. SIGTERM ends it with exit code 0.
+With --watch it runs as a service, and does this for every node that restarts. With fewer voters than a \
+majority, it reports that a person must decide, and continues to watch. A node that gets no vote is \
+reported once for each reason. Each admission is a line on stdout; all else is on stderr. Several may \
+run at once, on different machines: one works, by the lock lock-client/watcher. SIGTERM ends it with \
+exit code 0.
 
-A server that is to replace a member is no member yet: see node change.";
+A key that has the name of a counter and is none is skipped, and named.
+
+Clients find a server at another address by themselves. Name it to them and to the watcher, too, before \
+so many of the old addresses are gone that a new client finds no majority.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Admit {
     #[command(flatten)]
     nodes: LockService,
 
-    /// The node to admit: one of those that --locks names; its password may be left out
+    /// The node to admit; its password may be left out
     #[arg(long, value_name = "URL", conflicts_with = "watch")]
     node: Option<String>,
+
+    /// The member in whose place it votes; its password may be left out
+    #[arg(long, value_name = "URL", requires = "node")]
+    instead_of: Option<String>,
 
     /// Run as a service that admits every node that restarts
     #[arg(long)]
@@ -51,11 +62,15 @@ struct Admitted {
     state: State,
     /// How many counters of the node were too low.
     counters_raised: u64,
+    /// The keys that are named like counters and have none.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    skipped: BTreeSet<String>,
 }
 
 impl Admitted {
-    fn new(node: Option<String>, counters_raised: u64) -> Self {
-        Self { node, state: State::Voting, counters_raised }
+    fn new(node: Option<String>, copied: CopiedCounters) -> Self {
+        let CopiedCounters { raised: counters_raised, skipped } = copied;
+        Self { node, state: State::Voting, counters_raised, skipped }
     }
 }
 
@@ -76,39 +91,17 @@ impl Admit {
     }
 
     async fn work(&self) -> Result<(), Failure> {
-        match &self.node {
-            Some(node) => print(&Admitted::new(None, self.admit(node).await?)),
-            None => self.watch().await,
-        }
-    }
-
-    /// Admits a node, and returns how many of its counters were too low.
-    async fn admit(&self, node: &str) -> Result<u64, Failure> {
         let operator = self.nodes.operator()?;
-        match operator.request_admission(node).await? {
-            Admission::AlreadyVoting => {
-                stderr::print("the node may vote already");
-                Ok(0)
-            }
-            Admission::Pending(admission) => {
-                stderr::print(format!(
-                    "waiting {:.1?}, so that every lock this node voted for before it restarted \
-                     has expired",
-                    admission.remaining()
-                ));
-                Ok(admission.finish().await?)
-            }
+        if let Some(node) = &self.node {
+            let report = |event: WatchEvent| stderr::print(event.to_string());
+            let copied = operator.admit(node, self.instead_of.as_deref(), report).await?;
+            return print(&Admitted::new(None, copied));
         }
-    }
-
-    /// Admits every node that restarts, and reports each step. It ends only by an error.
-    async fn watch(&self) -> Result<(), Failure> {
-        let operator = self.nodes.operator()?;
         let mut watcher = operator.watch();
         loop {
-            match watcher.next().await? {
-                WatchEvent::Admitted { node, counters_raised } => {
-                    let admitted = Admitted::new(Some(node), counters_raised);
+            match watcher.next().await {
+                WatchEvent::Admitted { node, copied } => {
+                    let admitted = Admitted::new(Some(node), copied);
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
                 event => stderr::print(event.to_string()),

@@ -1,20 +1,38 @@
 //! `lock-client node init`.
 
-use clap::Args;
-use lock_client::{Ttl, redlock::operator::Cluster};
+use std::time::Duration;
 
-use crate::{acquisition::parse_ttl, failure::Failure, lock_service::LockService, stdout::print};
+use clap::Args;
+use lock_client::{
+    Ttl,
+    redlock::operator::{Cluster, Operator},
+};
+
+use crate::{
+    acquisition::parse_ttl,
+    failure::Failure,
+    lock_service::LockService,
+    signals::{ENDING, Signals},
+    stderr,
+    stdout::print,
+};
 
 pub(super) const HELP: &str = "\
-All nodes must be running. Each must be a server of its own, and a member of no cluster. If init \
-is interrupted, run it again. It prints the cluster, as node status --json does.
+All nodes must be running. Each must be a server of its own, without a replica, with maxmemory-policy \
+noeviction, and a member of no cluster. If init is interrupted, run it again. It prints the cluster, as \
+node status --json does.
 
 A node has no vote after a restart, whatever its settings, until it is admitted: run node admit \
 --watch as a service. After you restored a backup on a node, restart it.
 
-To start a cluster again when too few nodes are left: stop all clients, and wait for the longest \
-ttl; delete the keys fenced:* on the nodes that restarted, and fenced:node on the others; then run \
-node init.";
+--from starts a cluster with another number of nodes: stop all clients, and name the old cluster's \
+nodes. A majority of its voters must answer. They lose their votes. The new cluster starts after the \
+longest ttl, with counters at or above the highest of the old one. The two may have nodes in common.
+
+--again starts a cluster again that has lost its majority: stop all clients, start an empty server for \
+each node that is lost for good, and name all nodes. The cluster starts after the longest ttl, with \
+counters at or above the highest of all nodes, and the clock of this machine. A lost server must never \
+come back, because it may still vote in the old cluster.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {
@@ -26,11 +44,23 @@ pub(crate) struct Init {
     /// The ttl of run is 30s by default.
     #[arg(long, value_parser = parse_ttl, value_name = "DURATION", default_value = "5m")]
     max_ttl: Ttl,
+
+    /// A node of the old cluster that this one replaces. Give it once for each
+    #[arg(long, value_name = "URL")]
+    from: Vec<String>,
+
+    /// Start a cluster again that has lost its majority
+    #[arg(long, conflicts_with = "from")]
+    again: bool,
 }
 
 impl Init {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let cluster = self.nodes.operator()?.start_cluster(self.max_ttl).await?;
+        let mut signals = Signals::listen(ENDING)?;
+        let cluster = tokio::select! {
+            started = self.start() => started?,
+            signal = signals.next() => return Err(signal.into()),
+        };
         print(&cluster)?;
         let Cluster { nodes, majority, voting, .. } = cluster;
         if voting == nodes {
@@ -44,6 +74,21 @@ impl Init {
             Failure::Unavailable(problem)
         } else {
             Failure::Degraded(problem)
+        })
+    }
+
+    async fn start(&self) -> Result<Cluster, Failure> {
+        let operator = self.nodes.operator()?;
+        let report = |remaining: Duration| {
+            stderr::print(format!("waiting {remaining:.1?}, until all earlier locks have expired"));
+        };
+        Ok(if self.again {
+            operator.start_again(self.max_ttl, report).await?
+        } else if self.from.is_empty() {
+            operator.start_cluster(self.max_ttl).await?
+        } else {
+            let old = Operator::new(&self.from)?;
+            operator.start_from(&old, self.max_ttl, report).await?
         })
     }
 }

@@ -15,21 +15,28 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
+  rejecting      it rejects all votes: it is read-only, or its memory is full
+  replicated     it is a replica, or has one: a failover would bring back old counters
+  evicting       it evicts keys when its memory is full, and counters with them
   restarted      it restarted, and may have lost its counters: see node admit
-  prepared       the start of the cluster was interrupted: run node init again
-  other-epoch    it missed a change of the members: see node admit
-  removed        it is no member any more: see node change
+  waiting        it has a seat, and was not admitted yet: see node admit
+  behind         it missed a change of the members: see node admit
+  replaced       another process has its seat: stop it
   other-cluster  it is a member of another cluster
-  not-a-member   it is no member: see node change
+  not-a-member   it is no member: see node admit
   no-cluster     it is a member of no cluster, or has lost everything: see node init and node admit
   same-server    it is the same server as another of the nodes
   unreachable    it doesn't answer
 
-BEHIND is the number of names whose counter on this node is below the highest of all voting nodes; \
-a name that is being locked may be among them for a moment. To know it, all counters of all nodes \
+BEHIND is the number of names whose counter on this node is below the highest of all voting nodes. A \
+name that is being locked may be among them for a moment. One whose lock was acquired without this node \
+stays among them until it is released or acquired with it: that is no loss. To know it, all counters of all nodes \
 are read: --no-counters leaves that out, for a check that runs often. LAG is how long the node took \
 to answer. PERSISTENCE shows which of its answers are on disk, by its present settings: always, \
 not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
+
+To see whether a node grants anything, it is asked to grant a lock that no name has. A node that is \
+replicated or evicting still votes, but does not count here: its vote must not be relied on.
 
 With --json, each node is an object on a line, and the cluster is the last.
 
@@ -109,9 +116,9 @@ fn text(seen: &Inspection) -> String {
         let ttl = humantime::format_duration(std::time::Duration::from_millis(ttl));
         format!("; the longest ttl is {ttl}")
     });
-    let epoch = cluster.epoch.map_or_else(String::new, |epoch| format!(" in epoch {epoch}"));
+    let term = cluster.term.map_or_else(String::new, |term| format!(" in term {term}"));
     text + &format!(
-        "\ncluster {name}{epoch}: {} of {} nodes may vote, locks need {}{longest}\n",
+        "\ncluster {name}{term}: {} of {} nodes may vote, locks need {}{longest}\n",
         cluster.voting, cluster.nodes, cluster.majority
     )
 }

@@ -95,10 +95,10 @@ async fn problem_of_one_node_is_a_warning_and_of_a_majority_is_not() {
     examine(&urls).await.assert(0, &[]);
 
     nodes.0[1].process().kill().unwrap();
-    nodes.0[2].command::<()>(&["HSET", "fenced:node", "run_id", "x"]).await.unwrap();
+    nodes.0[2].command::<()>(&["HSET", "fenced:node", "vote", "x"]).await.unwrap();
     let complaints = ["1 warning membership", "2 warning membership"];
     examine(&urls).await.assert(0, &complaints);
-    nodes.0[3].command::<()>(&["HSET", "fenced:node", "cluster", "x"]).await.unwrap();
+    nodes.0[3].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     let complaints = [&complaints[..], &["3 warning membership", "all unfit majority"]].concat();
     examine(&urls).await.assert(1, &complaints);
     let twice = [&urls[..1], &[another_url(&nodes.0[0], "same")], &urls[2..]].concat();
@@ -116,13 +116,13 @@ async fn proxy_that_reconnects_by_itself_is_found_and_another_is_not() {
 }
 
 #[tokio::test]
-async fn replicas_of_nodes_are_reported() {
+async fn replica_of_a_node_is_reported_as_a_loss_of_tokens() {
     let nodes = Nodes::cluster(&[]).await;
     let replica = Redis::replica_of(&nodes.0[0]).await.unwrap();
     replica.catch_up(&nodes.0[0]).await.unwrap();
     let report = examine(&nodes.urls()).await;
-    assert_eq!((report.code, &report.document["verdict"]), (0, &"warning".into()));
-    assert!(report.complaints().contains(&"0 warning replicas".to_owned()));
+    assert_eq!((report.code, &report.document["verdict"]), (4, &"unfit-for-fence".into()));
+    assert!(report.complaints().contains(&"0 unfit-for-fence replicas".to_owned()));
     assert_eq!(report.complaints().iter().filter(|line| line.contains("appendonly")).count(), 3);
 }
 

@@ -1,13 +1,14 @@
 //! Faults of one node after the other under a lease: hangs and restarts.
 
 use std::{
+    env,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use lock_client::{AcquireError, Locks, redlock::Redlock};
 use tempfile::TempDir;
-use testbed::{process::Process, wait::until_async};
+use testbed::{Redis, process::Process, wait::until_async};
 use tokio::time::sleep;
 
 use super::{nodes::Nodes, watching::Watch};
@@ -144,4 +145,74 @@ async fn lease_survives_a_rolling_restart_of_three_nodes_if_it_regains_each() {
     }
     run.until_everywhere(&nodes).await;
     assert_eq!(run.end().await, Some(0));
+}
+
+/// Acquires and releases another lock again and again, until `ended`. Each token is above the one before.
+async fn growing_tokens(nodes: &[String], ended: &AtomicBool) {
+    let locks = Locks::new(Redlock::open(nodes).unwrap());
+    let mut last = None;
+    while !ended.load(Ordering::Relaxed) {
+        // While a term is closed, there may be no majority for a moment.
+        if let Ok(lease) = locks.acquire(&name("s"), tried(2_000)).await {
+            let token = lease.token().unwrap();
+            assert!(Some(token) > last, "{token} after {last:?}");
+            last = Some(token);
+            let _ = lease.release().await;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    locks.wait_for_background().await;
+    assert!(last.is_some());
+}
+
+/// Has an address lead to another server, as a name that has moved. The old process lives, and clients
+/// keep their connections to it.
+fn redirect(from: &Redis, to: &Redis) {
+    std::fs::rename(from.socket(), from.socket().with_extension("aside")).unwrap();
+    std::os::unix::fs::symlink(to.socket(), from.socket()).unwrap();
+}
+
+/// All that happens to five nodes, one after the other: each restarts, three hang, and two are replaced
+/// while their processes live. It runs `FENCED_RUNS` times.
+#[tokio::test]
+async fn lease_survives_all_maintenance() {
+    let runs = env::var("FENCED_RUNS").map_or(1, |runs| runs.parse().unwrap());
+    for _ in 0..runs {
+        lease_survives_maintenance_once().await;
+    }
+}
+
+async fn lease_survives_maintenance_once() {
+    let mut nodes = Nodes::cluster_of(5, TTL).await;
+    let spare = Nodes::start(2, &[]).await.0;
+    let (urls, run) = (nodes.urls(), Run::start(&nodes).await);
+    run.until_everywhere(&nodes).await;
+    let mut watch = Watch::start(&nodes);
+    let ended = AtomicBool::new(false);
+    let maintaining = async {
+        for node in 0..5 {
+            nodes.0[node].restart().await.unwrap();
+            watch.admission().await;
+            run.until_everywhere(&nodes).await;
+        }
+        for node in 0..3 {
+            nodes.0[node].process().pause().await.unwrap();
+            sleep(Duration::from_millis(5_500)).await;
+            nodes.0[node].process().resume().unwrap();
+            run.until_everywhere(&nodes).await;
+        }
+        redirect(&nodes.0[0], &spare[0]);
+        watch.admission().await;
+        run.until_everywhere(&nodes).await;
+        let (old, new) = (nodes.0[1].url(), spare[1].url());
+        let replaced = nodes.command(&["admit", "--node", &new, "--instead-of", &old]).await;
+        assert!(replaced.status.success(), "{replaced:?}");
+        run.until_everywhere(&nodes).await;
+        ended.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(maintaining, rival(&urls, &ended), growing_tokens(&urls, &ended));
+    let issued = run.token;
+    assert_eq!(run.end().await, Some(0));
+    assert!(nodes.token().await.unwrap() > issued);
+    assert_eq!(watch.stop().await, Some(0));
 }

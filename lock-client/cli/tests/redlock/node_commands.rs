@@ -49,10 +49,10 @@ async fn cluster_needs_an_odd_number_of_different_servers() {
 
 #[tokio::test]
 async fn cluster_that_exists_without_all_votes_is_no_success() {
-    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    let nodes = Nodes::start(5, &ALWAYS).await;
     assert!(nodes.command(&INIT).await.status.success());
     for (node, code) in [(0, 81), (1, 81), (2, 69)] {
-        nodes.0[node].restart().await.unwrap();
+        nodes.0[node].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
         let again = nodes.command(&INIT).await;
         assert_eq!(events(&again)[0]["voting"], 4 - node);
         let text = format!("they are a cluster already, and {} of 5 nodes may vote", 4 - node);
@@ -61,41 +61,44 @@ async fn cluster_that_exists_without_all_votes_is_no_success() {
     }
 }
 
-/// The record of a member of another cluster.
-const MEMBER: [&str; 12] = [
-    "cluster",
-    "c",
-    "epoch",
-    "1",
-    "change",
-    "c",
-    "members",
-    "a\nb\nc",
-    "address",
-    "a",
-    "max_ttl_ms",
-    "5",
-];
-
 #[tokio::test]
 async fn interrupted_start_can_be_run_again() {
     // Interrupted while nodes were prepared: it starts again.
-    let nodes = Nodes::start(3, &[]).await;
-    let run_id = nodes.0[0].info("run_id").await.unwrap();
-    record(&nodes.0[0], &[&MEMBER[..], &["prepared", &run_id]].concat()).await;
-    assert_eq!(nodes.states().await, ["prepared", "no-cluster", "no-cluster"]);
-    assert!(nodes.command(&INIT).await.status.success());
+    let nodes = Nodes::cluster(&[]).await;
+    let cluster = nodes.status().await[0]["cluster"].clone();
+    for node in &nodes.0 {
+        node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+    }
+    nodes.0[1].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+    assert_eq!(nodes.states().await, ["waiting", "no-cluster", "waiting"]);
+    let started = nodes.command(&INIT).await;
+    assert!(started.status.success(), "{started:?}");
+    assert_ne!(events(&started)[0]["cluster"], cluster, "it is another cluster");
     assert_eq!(nodes.states().await, ["voting"; 3]);
 
     // Interrupted while nodes were admitted: it continues.
-    let cluster: String = nodes.0[0].command(&["HGET", "fenced:node", "cluster"]).await.unwrap();
-    nodes.0[1].command::<()>(&["HDEL", "fenced:node", "run_id"]).await.unwrap();
-    let run_id = nodes.0[1].info("run_id").await.unwrap();
-    record(&nodes.0[1], &["prepared", &run_id]).await;
-    assert_eq!(nodes.states().await, ["voting", "prepared", "voting"]);
-    let started = events(&nodes.command(&INIT).await);
-    assert_eq!(started[0]["cluster"], cluster);
+    let cluster = nodes.status().await[0]["cluster"].clone();
+    nodes.0[1].command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+    assert_eq!(nodes.states().await, ["voting", "waiting", "voting"]);
+    assert_eq!(events(&nodes.command(&INIT).await)[0]["cluster"], cluster);
     assert_eq!(nodes.states().await, ["voting"; 3]);
+}
+
+/// A node that lost its data may have voted, also in the first term.
+#[tokio::test]
+async fn start_that_is_run_again_admits_no_node_that_may_have_voted() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    for (node, lose) in [(0, "FLUSHALL"), (1, "restart")] {
+        if lose == "restart" {
+            nodes.0[node].restart().await.unwrap();
+        } else {
+            nodes.0[node].command::<()>(&[lose]).await.unwrap();
+        }
+        let again = nodes.command(&INIT).await;
+        assert_ne!(again.status.code(), Some(0), "{again:?}");
+        assert_eq!(nodes.states().await[node], "no-cluster", "{again:?}");
+    }
+    assert!(nodes.token().await.is_err());
 }
 
 #[tokio::test]
@@ -106,12 +109,14 @@ async fn members_of_a_cluster_are_rejected_with_the_name_of_their_cluster() {
     assert_failed(&rejected, 69, "belongs to no cluster");
     assert_failed(&rejected, 69, "and may vote");
     assert_failed(&rejected, 69, "lock-client node admit");
-    // A node that was prepared and restarted since may have lost writes after a snapshot.
-    record(&nodes.0[0], &[&MEMBER[..], &["prepared", "x"]].concat()).await;
+    // A node that came up with an old record.
+    let record: Vec<String> = nodes.0[2].command(&["HGETALL", "fenced:node"]).await.unwrap();
+    let record: Vec<&str> = record.iter().map(String::as_str).collect();
+    nodes.0[0].command::<()>(&[&["HSET", "fenced:node"], &record[..]].concat()).await.unwrap();
     for node in [1, 2] {
         nodes.0[node].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     }
-    assert_failed(&nodes.command(&INIT).await, 69, "belongs to cluster c, and was prepared");
+    assert_failed(&nodes.command(&INIT).await, 69, "and has no vote");
 }
 
 #[tokio::test]
@@ -126,8 +131,9 @@ async fn status_shows_the_state_and_the_persistence_of_each_node() {
     nodes.0[1].set("fenced:{0}:token", "8").await.unwrap();
     nodes.0[2].command::<()>(&["CONFIG", "SET", "appendfsync", "everysec"]).await.unwrap();
     nodes.0[2].restart().await.unwrap();
-    nodes.0[2].command::<()>(&["HSET", "fenced:node", "run_id", "x"]).await.unwrap();
-    record(&nodes.0[3], &["cluster", "c"]).await;
+    let roster: String = nodes.0[3].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    let (_, others) = roster.split_once(' ').unwrap();
+    record(&nodes.0[3], &["roster", &format!("c {others}")]).await;
     nodes.0[4].process().kill().unwrap();
     let output = nodes.command(&["status", "--json"]).await;
     assert_failed(&output, 69, "no majority");
@@ -179,6 +185,26 @@ async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
     assert_eq!(status(&nodes, &["--no-counters"]).await.0, 69);
 }
 
+/// They answer, have the right record, and grant nothing.
+#[tokio::test]
+async fn status_tries_a_vote_on_each_node() {
+    let nodes = Nodes::cluster(&[]).await;
+    let set = async |node: usize, setting: &str, value: &str| {
+        nodes.0[node].command::<()>(&["CONFIG", "SET", setting, value]).await.unwrap();
+    };
+    set(0, "maxmemory", "1").await;
+    let degraded = nodes.command(&["status", "--json"]).await;
+    assert_failed(&degraded, 81, "degraded: 2 of 3 nodes may vote");
+    assert_eq!(events(&degraded)[0]["state"], "rejecting");
+    set(1, "min-replicas-to-write", "1").await;
+    assert_failed(&nodes.command(&["status"]).await, 69, "no majority");
+    assert_eq!(nodes.states().await, ["rejecting", "rejecting", "voting"]);
+    set(0, "maxmemory", "0").await;
+    set(1, "min-replicas-to-write", "0").await;
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    assert_eq!(size(&nodes).await, 3, "only the records are left");
+}
+
 /// How often the nodes have been scanned.
 async fn scans(nodes: &Nodes) -> usize {
     let mut scans = 0;
@@ -194,8 +220,8 @@ async fn scans(nodes: &Nodes) -> usize {
 #[tokio::test]
 async fn operator_needs_few_permissions() {
     let nodes = Nodes::start(3, &[]).await;
-    let rules = "on >secret ~fenced:* +eval +info +config|get +hgetall +hget +hmget +hset \
-                 +hdel +del +get +set +scan +mget";
+    let rules = "on >secret ~fenced:* +eval +info +config|get +hget +hmget +hset \
+                 +hdel +del +get +set +pttl +scan +mget +keys";
     for node in &nodes.0 {
         let words = ["ACL SETUSER ops reset", rules].join(" ");
         node.command::<()>(&words.split_whitespace().collect::<Vec<_>>()).await.unwrap();
@@ -204,8 +230,8 @@ async fn operator_needs_few_permissions() {
     let done = init(&urls).await;
     assert!(done.status.success(), "{done:?}");
     nodes.set_counters(7).await;
-    // As after a restart.
-    nodes.0[0].command::<()>(&["HSET", "fenced:node", "run_id", "another"]).await.unwrap();
+    // As after a loss of data.
+    nodes.0[0].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     nodes.0[0].command::<()>(&["DEL", "fenced:{r}:token"]).await.unwrap();
     let urls = urls.join(" ");
     let admit = ["node", "admit", "--locks", &urls, "--node", &nodes.0[0].url()];

@@ -72,9 +72,9 @@ async fn restarted_node_is_back_after_the_longest_ttl() {
     let restarted = Instant::now();
     nodes.0[0].restart().await.unwrap();
     let restarts =
-        "redis.sock restarted. It votes again in 3.0s, when all its earlier locks have expired.";
+        "redis.sock has another process. It votes in 3.0s, when all earlier locks have expired.";
     watch.reported(restarts, 1).await;
-    assert_eq!(nodes.states().await, ["restarted", "voting", "voting"]);
+    assert_eq!(nodes.states().await, ["waiting", "voting", "voting"]);
     let token = nodes.token().await.unwrap();
 
     let admitted = watch.admission().await;
@@ -122,8 +122,8 @@ async fn too_few_voters_need_a_person_and_the_service_continues() {
     sleep(Duration::from_secs(3)).await;
     assert_eq!(nodes.states().await, ["no-cluster", "no-cluster", "voting"]);
     // The person decides to start anew, as the message says.
-    nodes.0[2].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
-    assert!(nodes.command(&["init", "--max-ttl", "500ms"]).await.status.success());
+    let again = nodes.command(&["init", "--again", "--max-ttl", "500ms"]).await;
+    assert!(again.status.success(), "{again:?}");
     watch.reported("a majority of the nodes votes again", 1).await;
     nodes.0[0].restart().await.unwrap();
     watch.admission().await;
@@ -139,9 +139,7 @@ async fn node_that_loses_its_data_after_its_admission_waits_again() {
     watch.admission().await;
     let lost = Instant::now();
     nodes.0[0].command::<()>(&["FLUSHALL"]).await.unwrap();
-    watch
-        .reported("has lost its data, or is new. It votes in 3.0s, when all earlier locks", 2)
-        .await;
+    watch.reported("has another process. It votes in 3.0s, when all earlier locks", 2).await;
     watch.admission().await;
     assert!(lost.elapsed() >= WAIT, "after {:?}", lost.elapsed());
     assert_eq!(watch.stop().await, Some(0));
@@ -173,7 +171,9 @@ async fn nodes_that_hang_and_come_back_are_the_same_processes() {
 #[tokio::test]
 async fn node_that_cannot_be_admitted_is_reported_once() {
     let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
-    nodes.0[0].command::<()>(&["HSET", "fenced:node", "cluster", "c"]).await.unwrap();
+    let roster: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    let foreign = format!("c {}", roster.split_once(' ').unwrap().1);
+    nodes.0[0].command::<()>(&["HSET", "fenced:node", "roster", &foreign]).await.unwrap();
     let mut watch = Watch::start(&nodes);
     watch.reported("is left alone: it belongs to another cluster", 1).await;
     nodes.0[0].process().kill().unwrap();
@@ -219,9 +219,9 @@ async fn signal_ends_the_service_at_once_while_a_node_hangs() {
         nodes.0[0].restart().await.unwrap();
         watch.reported("earlier locks have expired", 1).await;
         // It waits for the answer of this node.
-        let _request = proxy.hold("fenced:node").caught().await.unwrap();
+        let _request = proxy.hold("roster").caught().await.unwrap();
         assert_eq!(watch.end(signal).await, Some(code));
-        assert_eq!(nodes.only_fields(0).await, ["mark"]);
+        assert_eq!(nodes.fields(0).await, ["roster"]);
     }
 }
 

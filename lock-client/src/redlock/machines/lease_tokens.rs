@@ -6,7 +6,7 @@ use super::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LeaseTokens {
     /// The highest token that a majority of counting nodes has sealed. A node counts if its floor
-    /// is below it.
+    /// is not above it.
     height: Token,
     /// The token that was handed out. A reissue that only makes joined nodes count does not change
     /// it.

@@ -56,6 +56,6 @@ impl Regain {
 
     /// The floor above which a reissue makes all nodes of the lease count; `None` if all do.
     pub(crate) fn reissue_above(&self, lease: &LeaseTokens) -> Option<Token> {
-        self.highest_floor.filter(|floor| *floor >= lease.height())
+        self.highest_floor.filter(|floor| *floor > lease.height())
     }
 }

@@ -166,7 +166,7 @@ impl Request {
     fn counting(self, height: Token) -> Counting {
         match self {
             Self::Raise { .. } => Counting::All,
-            Self::Renew | Self::Seal { .. } => Counting::FloorBelow(height),
+            Self::Renew | Self::Seal { .. } => Counting::FloorUpTo(height),
         }
     }
 }

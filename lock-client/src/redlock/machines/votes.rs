@@ -1,7 +1,7 @@
 //! The votes of all nodes on whether the lock still belongs to a lease.
 //!
-//! A node counts for a lease only if its *floor*, its counter before this ownership took it, is
-//! below the token that the lease had when the step began. On a node with a higher floor, another
+//! A node counts for a lease only if its *floor*, its counter before this ownership took it, is not
+//! above the token that the lease had when the step began. On a node with a higher floor, another
 //! client may have had a higher token in the meantime.
 
 use super::{PerNode, Token, majority};
@@ -41,8 +41,8 @@ pub(crate) enum Event {
 /// Which nodes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Counting {
-    /// Those with a floor below this token.
-    FloorBelow(Token),
+    /// Those with a floor up to this token.
+    FloorUpTo(Token),
     /// All on which the lock belongs to the lease. A raise always counts towards the height.
     All,
 }
@@ -89,7 +89,7 @@ pub(crate) enum Verdict {
 impl Counting {
     fn counts(self, floor: Option<Token>) -> bool {
         match self {
-            Self::FloorBelow(token) => floor < Some(token),
+            Self::FloorUpTo(token) => floor <= Some(token),
             Self::All => true,
         }
     }

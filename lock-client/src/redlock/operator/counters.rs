@@ -1,6 +1,6 @@
 //! All counters of a node, read and copied in batches.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::{
     redis::{
@@ -13,30 +13,52 @@ use crate::{
 /// About how many counters make a batch.
 const BATCH: usize = 500;
 
-static RAISE_COUNTERS: Script = script!("../raise_counter.lua", "raise_counters.lua");
+static RAISE_COUNTERS: Script =
+    script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
+
+/// The counters that an admission has copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedCounters {
+    /// How many were missing or too low.
+    pub raised: u64,
+    /// The keys that have the name of a counter on other nodes, and something else than a counter. No
+    /// node grants a lock from them.
+    pub skipped: BTreeSet<String>,
+}
 
 /// A scan of the counters of a node.
 pub(super) struct Counters {
     /// Where the scan continues; `None` at the end.
     cursor: Option<u64>,
+    /// The keys that can't be those of a name, because they are no UTF-8.
+    skipped: BTreeSet<String>,
 }
 
 impl Counters {
     pub(super) fn new() -> Self {
-        Self { cursor: Some(0) }
+        Self { cursor: Some(0), skipped: BTreeSet::new() }
     }
 
     /// Returns the keys of the next batch; `None` at the end. A key that exists throughout the scan
     /// is returned at least once, and sometimes twice.
-    pub(super) async fn next(&mut self, peer: &mut Peer) -> Result<Option<Vec<String>>, PeerError> {
+    pub(super) async fn next(&mut self, peer: &Peer) -> Result<Option<Vec<String>>, PeerError> {
         while let Some(cursor) = self.cursor {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(Keys::ALL_COUNTERS).arg("COUNT").arg(BATCH);
-            let scanned = scan.query_async(&mut peer.connection).await;
-            let (next, keys): (u64, HashSet<String>) = scanned.map_err(|e| peer.error(&e))?;
+            let scanned = scan.query_async(&mut peer.connection.clone()).await;
+            let (next, found): (u64, BTreeSet<Vec<u8>>) = scanned.map_err(|e| peer.error(&e))?;
             self.cursor = (next != 0).then_some(next);
+            let mut keys = Vec::new();
+            for key in found {
+                match String::from_utf8(key) {
+                    Ok(key) => keys.push(key),
+                    Err(error) => {
+                        self.skipped.insert(error.as_bytes().escape_ascii().to_string());
+                    }
+                }
+            }
             if !keys.is_empty() {
-                return Ok(Some(keys.into_iter().collect()));
+                return Ok(Some(keys));
             }
         }
         Ok(None)
@@ -44,25 +66,38 @@ impl Counters {
 }
 
 /// Reads the counters at these keys; `None` where there is none, or no number.
-pub(super) async fn read(peer: &mut Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
-    let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection).await;
+pub(super) async fn read(peer: &Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
+    let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection.clone()).await;
     let values: Vec<Option<Vec<u8>>> = values.map_err(|error| peer.error(&error))?;
     let number = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
     Ok(values.into_iter().map(|value| value.and_then(number)).collect())
 }
 
-/// Raises all counters of one node to those of another. Returns how many were raised.
-pub(super) async fn copy(from: &mut Peer, to: &mut Peer) -> Result<u64, PeerError> {
-    let mut raised = 0;
+/// Raises all counters of one node to those of another, and to this number at least.
+pub(super) async fn copy(
+    from: &Peer,
+    to: &Peer,
+    at_least: u64,
+    copied: &mut CopiedCounters,
+) -> Result<(), PeerError> {
     let mut counters = Counters::new();
-    while let Some(keys) = counters.next(from).await? {
-        let values = read(from, &keys).await?;
-        let known = keys.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)));
-        let (keys, values): (Vec<_>, Vec<_>) = known.unzip();
+    while let Some(found) = counters.next(from).await? {
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (key, value) in found.iter().zip(read(from, &found).await?) {
+            match value {
+                Some(value) => {
+                    keys.push(key.clone());
+                    values.push(value.max(at_least));
+                }
+                None => drop(copied.skipped.insert(key.clone())),
+            }
+        }
         let call = RAISE_COUNTERS.with(keys);
-        let call = values.into_iter().fold(call, |call, value| call.arg(value));
-        let answer = call.in_full().query_async::<u64>(&mut to.connection).await;
-        raised += answer.map_err(|error| to.error(&error))?;
+        let call = values.into_iter().fold(call, |call, value| call.arg(value)).arg(&to.process);
+        let mut connection = to.connection.clone();
+        let raised = call.in_full().query_async::<u64>(&mut connection).await;
+        copied.raised += raised.map_err(|error| to.error(&error))?;
     }
-    Ok(raised)
+    copied.skipped.append(&mut counters.skipped);
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The errors of an operator.
 
-use crate::{redis::keys::Keys, redlock::peer::PeerError};
+use crate::redlock::peer::{Peer, PeerError};
 
 /// Why an operation on a cluster failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,19 +14,22 @@ pub enum OperatorError {
     Unavailable(String),
 }
 
+impl OperatorError {
+    /// The error that a server is not fit to be a node, if it is not.
+    pub(super) fn if_unfit(peer: &Peer) -> Result<(), Self> {
+        match peer.unfit {
+            None => Ok(()),
+            Some(unfit) => Err(Self::Invalid(format!(
+                "{} is not fit to be a node: {}",
+                peer.address,
+                unfit.reason()
+            ))),
+        }
+    }
+}
+
 impl From<PeerError> for OperatorError {
     fn from(error: PeerError) -> Self {
         Self::Unavailable(error.to_string())
     }
-}
-
-/// What to do when too few of the nodes that know the issued tokens are left.
-pub(super) fn how_to_start_anew() -> String {
-    format!(
-        "stop all clients, and wait for the longest ttl; delete the keys {} on the restarted \
-         nodes, whose counters may be old, and {} on the others; then run `lock-client node init`: \
-         missing counters start at the client's clock",
-        Keys::ALL,
-        Keys::NODE
-    )
 }

@@ -1,24 +1,30 @@
--- Prepares the process that runs this script for the start of a cluster, unless it was admitted to
--- one, or another operator has prepared it meanwhile.
+-- Lets a process without a vote hold a roster that gives it a seat. Its data may have locks, which an
+-- earlier process has granted: they are deleted, because a lease might count them.
 --
--- KEYS  1 the node's membership record.
--- ARGV  1 the run_id that the operator is connected to.
---       2 the node's address among the members.
---       3 cluster.
---       4 the number of the epoch.
---       5 the change that began the epoch.
---       6 the members, with line feeds between them.
---       7 the longest ttl that the cluster grants, in milliseconds.
---       8 the cluster in the record that the operator has read; '' if there was none.
--- returns 1 if the process is prepared, 0 if it was admitted, prepared or restarted meanwhile.
+-- A process's term never falls. A process that votes keeps its vote, unless the roster is of a later
+-- term.
+--
+-- KEYS  1 the node's record.
+-- ARGV  1 the process.
+--       2 the roster.
+--       3 the roster that the operator has seen in its data; '' if there was none.
+-- returns its state.
 
-local known = redis.call('HMGET', KEYS[1], 'run_id', 'cluster')
-if run_id() ~= ARGV[1] or known[1] or (known[2] or '') ~= ARGV[8] then
-    return 0
+local process, roster = ARGV[1], ARGV[2]
+local seen = redis.call('HGET', KEYS[1], 'roster') or ''
+if run_id() == process and names(roster, process) and seen == ARGV[3] and seen ~= roster then
+    local held, is_admitted = own(KEYS[1], process)
+    local cluster, term = string.match(roster, '^(%S+) (%d+)')
+    local own_cluster, own_term = string.match(held or '', '^(%S+) (%d+)')
+    local is_same = own_cluster == cluster
+    local is_later = is_same and tonumber(own_term) > tonumber(term)
+    local votes = is_admitted and not (is_same and tonumber(own_term) < tonumber(term))
+    if not is_later and not votes then
+        for _, lock in ipairs(redis.call('KEYS', 'fenced:{*}:lock')) do
+            redis.call('DEL', lock)
+        end
+        redis.call('HDEL', KEYS[1], 'vote')
+        redis.call('HSET', KEYS[1], 'roster', roster)
+    end
 end
-redis.call('DEL', KEYS[1])
-redis.call(
-    'HSET', KEYS[1], 'prepared', ARGV[1], 'address', ARGV[2], 'cluster', ARGV[3],
-    'epoch', ARGV[4], 'change', ARGV[5], 'members', ARGV[6], 'max_ttl_ms', ARGV[7],
-    'decided', '1')
-return 1
+return state(KEYS[1])

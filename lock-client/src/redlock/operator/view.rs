@@ -1,21 +1,21 @@
 //! The state of a cluster and of its nodes.
 
-use std::collections::HashSet;
-
 use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 
 use super::{
     counters::{self, Counters},
     error::OperatorError,
-    places::{Answer, Places},
+    fitness::Unfit,
+    servers::Servers,
+    trial::try_vote,
 };
 use crate::redlock::{
-    epoch::Epoch,
     majority::majority,
-    membership::Standing,
-    peer::{Peer, PeerError, largest_cluster},
+    peer::{Peer, PeerError},
     persistence::Persistence,
+    record::Standing,
+    roster::Roster,
 };
 
 /// The state of a cluster and of its nodes.
@@ -25,7 +25,7 @@ pub struct Inspection {
     pub nodes: Vec<View>,
     /// The cluster.
     pub cluster: Cluster,
-    /// The addresses of the members; `None` if a majority of them votes in no epoch.
+    /// The addresses of the members; `None` if no roster has a majority of voters.
     pub members: Option<Vec<String>>,
 }
 
@@ -57,14 +57,20 @@ pub struct View {
 pub enum State {
     /// The node may vote.
     Voting,
+    /// The node is a replica, or has one. Its vote must not be relied on.
+    Replicated,
+    /// The node evicts keys. Its vote must not be relied on.
+    Evicting,
+    /// The node rejects all votes: it is read-only, or its memory is full.
+    Rejecting,
+    /// The node waits for its admission.
+    Waiting,
+    /// The node missed a change of the members.
+    Behind,
     /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
-    /// The cluster was not started completely.
-    Prepared,
-    /// The node missed a change of the members.
-    OtherEpoch,
-    /// The node is no member any more.
-    Removed,
+    /// Another process has the node's seat.
+    Replaced,
     /// The node belongs to another cluster.
     OtherCluster,
     /// The node is no member, and belongs to no other cluster.
@@ -82,9 +88,9 @@ pub enum State {
 pub struct Cluster {
     /// The cluster's id; `None` if no node belongs to a cluster.
     pub cluster: Option<String>,
-    /// The number of the current epoch: 1, and 1 more for each change of the members. `None` if a
-    /// majority of the members votes in none.
-    pub epoch: Option<u64>,
+    /// The term of the current roster: 1, and 1 more for each process that took a seat. `None` if no
+    /// roster has a majority of voters.
+    pub term: Option<u64>,
     /// The number of members.
     pub nodes: usize,
     /// The number of nodes that make a majority.
@@ -95,13 +101,16 @@ pub struct Cluster {
     pub max_ttl_ms: Option<u64>,
 }
 
-pub(super) async fn inspect(places: &Places) -> Inspection {
-    inspect_peers(places).await.0
+/// The place of a node in an inspection, and who answers there.
+type Place = Result<(Peer, State), PeerError>;
+
+pub(super) async fn inspect(servers: &Servers) -> Inspection {
+    inspect_peers(servers).await.0
 }
 
-pub(super) async fn inspect_with_counters(places: &Places) -> Result<Inspection, OperatorError> {
-    let (mut inspection, mut peers) = inspect_peers(places).await;
-    let behind = counters_behind(&mut peers, &inspection.nodes).await?;
+pub(super) async fn inspect_with_counters(servers: &Servers) -> Result<Inspection, OperatorError> {
+    let (mut inspection, peers) = inspect_peers(servers).await;
+    let behind = counters_behind(&peers, &inspection.nodes).await?;
     for (view, behind) in inspection.nodes.iter_mut().zip(behind) {
         view.counters_behind = behind;
     }
@@ -109,104 +118,107 @@ pub(super) async fn inspect_with_counters(places: &Places) -> Result<Inspection,
 }
 
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
-async fn inspect_peers(places: &Places) -> (Inspection, Vec<Option<Peer>>) {
-    let answers = places.connect_all().await;
-    let epoch = answers.epoch;
-    let members = answers.members.len();
-    let peers: Vec<_> = answers.members.into_iter().chain(answers.others).collect();
-    let cluster = match &epoch {
-        Some(epoch) => Some(epoch.cluster.clone()),
-        None => largest_cluster(peers.iter().flatten()),
-    };
-    // A change that is half done leaves votes in two epochs. The later one will count.
-    let voting = peers
-        .iter()
-        .flatten()
-        .filter(|peer| peer.standing == Standing::Voting && peer.cluster() == cluster.as_deref());
-    let voted = voting.filter_map(|peer| Some(&peer.record.as_ref()?.epoch));
-    let latest = epoch.clone().or_else(|| voted.max_by_key(|epoch| epoch.number).cloned());
-    let votes = |peer: &&Peer| latest.as_ref().is_some_and(|epoch| peer.votes_in(epoch));
-    let voters = peers.iter().flatten().filter(votes).map(|peer| &peer.run_id);
-    let voting = voters.collect::<HashSet<_>>().len();
-    let nodes_in_all = latest.as_ref().map_or(members, |epoch| epoch.members.len());
-    let mut servers = HashSet::new();
-    let state = |(place, answer): (usize, &Answer)| match answer {
-        Err(_) => State::Unreachable,
-        Ok(peer) if !servers.insert(peer.run_id.clone()) => State::SameServer,
-        Ok(peer) if peer.record.is_some() && peer.cluster() != cluster.as_deref() => {
-            State::OtherCluster
+async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
+    let mut sight = servers.look(&[]).await;
+    let cluster = sight.cluster().map(ToOwned::to_owned);
+    let newest = sight.newest().map(|(roster, voters)| (roster.clone(), voters));
+    let current = newest.as_ref().filter(|(roster, voters)| *voters >= roster.majority());
+    let current = current.map(|(roster, _)| roster.clone());
+    let roster = newest.map(|(roster, _)| roster);
+
+    // 1. The members, each where its process answers, or at its address.
+    let mut places: Vec<Place> = Vec::new();
+    let seats = current.iter().flat_map(|roster| &roster.seats);
+    for seat in seats {
+        let peers = || sight.peers.iter().enumerate();
+        let own = peers().filter(|(_, peer)| peer.process == seat.process);
+        let own = own.max_by_key(|(_, peer)| servers.has_named(&peer.address));
+        let place = own.or_else(|| peers().find(|(_, peer)| peer.address == seat.address));
+        let position = place.map(|(position, _)| position);
+        places.push(match position {
+            Some(position) => {
+                let peer = sight.peers.remove(position);
+                let state = State::of(&peer, current.as_ref(), true);
+                Ok((peer, state))
+            }
+            None => Err(sight.silence(&seat.address)),
+        });
+    }
+    // 2. The servers that were named and are no members.
+    let members = places.len();
+    for url in &servers.named {
+        let is_here = |place: &Place| match place {
+            Ok((peer, _)) => peer.address == url.address,
+            Err(error) => error.address == url.address,
+        };
+        if places.iter().any(is_here) {
+            continue;
         }
-        // A majority says who the members are.
-        Ok(peer) if peer.record.is_none() && place >= members => State::NotAMember,
-        Ok(peer) => State::from(peer.standing),
-    };
-    let states: Vec<_> = peers.iter().enumerate().map(state).collect();
-    let undecided = undecided_members(peers.iter().flatten(), epoch.as_ref());
-    let views = peers.into_iter().zip(states).map(async |(peer, state)| match peer {
-        Ok(peer) => View::read(peer, state).await,
+        let position = sight.peers.iter().position(|peer| peer.address == url.address);
+        places.push(match position {
+            Some(position) => {
+                let peer = sight.peers.remove(position);
+                let is_same =
+                    places.iter().flatten().any(|(other, _)| other.process == peer.process);
+                let state = match State::of(&peer, roster.as_ref(), current.is_none()) {
+                    _ if is_same => State::SameServer,
+                    state => state,
+                };
+                Ok((peer, state))
+            }
+            None => Err(sight.silence(&url.address)),
+        });
+    }
+
+    // 3. What they say of themselves.
+    let views = places.into_iter().map(async |place| match place {
+        Ok((peer, state)) => View::read(peer, state).await,
         Err(error) => (View::unreachable(error), None),
     });
     let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
         join_all(views).await.into_iter().unzip();
-    for (place, view) in nodes.iter_mut().enumerate() {
-        view.is_named = places.has_named(&view.node);
-        view.explain(place < members, &undecided);
+    for view in &mut nodes {
+        view.is_named = servers.has_named(&view.node);
     }
-    let members = peers.iter().flatten().filter(|peer| peer.cluster() == cluster.as_deref());
-    let longest = members.filter_map(|peer| Some(peer.record.as_ref()?.epoch.max_ttl_ms)).max();
+    for view in nodes.iter_mut().skip(members).filter(|_| members > 0) {
+        if view.state == State::Unreachable {
+            let reason = view.reason.take().unwrap_or_default();
+            view.reason = Some(format!("it is no member, and does not answer: {reason}"));
+        }
+    }
+    let number = roster.as_ref().map_or(nodes.len(), |roster| roster.seats.len());
     let cluster = Cluster {
         cluster,
-        epoch: epoch.as_ref().map(|epoch| epoch.number),
-        nodes: nodes_in_all,
-        majority: majority(nodes_in_all),
-        voting,
-        max_ttl_ms: longest,
+        term: current.as_ref().map(|roster| roster.term),
+        nodes: number,
+        majority: majority(number),
+        voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
+        max_ttl_ms: roster.as_ref().map(|roster| roster.max_ttl_ms),
     };
-    (Inspection { nodes, cluster, members: epoch.map(|epoch| epoch.members) }, peers)
-}
-
-/// Returns the members after a change that is under way, or was interrupted.
-fn undecided_members<'a>(
-    peers: impl Iterator<Item = &'a Peer>,
-    current: Option<&Epoch>,
-) -> HashSet<String> {
-    let is_later = |epoch: &Epoch| current.is_none_or(|current| epoch.number > current.number);
-    let records = peers.filter_map(|peer| peer.record.as_ref());
-    let undecided = records.filter(|record| !record.is_decided && is_later(&record.epoch));
-    undecided.flat_map(|record| record.epoch.members.iter().cloned()).collect()
+    let members =
+        current.map(|roster| roster.seats.into_iter().map(|seat| seat.address).collect::<Vec<_>>());
+    (Inspection { nodes, cluster, members }, peers)
 }
 
 impl View {
-    /// Explains why a server has no vote, if the others know better than its own record.
-    fn explain(&mut self, is_member: bool, undecided: &HashSet<String>) {
-        match self.state {
-            State::NoCluster | State::NotAMember if undecided.contains(&self.node) => {
-                let reason = "a change that was interrupted adds it: run `lock-client node change` \
-                              again";
-                self.reason = Some(reason.to_owned());
-            }
-            State::NotAMember => {
-                self.reason = Some("it is no member; `lock-client node change` adds it".to_owned());
-            }
-            State::Unreachable if !is_member => {
-                let reason = self.reason.take().unwrap_or_default();
-                self.reason = Some(format!("it is no member, and does not answer: {reason}"));
-            }
-            _ => {}
-        }
-    }
-
-    async fn read(mut peer: Peer, state: State) -> (Self, Option<Peer>) {
+    async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>) {
         let persistence = match peer.persistence().await {
             Ok(persistence) => persistence,
             Err(error) => return (Self::unreachable(error), None),
         };
-        let reason = match state {
-            State::Voting => None,
-            State::SameServer => Some("it is the same server as another node".to_owned()),
-            State::OtherCluster => Some(Standing::OtherCluster.reason().to_owned()),
-            _ => Some(peer.standing.reason().to_owned()),
-        };
+        let mut reason = state.reason();
+        if state == State::Voting {
+            (state, reason) = match peer.unfit {
+                Some(unfit) => (unfit.into(), Some(unfit.reason().to_owned())),
+                None => match try_vote(&peer).await {
+                    Ok(None) => (state, None),
+                    Ok(Some(error)) => {
+                        (State::Rejecting, Some(format!("it rejects all votes: {error}")))
+                    }
+                    Err(error) => return (Self::unreachable(error), None),
+                },
+            };
+        }
         let view = Self {
             node: peer.address.clone(),
             is_named: false,
@@ -234,16 +246,49 @@ impl View {
     }
 }
 
-impl From<Standing> for State {
-    fn from(standing: Standing) -> Self {
-        match standing {
+impl State {
+    /// The state of a server, which is at the place of a member or not.
+    fn of(peer: &Peer, roster: Option<&Roster>, is_member: bool) -> Self {
+        match peer.standing(roster) {
+            Standing::NoCluster | Standing::Restarted if !is_member => Self::NotAMember,
             Standing::Voting => Self::Voting,
+            Standing::Waiting => Self::Waiting,
+            Standing::Behind => Self::Behind,
             Standing::Restarted => Self::Restarted,
-            Standing::Prepared => Self::Prepared,
-            Standing::OtherEpoch => Self::OtherEpoch,
-            Standing::Removed => Self::Removed,
+            Standing::Replaced => Self::Replaced,
             Standing::OtherCluster => Self::OtherCluster,
             Standing::NoCluster => Self::NoCluster,
+        }
+    }
+
+    /// Why a node in this state has no vote.
+    fn reason(self) -> Option<String> {
+        let reason = match self {
+            Self::Waiting => Standing::Waiting.reason(),
+            Self::Behind => Standing::Behind.reason(),
+            Self::Restarted => Standing::Restarted.reason(),
+            Self::Replaced => Standing::Replaced.reason(),
+            Self::OtherCluster => Standing::OtherCluster.reason(),
+            Self::NoCluster => Standing::NoCluster.reason(),
+            Self::NotAMember => {
+                "it is no member; `lock-client node admit --instead-of` puts it in place of one"
+            }
+            Self::SameServer => "it is the same server as another node",
+            Self::Voting
+            | Self::Replicated
+            | Self::Evicting
+            | Self::Rejecting
+            | Self::Unreachable => return None,
+        };
+        Some(reason.to_owned())
+    }
+}
+
+impl From<Unfit> for State {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Evicting => Self::Evicting,
+            Unfit::Replicated | Unfit::Clustered => Self::Replicated,
         }
     }
 }
@@ -251,7 +296,7 @@ impl From<Standing> for State {
 /// Counts for each node the names whose counter is below the highest of all voting nodes. `None`
 /// for a node that does not answer, and if no node may vote.
 async fn counters_behind(
-    peers: &mut [Option<Peer>],
+    peers: &[Option<Peer>],
     views: &[View],
 ) -> Result<Vec<Option<u64>>, PeerError> {
     let votes = |node: usize| views[node].state == State::Voting;
@@ -263,9 +308,9 @@ async fn counters_behind(
     for (nth, &voter) in voters.iter().enumerate() {
         let mut counters = Counters::new();
         loop {
-            let peer = peers[voter].as_mut().expect("a voting node has answered");
+            let peer = peers[voter].as_ref().expect("a voting node has answered");
             let Some(keys) = counters.next(peer).await? else { break };
-            let values = peers.iter_mut().map(|peer| read(peer.as_mut(), &keys));
+            let values = peers.iter().map(|peer| read(peer.as_ref(), &keys));
             let values = try_join_all(values).await?.into_iter().map(Vec::into_iter);
             let mut values: Vec<_> = values.collect();
             for _ in &keys {
@@ -285,7 +330,7 @@ async fn counters_behind(
     Ok(behind)
 }
 
-async fn read(peer: Option<&mut Peer>, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
+async fn read(peer: Option<&Peer>, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
     match peer {
         Some(peer) => counters::read(peer, keys).await,
         None => Ok(vec![None; keys.len()]),

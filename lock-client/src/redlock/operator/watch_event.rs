@@ -2,37 +2,28 @@
 
 use std::{fmt, time::Duration};
 
-use super::view::State;
+use super::counters::CopiedCounters;
 
 /// What a [`Watcher`](super::Watcher) saw or did. Nodes are named by their addresses, without
 /// passwords. It displays as a line for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WatchEvent {
-    /// A process without a vote was seen. It is admitted after the wait.
+    /// Another process takes a member's seat. It is admitted after the wait.
     Waiting {
         /// The node.
         node: String,
-        /// Why it has no vote.
-        state: State,
-        /// The time until everything has expired that the node may have voted for.
+        /// The time until everything has expired that the process before may have voted for.
         remaining: Duration,
     },
     /// A node was admitted.
     Admitted {
         /// The node.
         node: String,
-        /// How many of its counters were too low.
-        counters_raised: u64,
+        /// The counters that were copied to it.
+        copied: CopiedCounters,
     },
-    /// A node was not admitted. The watcher tries again.
-    NotAdmitted {
-        /// The node.
-        node: String,
-        /// The reason.
-        reason: String,
-    },
-    /// A node is left alone: it does not answer, or belongs to another cluster.
+    /// A node has no vote, and gets none now. The watcher tries again.
     LeftAlone {
         /// The node.
         node: String,
@@ -56,25 +47,14 @@ pub enum WatchEvent {
 impl fmt::Display for WatchEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting { node, state: State::Restarted, remaining } => write!(
+            Self::Waiting { node, remaining } => write!(
                 f,
-                "{node} restarted. It votes again in {remaining:.1?}, when all its earlier locks \
-                 have expired."
-            ),
-            Self::Waiting { node, state: State::NoCluster, remaining } => write!(
-                f,
-                "{node} has lost its data, or is new. It votes in {remaining:.1?}, when all earlier \
-                 locks have expired."
-            ),
-            Self::Waiting { node, remaining, .. } => write!(
-                f,
-                "{node} has no vote. It votes in {remaining:.1?}, when all earlier locks have \
+                "{node} has another process. It votes in {remaining:.1?}, when all earlier locks have \
                  expired."
             ),
-            Self::Admitted { node, counters_raised } => {
-                write!(f, "{node} votes; {counters_raised} of its counters were raised")
+            Self::Admitted { node, copied } => {
+                write!(f, "{node} votes; {} of its counters were raised", copied.raised)
             }
-            Self::NotAdmitted { node, reason } => write!(f, "{node} is not admitted yet: {reason}"),
             Self::LeftAlone { node, reason } => write!(f, "{node} is left alone: {reason}"),
             Self::AnswersAgain { node } => write!(f, "{node} answers again"),
             Self::TooFewVoters { reason } => f.write_str(reason),

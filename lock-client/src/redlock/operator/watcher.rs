@@ -1,255 +1,373 @@
-//! The service that gives restarted nodes their vote back.
+//! The takeovers of seats, by an operator for one server or by a service for all.
 //!
-//! An admission needs no decision of a person as long as a majority of the nodes votes: together
-//! they know every issued token. So the watcher admits each process that it has seen without a vote
-//! for the longest ttl. It keeps the time for each process: a node that restarts again is another
-//! process, whose wait starts anew. Another operator may admit the process meanwhile, and the node
-//! may lose its data again. So a mark in the node's record shows that it has not voted since. With
-//! fewer voters than a majority, it reports that a person must decide, and continues to watch.
+//! [`Takeover`] decides the steps. This carries its requests, and reports what people should know. A
+//! takeover needs no decision of a person as long as a majority of the members votes: together they know
+//! every issued token.
 //!
-//! Several watchers may run at once. Each waits and copies for itself, and an admission that comes
-//! second changes nothing.
+//! Several services may run at once: see `courtesy.rs`.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    fmt, mem,
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{
-    candidate::{Candidate, Voters, member_of},
-    change::connect_after_changes,
+    counters::{self, CopiedCounters},
+    courtesy::Courtesy,
     error::OperatorError,
-    places::{Answer, Places},
-    view::State,
+    servers::{Servers, Sight},
     watch_event::WatchEvent,
 };
-use crate::redlock::{
-    epoch::Epoch,
-    membership::Standing,
-    peer::{Peer, PeerError},
+use crate::{
+    Moment,
+    redlock::{
+        machines::takeover::{Answer, Command, Takeover},
+        node_urls::NodeUrl,
+        record::Record,
+        roster::Roster,
+    },
 };
 
 /// The time between two looks at the nodes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A watcher of all nodes of a cluster, which [admits](super::Operator::watch) those that restart.
-#[derive(Debug)]
 #[must_use = "it watches while `next` is awaited"]
 pub struct Watcher<'a> {
-    places: &'a Places,
-    /// The process without a vote on each node, by the node's address.
-    candidates: HashMap<String, Watched>,
-    /// The epoch to which they are admitted: the last that was seen.
-    epoch: Option<Epoch>,
-    /// What was reported last of each node that can't be admitted.
-    left_alone: HashMap<String, WatchEvent>,
+    servers: &'a Servers,
+    /// A server that takes a seat, and need not be named.
+    candidate: Option<NodeUrl>,
+    /// The addresses between which a seat moves.
+    relocation: Option<[String; 2]>,
+    /// The takeovers in this cluster; `None` until it is known.
+    takeover: Option<(String, Takeover)>,
+    /// What the last look has seen.
+    pub(super) sight: Sight,
+    waits: Vec<Wait>,
+    /// What was copied to each process.
+    pub(super) copied: HashMap<String, CopiedCounters>,
+    /// What went wrong with each process in this round.
+    pub(super) failures: HashMap<String, String>,
+    /// What was reported last of each node that has no vote.
+    pub(super) left_alone: HashMap<String, String>,
     /// The nodes that did not answer the last look.
-    silent: HashSet<String>,
-    lacks_majority: bool,
+    pub(super) silent: HashSet<String>,
+    pub(super) lacks_majority: bool,
+    /// The lock of the service that works; `None` for a takeover that a person has asked for.
+    courtesy: Option<Courtesy>,
     /// What was seen and not yet returned.
-    events: VecDeque<WatchEvent>,
-    has_looked: bool,
+    pub(super) events: VecDeque<WatchEvent>,
+    /// How long to rest before the next round; `None` during a round.
+    rest: Option<Duration>,
+    has_rested: bool,
 }
 
-/// A candidate, and what was reported of it.
-#[derive(Debug)]
-struct Watched {
-    candidate: Candidate,
-    state: State,
-    is_reported: bool,
-    last_failure: Option<String>,
+struct Wait {
+    process: String,
+    since: u64,
+    until: Moment,
+    /// Whether the machine knows that it is over.
+    has_ended: bool,
+}
+
+/// What became of a request.
+enum Outcome {
+    State(Answer),
+    /// The sources from which everything has arrived, and what went wrong with the others.
+    Copied {
+        arrived: Vec<String>,
+        copied: CopiedCounters,
+        failures: Vec<String>,
+    },
+}
+
+impl fmt::Debug for Watcher<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher").field("servers", &self.servers).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(places: &'a Places) -> Self {
+    pub(super) fn new(servers: &'a Servers) -> Self {
+        Self { courtesy: Some(Courtesy::new(servers)), ..Self::with(servers, None, None) }
+    }
+
+    fn with(
+        servers: &'a Servers,
+        relocation: Option<[String; 2]>,
+        candidate: Option<NodeUrl>,
+    ) -> Self {
         Self {
-            places,
-            candidates: HashMap::new(),
-            epoch: None,
+            servers,
+            candidate,
+            relocation,
+            takeover: None,
+            sight: Sight::default(),
+            waits: Vec::new(),
+            copied: HashMap::new(),
+            failures: HashMap::new(),
             left_alone: HashMap::new(),
             silent: HashSet::new(),
             lacks_majority: false,
+            courtesy: None,
             events: VecDeque::new(),
-            has_looked: false,
+            rest: Some(Duration::ZERO),
+            has_rested: false,
         }
     }
 
     /// Watches the nodes until something happens, and returns it.
     ///
-    /// # Errors
-    /// [`OperatorError::Invalid`] if two URLs lead to one server.
-    ///
     /// # Cancellation safety
     /// If this future is dropped, an admission may have been its last step, and is not reported.
-    pub async fn next(&mut self) -> Result<WatchEvent, OperatorError> {
+    pub async fn next(&mut self) -> WatchEvent {
         loop {
             if let Some(event) = self.events.pop_front() {
-                return Ok(event);
+                return event;
             }
-            if std::mem::replace(&mut self.has_looked, true) {
-                sleep(INTERVAL).await;
+            if let Some(pause) = self.rest.take() {
+                sleep(pause).await;
+                let is_ours = match &mut self.courtesy {
+                    Some(courtesy) => courtesy.is_ours(&self.sight).await,
+                    None => true,
+                };
+                if !is_ours {
+                    self.sight = self.look().await;
+                    self.report();
+                    self.rest = Some(INTERVAL);
+                    continue;
+                }
             }
-            self.look().await?;
+            if self.step().await {
+                self.report();
+                self.rest = Some(self.until_next_wait());
+            }
         }
     }
 
-    /// Looks at all nodes once, and admits those whose wait is over.
-    async fn look(&mut self) -> Result<(), OperatorError> {
-        // 1. Connect to all members. First finish a change of them that is half done. If that fails,
-        //    the members without a vote are candidates.
-        let mut answers = connect_after_changes(self.places).await?;
-
-        // 2. Note the processes without a vote. Each wait counts from the first look that saw its
-        //    process in this epoch. Before it, locks may have been granted in the epoch before.
-        let epoch = answers.epoch.clone();
-        if epoch.is_some() && self.epoch != epoch {
-            self.epoch.clone_from(&epoch);
-            self.candidates.clear();
-        }
-        self.note_candidates(&mut answers.members).await;
-        self.note_others(&answers.members, epoch.as_ref());
-
-        // 3. Count the voters. The waits continue without a majority: they concern what the nodes
-        //    voted for as other processes.
-        let without_vote = answers.members.iter().flatten().filter(|peer| is_candidate(peer));
-        let without_vote: Vec<_> = without_vote.map(|peer| peer.address.clone()).collect();
-        let voters = Voters::select(answers);
-        self.note_majority(&voters);
-        if self.lacks_majority {
-            return Ok(());
-        }
-        let Some(epoch) = epoch else {
-            for node in without_vote {
-                let reason = voters.no_epoch(&node).to_string();
-                let event = WatchEvent::NotAdmitted { node: node.clone(), reason };
-                self.report_once(&node, event);
+    /// Takes the seat of a member over, for the process at this address. Returns what was copied.
+    pub(super) async fn admit(
+        servers: &'a Servers,
+        node: NodeUrl,
+        instead_of: Option<NodeUrl>,
+        mut report: impl FnMut(WatchEvent),
+    ) -> Result<CopiedCounters, OperatorError> {
+        let relocation = instead_of.as_ref().map(|old| [old.address.clone(), node.address.clone()]);
+        let mut watcher = Self::with(servers, relocation, Some(node.clone()));
+        loop {
+            let has_rested = watcher.step().await;
+            watcher.events.drain(..).for_each(&mut report);
+            if !has_rested {
+                continue;
             }
-            return Ok(());
+            if let Some(outcome) = watcher.outcome(&node.address, instead_of.as_ref()) {
+                return outcome;
+            }
+            sleep(watcher.until_next_wait()).await;
+        }
+    }
+
+    /// Takes one step of a round. Returns whether there is nothing more to do in it.
+    async fn step(&mut self) -> bool {
+        if mem::take(&mut self.has_rested) {
+            self.failures.clear();
+        }
+        let Some((_, takeover)) = &mut self.takeover else {
+            self.sight = self.look().await;
+            self.begin();
+            return self.takeover.is_none();
         };
-
-        // 4. Admit the processes whose wait is over. The admission connects anew, and fails for
-        //    another process. If an admitted process is without a vote later, it waits again.
-        let mut admitted = Vec::new();
-        for watched in self.candidates.values_mut() {
-            let node = watched.candidate.address.clone();
-            let admission = watched.candidate.admission(self.places, &epoch);
-            let remaining = admission.remaining();
-            if !remaining.is_zero() {
-                if !std::mem::replace(&mut watched.is_reported, true) {
-                    let state = watched.state;
-                    self.events.push_back(WatchEvent::Waiting { node, state, remaining });
-                }
-                continue;
-            }
-            let failure = match admission.finish().await {
-                Ok(counters_raised) => {
-                    self.events.push_back(WatchEvent::Admitted { node, counters_raised });
-                    admitted.push(watched.candidate.address.clone());
-                    continue;
-                }
-                Err(error) => error.to_string(),
-            };
-            if watched.last_failure.as_ref() != Some(&failure) {
-                watched.last_failure = Some(failure.clone());
-                self.events.push_back(WatchEvent::NotAdmitted { node, reason: failure });
+        for wait in self.waits.iter_mut().filter(|wait| wait.until.has_passed()) {
+            takeover.end_wait(&wait.process, wait.since);
+            wait.has_ended = true;
+        }
+        let commands = takeover.next();
+        // A wait counts from here, before anything is awaited.
+        for command in &commands {
+            if let Command::Wait { process, since } = command {
+                self.begin_wait(process, *since);
             }
         }
-        self.candidates.retain(|node, _| !admitted.contains(node));
-        Ok(())
-    }
-
-    async fn note_candidates(&mut self, members: &mut [Answer]) {
-        // A node that does not answer may still be the same process when it does.
-        for peer in members.iter_mut().flatten() {
-            if !is_candidate(peer) {
-                self.candidates.remove(&peer.address);
-                continue;
-            }
-            let Some(epoch) = &self.epoch else { continue };
-            let address = match member_of(peer, epoch) {
-                Ok(address) => address,
-                Err(error) => {
-                    self.leave_alone(&peer.address, error.to_string());
-                    continue;
-                }
-            };
-            let candidate = match Candidate::mark(peer, address).await {
-                Ok(Some(candidate)) => candidate,
-                // The next look sees what has become of it.
-                Ok(None) => continue,
-                // It answers, and can't be admitted either.
-                Err(error) => {
-                    self.leave_alone(&peer.address, error.reason);
-                    continue;
-                }
-            };
-            let noted = self.candidates.get(&candidate.address);
-            if noted.is_none_or(|noted| noted.candidate.mark != candidate.mark) {
-                let state = State::from(peer.standing);
-                let address = candidate.address.clone();
-                let watched = Watched { candidate, state, is_reported: false, last_failure: None };
-                self.candidates.insert(address, watched);
-            }
+        if let Some(Command::Rest(_)) = commands.first() {
+            self.has_rested = true;
+            return true;
         }
-    }
-
-    /// Notes the nodes that neither vote nor can be admitted, and reports each reason once. Reports
-    /// those that answer again.
-    fn note_others(&mut self, members: &[Answer], epoch: Option<&Epoch>) {
-        for member in members {
-            match member {
-                Err(error) => drop(self.silent.insert(error.address.clone())),
-                Ok(peer) if self.silent.remove(&peer.address) => {
-                    let node = peer.address.clone();
-                    self.events.push_back(WatchEvent::AnswersAgain { node });
-                }
-                Ok(_) => {}
-            }
-            match member {
-                Err(PeerError { address, reason }) => self.leave_alone(address, reason.clone()),
-                // Without an epoch, it can't be admitted, although it was noted before.
-                Ok(peer) if is_candidate(peer) => {
-                    if epoch.is_some() && self.candidates.contains_key(&peer.address) {
-                        self.left_alone.remove(&peer.address);
-                    }
-                }
-                Ok(peer) if peer.standing == Standing::Voting => {
-                    self.left_alone.remove(&peer.address);
-                }
-                Ok(peer) => self.leave_alone(&peer.address, peer.standing.reason().to_owned()),
-            }
+        if commands.contains(&Command::Look) {
+            self.sight = self.look().await;
+            self.begin();
+            self.observe();
+            return false;
         }
-    }
-
-    fn leave_alone(&mut self, node: &str, reason: String) {
-        self.report_once(node, WatchEvent::LeftAlone { node: node.to_owned(), reason });
-    }
-
-    /// Reports why a node can't be admitted, unless that was reported of it last.
-    fn report_once(&mut self, node: &str, event: WatchEvent) {
-        if self.left_alone.insert(node.to_owned(), event.clone()).as_ref() != Some(&event) {
-            self.events.push_back(event);
+        let outcomes = join_all(commands.iter().map(|command| self.carry(command))).await;
+        for (command, outcome) in commands.iter().zip(outcomes) {
+            self.note(command, outcome);
         }
+        false
     }
 
-    fn note_majority(&mut self, voters: &Voters) {
-        let lacks_majority = !voters.has_majority();
-        if lacks_majority == self.lacks_majority {
+    /// Begins the takeovers of the cluster that is seen, unless they have begun.
+    fn begin(&mut self) {
+        let Some(cluster) = self.servers.cluster(&self.sight) else { return };
+        if self.takeover.as_ref().is_some_and(|(known, _)| *known == cluster) {
             return;
         }
-        self.lacks_majority = lacks_majority;
-        self.events.push_back(if lacks_majority {
-            let reason = voters.too_few("a restarted node").to_string();
-            WatchEvent::TooFewVoters { reason }
-        } else {
-            WatchEvent::MajorityVotes
-        });
+        let takeover = match &self.relocation {
+            Some([from, to]) => Takeover::relocating(cluster.clone(), from.clone(), to.clone()),
+            None => Takeover::new(cluster.clone()),
+        };
+        self.takeover = Some((cluster, takeover));
+        self.waits.clear();
     }
-}
 
-/// Whether a watcher admits the process. Others need a person, and `node status` shows them.
-fn is_candidate(peer: &Peer) -> bool {
-    matches!(peer.standing, Standing::Restarted | Standing::NoCluster | Standing::OtherEpoch)
+    async fn look(&self) -> Sight {
+        self.servers.look(self.candidate.as_slice()).await
+    }
+
+    /// Reports the answers to the machine, without those of other clusters. A process may answer at
+    /// several addresses: the machine keeps the last one, which is that of a member, if there is one.
+    fn observe(&mut self) {
+        let Some((cluster, takeover)) = &mut self.takeover else { return };
+        let newest = self.sight.newest().map(|(roster, _)| roster);
+        let is_member = |address: &String| {
+            newest.is_some_and(|roster| roster.seats.iter().any(|seat| seat.address == *address))
+        };
+        let peers = self.sight.peers.iter();
+        let mut own: Vec<_> =
+            peers.filter(|peer| peer.cluster().is_none_or(|own| own == cluster)).collect();
+        own.sort_by_key(|peer| is_member(&peer.address));
+        for peer in own {
+            takeover.observe(peer.answer());
+        }
+    }
+
+    /// Carries a request. Returns `None` for what is none.
+    async fn carry(&self, command: &Command) -> Option<Result<Outcome, String>> {
+        let peer = |process: &str| {
+            self.sight.with(process).ok_or_else(|| "it does not answer any more".to_owned())
+        };
+        let state = match command {
+            Command::Prepare { process, roster } => match peer(process) {
+                Ok(peer) => peer.prepare(roster).await,
+                Err(gone) => return Some(Err(gone)),
+            },
+            Command::Close { process, from, to } => match peer(process) {
+                Ok(peer) => peer.close(from, to).await,
+                Err(gone) => return Some(Err(gone)),
+            },
+            Command::Admit { process, roster } => match peer(process) {
+                Ok(peer) => peer.admit(roster).await,
+                Err(gone) => return Some(Err(gone)),
+            },
+            Command::Copy { to, from, .. } => return Some(Ok(self.copy(to, from).await)),
+            Command::Look | Command::Wait { .. } | Command::Rest(_) => return None,
+        };
+        Some(state.map(Outcome::State).map_err(|error| error.reason))
+    }
+
+    /// Copies the counters of these processes. Returns those from which everything has arrived.
+    async fn copy(&self, to: &str, from: &[String]) -> Outcome {
+        let (mut arrived, mut failures) = (Vec::new(), Vec::new());
+        let mut copied = CopiedCounters::default();
+        if let Some(target) = self.sight.with(to) {
+            for source in from.iter().filter_map(|process| self.sight.with(process)) {
+                match counters::copy(source, target, 0, &mut copied).await {
+                    Ok(()) => arrived.push(source.process.clone()),
+                    Err(error) => failures.push(error.to_string()),
+                }
+            }
+        }
+        Outcome::Copied { arrived, copied, failures }
+    }
+
+    fn note(&mut self, command: &Command, outcome: Option<Result<Outcome, String>>) {
+        match (command, outcome) {
+            (
+                Command::Copy { to, roster, .. },
+                Some(Ok(Outcome::Copied { arrived, copied, failures })),
+            ) => {
+                if !failures.is_empty() {
+                    let failure = format!("can't copy its counters: {}", failures.join("; "));
+                    self.failures.insert(to.clone(), failure);
+                }
+                self.copied.insert(to.clone(), copied);
+                if let Some((_, takeover)) = &mut self.takeover {
+                    takeover.observe_copy(to, arrived, roster);
+                }
+            }
+            (
+                Command::Prepare { process, .. }
+                | Command::Close { process, .. }
+                | Command::Admit { process, .. },
+                outcome,
+            ) => {
+                let answer = match outcome {
+                    Some(Ok(Outcome::State(answer))) => Some(answer),
+                    Some(Err(failure)) => {
+                        self.failures.insert(process.clone(), failure);
+                        None
+                    }
+                    _ => None,
+                };
+                if let Some(answer) = &answer {
+                    self.note_state(answer);
+                    if matches!(command, Command::Admit { .. }) && answer.is_admitted {
+                        self.note_admission(answer);
+                    }
+                }
+                if let Some((_, takeover)) = &mut self.takeover {
+                    takeover.observe_result(command, answer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the state of a process in what the last look has seen.
+    fn note_state(&mut self, answer: &Answer) {
+        let own = self.sight.peers.iter_mut().filter(|peer| peer.process == answer.process);
+        for peer in own {
+            let record =
+                |roster: &Roster| Record::new(roster.clone(), &answer.process, answer.is_admitted);
+            peer.record = answer.roster.as_ref().map(record);
+        }
+    }
+
+    fn note_admission(&mut self, answer: &Answer) {
+        let copied = self.copied.get(&answer.process).cloned().unwrap_or_default();
+        let node = answer.address.clone();
+        self.left_alone.remove(&node);
+        self.waits.retain(|wait| wait.process != answer.process);
+        self.events.push_back(WatchEvent::Admitted { node, copied });
+    }
+
+    fn begin_wait(&mut self, process: &str, since: u64) {
+        let Some((roster, _)) = self.sight.newest() else { return };
+        let longest = Duration::from_millis(roster.max_ttl_ms);
+        let remaining = longest + longest / 100 + Duration::from_millis(2);
+        let until = Moment::now() + remaining;
+        self.waits.retain(|wait| wait.process != process);
+        self.waits.push(Wait { process: process.to_owned(), since, until, has_ended: false });
+        let node = self.sight.with(process).map_or_else(String::new, |peer| peer.address.clone());
+        self.left_alone.remove(&node);
+        self.events.push_back(WatchEvent::Waiting { node, remaining });
+    }
+
+    pub(super) fn is_waiting(&self, process: &str) -> bool {
+        self.waits.iter().any(|wait| wait.process == process && !wait.has_ended)
+    }
+
+    /// Whether any process waits, after which another may take a seat.
+    pub(super) fn is_waiting_for_any(&self) -> bool {
+        self.waits.iter().any(|wait| !wait.has_ended)
+    }
+
+    /// How long to rest until there may be something to do.
+    fn until_next_wait(&self) -> Duration {
+        let waits = self.waits.iter().filter(|wait| !wait.has_ended);
+        waits.map(|wait| wait.until.remaining()).min().map_or(INTERVAL, |wait| wait.min(INTERVAL))
+    }
 }

@@ -9,7 +9,8 @@ use super::cases::{Case, Outcome, Reply, Step};
 /// How many cases one call has.
 const AT_ONCE: usize = 2_000;
 /// The ttl of a lock before the step, and the longer one of a request.
-const TTLS: [u64; 2] = [50_000, 90_000];
+const EARLIER_TTL: u64 = 50_000;
+pub(super) const REQUESTED_TTL: u64 = 90_000;
 
 /// Sets up each case, runs the script, and collects the reply and the state.
 const DRIVER: &str = "
@@ -17,7 +18,7 @@ local keys = {'fenced:{r}:lock', 'fenced:{r}:token', 'fenced:node'}
 local outcomes = {}
 for number, case in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', keys[1], keys[2])
-    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id, 'run_id', case.run_id)
+    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id .. ' ' .. ARGV[2])
     if case.counter ~= '0' then
         redis.call('SET', keys[2], case.counter)
     end
@@ -55,9 +56,7 @@ impl Script {
 
     pub(super) fn of(step: Step) -> Self {
         let code = match step {
-            Step::Grant => {
-                files!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua")
-            }
+            Step::Grant => files!("../redis/counter.lua", "vote.lua", "grant.lua"),
             Step::Join => files!("../redis/counter.lua", "vote.lua", "join.lua"),
             Step::Seal => files!(
                 "../redis/counter.lua",
@@ -68,51 +67,57 @@ impl Script {
             ),
             Step::Raise => files!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua"),
             Step::Renew => files!("vote.lua", "owned.lua", "renew.lua"),
-            Step::Release => files!("release.lua", "raise_counter.lua", "release_else.lua"),
+            Step::Release => files!("raise_counter.lua", "release.lua"),
         };
         Self { step, code: code.to_owned() }
     }
 }
 
-/// Runs a script once for each case, on the state of the case.
-pub(super) async fn run_cases(redis: &Redis, script: &Script, cases: &[Case]) -> Vec<Outcome> {
+/// Runs a script once for each case, on the state of the case. The node grants no longer ttl than the
+/// longest.
+pub(super) async fn run_cases(
+    redis: &Redis,
+    script: &Script,
+    cases: &[Case],
+    longest: u64,
+) -> Vec<Outcome> {
+    let longest = &longest.to_string();
     let driver = format!("local function step(KEYS, ARGV)\n{}\nend\n{DRIVER}", script.code);
     let mut outcomes = Vec::with_capacity(cases.len());
     for cases in cases.chunks(AT_ONCE) {
-        let input = Value::from_iter(cases.iter().map(input)).to_string();
-        let output: String = redis.command(&["EVAL", &driver, "0", &input]).await.unwrap();
+        let input = Value::from_iter(cases.iter().map(|case| input(case, longest))).to_string();
+        let eval = ["EVAL", &driver, "0", &input, longest];
+        let output: String = redis.command(&eval).await.unwrap();
         let output: Vec<Value> = serde_json::from_str(&output).unwrap();
         outcomes.extend(output.iter().zip(cases).map(|(output, case)| outcome(case, output)));
     }
     outcomes
 }
 
-fn input(case: &Case) -> Value {
+fn input(case: &Case, longest: &str) -> Value {
     let [lock, counter, node] = ["fenced:{r}:lock", "fenced:{r}:token", "fenced:node"];
     let number = |place: usize| case.numbers[place].to_string();
-    let (ttl, start) = (TTLS[1].to_string(), "0".to_owned());
+    let (ttl, start) = (REQUESTED_TTL.to_string(), "0".to_owned());
     let arguments = match case.step {
         Step::Grant => vec![ttl, start],
         Step::Join => vec![ttl, start, number(0), number(1)],
         Step::Seal => vec![number(0), number(1), number(2)],
         Step::Raise => vec![number(0), number(1), start],
         Step::Renew => vec![number(0), ttl],
-        Step::Release => {
-            let granted = format!("{} a", case.numbers[0].saturating_sub(1));
-            vec![granted, "a".to_owned(), number(0), "freed".to_owned()]
-        }
+        Step::Release => vec!["a".to_owned(), number(0), "freed".to_owned()],
     };
+    let vote = format!("c p {longest}");
     let (keys, voter): (_, &[&str]) = match case.step {
-        Step::Renew => (vec![lock, node], &["c p", "a"]),
+        Step::Renew => (vec![lock, node], &[&vote, "a"]),
         Step::Release => (vec![lock, counter], &[]),
-        _ => (vec![lock, counter, node], &["c p", "a"]),
+        _ => (vec![lock, counter, node], &[&vote, "a"]),
     };
     let voter = voter.iter().map(|part| (*part).to_owned());
     json!({
         "run_id": if case.is_admitted { "p" } else { "an earlier process" },
         "counter": case.node.counter.to_string(),
         "lock": case.node.lock.map_or(String::new(), value),
-        "ttl": TTLS[0],
+        "ttl": EARLIER_TTL,
         "keys": keys,
         "arguments": voter.chain(arguments).collect::<Vec<_>>(),
     })
@@ -124,7 +129,7 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
     let takes = matches!(case.step, Step::Grant | Step::Join);
     let lock = lock(output["lock"].as_str().unwrap());
     let reply = if let Some(error) = reply["err"].as_str() {
-        assert!(error.starts_with("NOVOTE"), "{case:?}: {error}");
+        assert!(error.starts_with("NOVOTE") || error.starts_with("FENCED"), "{case:?}: {error}");
         Reply::NoVote
     } else if case.step == Step::Release {
         Reply::Released(reply.as_u64().unwrap() == 1)
@@ -147,7 +152,7 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
         reply,
         counter: output["counter"].as_str().unwrap().parse().unwrap(),
         lock,
-        has_full_ttl: output["ttl"].as_u64().is_some_and(|ttl| ttl > TTLS[0]),
+        has_full_ttl: output["ttl"].as_u64().is_some_and(|ttl| ttl > EARLIER_TTL),
     }
 }
 

@@ -1,12 +1,12 @@
-//! An operator at work while clients use the cluster: nodes restart and are admitted again, members
-//! are replaced, and three become five.
+//! An operator at work while clients use the cluster: nodes restart and are admitted again, and members
+//! are replaced.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use lock_client::redlock::operator::{Admission, Operator, OperatorError};
+use lock_client::redlock::operator::{Operator, OperatorError};
 use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 use testbed::{Redis, RedlockNodes, wait::until_async};
 use tokio::time::sleep;
@@ -18,51 +18,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Work {
     pub(super) restarts: usize,
     pub(super) replacements: usize,
-    pub(super) growths: usize,
 }
 
-/// Maintains a cluster that starts with the first three nodes, until the clients are done.
+/// Maintains a cluster that starts with the first nodes, until the clients are done.
 pub(super) async fn maintain(
     nodes: &RedlockNodes,
+    mut members: Vec<usize>,
     mut random: StdRng,
-    has_grown: &AtomicBool,
+    has_done_both: &AtomicBool,
     done: &AtomicBool,
 ) -> Work {
-    let (mut members, mut work) = (vec![0, 1, 2], Work::default());
+    let mut work = Work::default();
     while !done.load(Ordering::Relaxed) {
         let spare = (0..nodes.nodes().len()).find(|node| !members.contains(node));
-        // Growth comes after both, so that no run lacks one of them.
-        let both = work.restarts > 0 && work.replacements > 0;
-        let has_worked = both && work.restarts + work.replacements >= 3;
-        match random.random_range(0..2) {
-            _ if members.len() == 3 && has_worked => {
-                let new: Vec<_> = (0..nodes.nodes().len())
-                    .filter(|node| !members.contains(node))
-                    .take(2)
-                    .collect();
-                change(nodes, &members, &new, &[]).await;
-                members.extend(&new);
-                for node in new {
-                    admit(nodes, &members, node).await;
-                }
-                work.growths += 1;
-                has_grown.store(true, Ordering::Relaxed);
-            }
-            0 => {
-                let &member = members.choose(&mut random).unwrap();
-                restart(&nodes.nodes()[member]).await;
-                admit(nodes, &members, member).await;
-                work.restarts += 1;
-            }
-            _ => {
-                let place = random.random_range(..members.len());
-                let new = spare.expect("there are more nodes than members");
-                change(nodes, &members, &[new], &[members[place]]).await;
-                members[place] = new;
-                admit(nodes, &members, new).await;
-                work.replacements += 1;
-            }
+        if random.random() {
+            let &member = members.choose(&mut random).unwrap();
+            restart(&nodes.nodes()[member]).await;
+            admit(nodes, &members, member, None).await;
+            work.restarts += 1;
+        } else {
+            let place = random.random_range(..members.len());
+            let new = spare.expect("there are more nodes than members");
+            let old = std::mem::replace(&mut members[place], new);
+            admit(nodes, &members, new, Some(old)).await;
+            work.replacements += 1;
         }
+        let both = work.restarts > 0 && work.replacements > 0;
+        has_done_both.store(both && work.restarts + work.replacements > 3, Ordering::Relaxed);
         sleep(Duration::from_millis(random.random_range(0..300))).await;
     }
     work
@@ -81,26 +63,14 @@ async fn restart(node: &Redis) {
     until_async(PATIENCE, is_another).await.unwrap();
 }
 
-async fn change(nodes: &RedlockNodes, members: &[usize], add: &[usize], remove: &[usize]) {
-    let (add, remove) = (urls(nodes, add), urls(nodes, remove));
-    let changed = async || {
-        let mut operator = Operator::new(&urls(nodes, members)).unwrap();
-        match operator.change_members(&add, &remove).await {
-            Ok(_) => Ok(true),
-            Err(OperatorError::Unavailable(_)) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    };
-    until_async(PATIENCE, changed).await.unwrap();
-}
-
-/// Admits a node. On a busy machine, a node may not answer in time, here and above.
-async fn admit(nodes: &RedlockNodes, members: &[usize], node: usize) {
+/// Admits a node, in place of another one if that is given. On a busy machine, a node may not answer in
+/// time.
+async fn admit(nodes: &RedlockNodes, members: &[usize], node: usize, instead_of: Option<usize>) {
     let operator = Operator::new(&urls(nodes, members)).unwrap();
     let url = nodes.nodes()[node].url();
-    let admitted = async || match operator.request_admission(&url).await {
-        Ok(Admission::AlreadyVoting) => Ok(true),
-        Ok(Admission::Pending(admission)) => Ok(admission.finish().await.is_ok()),
+    let instead_of = instead_of.map(|old| nodes.nodes()[old].url());
+    let admitted = async || match operator.admit(&url, instead_of.as_deref(), drop).await {
+        Ok(_) => Ok(true),
         Err(OperatorError::Unavailable(_)) => Ok(false),
         Err(error) => Err(error.into()),
     };

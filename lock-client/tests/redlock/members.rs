@@ -1,22 +1,20 @@
-//! Changes of the members: replacement and growth.
+//! Other processes that take the seats of members: after a restart, at the same address, or at another.
 
 mod by_hand;
 mod following;
 mod half_done;
-mod promises;
 mod requests;
-mod undecided;
+mod same_address;
 mod votes;
 mod waits;
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use lock_client::{
     Locks,
     redlock::{
         Redlock,
-        operator::{Operator, OperatorError, State, WatchEvent},
+        operator::{CopiedCounters, Operator, OperatorError, State, WatchEvent},
     },
 };
 use testbed::{NodeKind, Redis, RedlockNodes, wait::until_async};
@@ -65,20 +63,14 @@ fn operator(nodes: &RedlockNodes, which: &[usize]) -> Operator {
     Operator::new(&urls(nodes, which)).unwrap()
 }
 
-/// Decides on a change, and returns the new members.
-async fn decide(
-    operator: &mut Operator,
+/// Puts a server in place of a member, and waits until it votes.
+async fn replace(
     nodes: &RedlockNodes,
-    [add, remove]: [&[usize]; 2],
-) -> Result<Vec<String>, OperatorError> {
-    operator.change_members(&urls(nodes, add), &urls(nodes, remove)).await
-}
-
-/// Changes the members, and waits until those that were added may vote.
-async fn change(nodes: &RedlockNodes, members: &[usize], add: &[usize], remove: &[usize]) {
-    let mut operator = operator(nodes, members);
-    decide(&mut operator, nodes, [add, remove]).await.unwrap();
-    until_admitted(&operator, add.len()).await;
+    members: &[usize],
+    [old, new]: [usize; 2],
+) -> Result<CopiedCounters, OperatorError> {
+    let [old, new] = [old, new].map(|node| nodes.nodes()[node].url());
+    operator(nodes, members).admit(&new, Some(&old), drop).await
 }
 
 /// Waits until so many nodes are admitted.
@@ -87,12 +79,22 @@ async fn until_admitted(operator: &Operator, number: usize) {
     let admissions = async {
         let mut admitted = 0;
         while admitted < number {
-            if let WatchEvent::Admitted { .. } = watcher.next().await.unwrap() {
+            if let WatchEvent::Admitted { .. } = watcher.next().await {
                 admitted += 1;
             }
         }
     };
     timeout(PATIENCE, admissions).await.unwrap();
+}
+
+/// The states of all members, and then of the other servers that were named.
+async fn states(operator: &Operator) -> Vec<State> {
+    operator.inspect().await.nodes.iter().map(|view| view.state).collect()
+}
+
+/// The roster in a node's data.
+async fn roster(node: &Redis) -> Option<String> {
+    node.command(&["HGET", "fenced:node", "roster"]).await.unwrap()
 }
 
 /// Acquires and releases the lock while a node has no vote.
@@ -118,22 +120,17 @@ async fn token(locks: &Locks) -> Result<u64, String> {
     token
 }
 
-/// The tokens of two clients after node 1 was replaced by node 3 and came back: the first client
-/// names the old members, and node 0 does not vote for it; the second names the new ones, and node
-/// 2 does not vote for it.
-async fn tokens_after_a_replacement(nodes: &RedlockNodes) -> [Result<u64, String>; 2] {
-    let (old, new) = (client(nodes, &[0, 1, 2]), client(nodes, &[0, 3, 2]));
-    let first = token_without(&nodes.nodes()[0], &old).await;
-    [first, token_without(&nodes.nodes()[2], &new).await]
-}
-
 #[tokio::test]
 async fn replaced_node_that_comes_back_issues_no_token_twice() {
     let mut nodes = nodes(4, 3).await;
     nodes.nodes_mut()[1].process().pause().await.unwrap();
-    change(&nodes, &[0, 1, 2], &[3], &[1]).await;
+    replace(&nodes, &[0, 1, 2], [1, 3]).await.unwrap();
     nodes.nodes_mut()[1].process().resume().unwrap();
-    assert_eq!(tokens_after_a_replacement(&nodes).await, [Ok(HIGH + 1), Ok(HIGH + 2)]);
+    // Node 0 does not vote for the client that names the old members, and node 2 not for the other.
+    let (old, new) = (client(&nodes, &[0, 1, 2]), client(&nodes, &[0, 3, 2]));
+    let first = token_without(&nodes.nodes()[0], &old).await;
+    let second = token_without(&nodes.nodes()[2], &new).await;
+    assert_eq!([first, second], [Ok(HIGH + 1), Ok(HIGH + 2)]);
 }
 
 #[tokio::test]
@@ -144,7 +141,7 @@ async fn lease_continues_with_its_token_while_all_members_are_replaced() {
     let issued = lease.token().unwrap();
     for step in 0..3 {
         let members: Vec<_> = (step..step + 3).collect();
-        change(&nodes, &members, &[step + 3], &[step]).await;
+        replace(&nodes, &members, [step, step + 3]).await.unwrap();
         // The lease joins the new member with a renewal, and counts it in the next one.
         let joined = async || {
             let held = locks.status(&name("r")).await?.held;
@@ -163,84 +160,48 @@ async fn lease_continues_with_its_token_while_all_members_are_replaced() {
 }
 
 #[tokio::test]
-async fn three_nodes_become_five_and_clients_follow() {
-    let mut nodes = nodes_for(Duration::from_secs(4), 5, 3).await;
-    let old = client(&nodes, &[0, 1, 2]);
-    assert_eq!(token(&old).await, Ok(HIGH + 1));
-    change(&nodes, &[0, 1, 2], &[3, 4], &[]).await;
-    for client in [&old, &client(&nodes, &[0, 1, 2]), &client(&nodes, &[0, 1, 2, 3, 4])] {
-        let lease = client.acquire(&name("held"), unrenewed(4_000)).await.unwrap();
-        client.wait_for_background().await;
-        // A status may miss a node that is late.
-        let is_everywhere = async || {
-            let held = client.status(&name("held")).await?.held;
-            Ok(held.is_some_and(|held| held.nodes == Some(5)))
-        };
-        until_async(PATIENCE, is_everywhere).await.unwrap();
-        lease.release().await.unwrap();
-        client.wait_for_background().await;
-    }
-    // Two nodes may fail now, also two of the first three.
-    for node in &mut nodes.nodes_mut()[..2] {
-        node.process().kill().unwrap();
-    }
-    let issued = token(&old).await.unwrap();
-    assert!(issued > HIGH + 1, "{issued}");
-    let views = operator(&nodes, &[2, 3, 4]).inspect().await;
-    assert_eq!((views.cluster.nodes, views.cluster.voting), (5, 3));
-    assert_eq!(views.cluster.epoch, Some(2));
-}
-
-#[tokio::test]
-async fn member_that_missed_the_change_closes_when_it_answers() {
-    let mut nodes = nodes(6, 5).await;
+async fn member_that_missed_terms_takes_the_roster_when_it_answers() {
+    let mut nodes = nodes(7, 5).await;
     nodes.nodes_mut()[2].process().pause().await.unwrap();
-    decide(&mut operator(&nodes, &[0, 1, 2, 3, 4]), &nodes, [&[5], &[1]]).await.unwrap();
+    replace(&nodes, &[0, 1, 2, 3, 4], [1, 5]).await.unwrap();
+    replace(&nodes, &[0, 5, 2, 3, 4], [0, 6]).await.unwrap();
     nodes.nodes_mut()[2].process().resume().unwrap();
-    let operator = operator(&nodes, &[0, 2, 3, 4, 5]);
-    let states = async || -> Vec<_> {
-        operator.inspect().await.nodes.iter().map(|view| view.state).collect()
-    };
-    use State::{NoCluster, OtherEpoch, Voting};
-    assert_eq!(states().await, [Voting, OtherEpoch, Voting, Voting, NoCluster]);
-    until_admitted(&operator, 1).await;
-    assert_eq!(states().await, [Voting; 5], "node 2 needed no admission");
+    let operator = operator(&nodes, &[6, 5, 2, 3, 4]);
+    use State::{Behind, Voting};
+    assert_eq!(states(&operator).await, [Voting, Voting, Behind, Voting, Voting]);
+    let mut watcher = operator.watch();
+    let votes = async || Ok(states(&operator).await == [Voting; 5]);
+    tokio::select! {
+        voted = until_async(PATIENCE, votes) => voted.unwrap(),
+        event = async { loop { watcher.next().await; } } => event,
+    }
+    assert_eq!(operator.inspect().await.cluster.term, Some(3), "it needed no admission");
 }
 
+/// Both find the other's server in the middle of its takeover.
 #[tokio::test]
-async fn one_of_two_changes_at_once_is_decided() {
-    for round in 0..10 {
+async fn one_of_two_servers_takes_a_seat_that_two_operators_give_away_at_once() {
+    for round in 0..5 {
         let nodes = nodes(5, 3).await;
-        let operators = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
-        let [mut one, mut other] = operators;
-        let decided = join_all([
-            decide(&mut one, &nodes, [&[3], &[0]]),
-            decide(&mut other, &nodes, [&[4], &[1]]),
-        ]);
-        let decided = decided.await;
-        let succeeded: Vec<_> = decided.iter().flatten().collect();
-        let records: Vec<Vec<String>> = join_all(nodes.nodes()[..3].iter().map(async |node| {
-            node.command(&["HMGET", "fenced:node", "change", "members"]).await.unwrap()
-        }))
-        .await;
-        let epoch: Vec<Option<String>> =
-            nodes.nodes()[2].command(&["HMGET", "fenced:node", "epoch"]).await.unwrap();
-        // The new node has no vote yet, so that a second change must wait.
-        assert_eq!(epoch[0].as_deref(), Some("2"), "in round {round}: {decided:?}");
-        assert_eq!(succeeded.len(), 1, "in round {round}: {decided:?}");
-        let majority = records.iter().filter(|record| **record == records[2]).count();
-        assert!(majority >= 2, "in round {round}: {records:?}");
+        let [one, other] = [[0, 3], [0, 4]].map(|seats| replace(&nodes, &[0, 1, 2], seats));
+        let taken = tokio::join!(one, other);
+        let admitted = [&taken.0, &taken.1].into_iter().filter(|taken| taken.is_ok()).count();
+        assert!(admitted >= 1, "in round {round}: {taken:?}");
+        let seen = operator(&nodes, &[1, 2, 3]).inspect().await;
+        assert_eq!(seen.cluster.voting, 3, "in round {round}: {seen:?}");
+        let rosters = [roster(&nodes.nodes()[1]).await, roster(&nodes.nodes()[2]).await];
+        assert_eq!(rosters[0], rosters[1], "in round {round}");
     }
 }
 
-/// The host of a removed member may answer nothing at all, and clients still name it.
+/// The host of a replaced member may answer nothing at all, and clients still name it.
 #[tokio::test]
-async fn client_with_the_old_list_follows_while_the_removed_node_hangs() {
+async fn client_with_the_old_list_follows_while_the_replaced_node_hangs() {
     let mut nodes = nodes(4, 3).await;
     let known = client(&nodes, &[0, 1, 2]);
     assert_eq!(token(&known).await, Ok(HIGH + 1));
     nodes.nodes_mut()[1].process().pause().await.unwrap();
-    change(&nodes, &[0, 1, 2], &[3], &[1]).await;
+    replace(&nodes, &[0, 1, 2], [1, 3]).await.unwrap();
     nodes.nodes_mut()[0].process().pause().await.unwrap();
     assert_eq!(token(&known).await, Ok(HIGH + 2), "by nodes 2 and 3");
     nodes.nodes_mut()[0].process().resume().unwrap();
@@ -249,9 +210,9 @@ async fn client_with_the_old_list_follows_while_the_removed_node_hangs() {
 
 /// It is a majority of nobody's cluster: clients that name the members lock elsewhere.
 #[tokio::test]
-async fn removed_node_that_joined_another_cluster_leads_no_client_there() {
+async fn replaced_node_that_joined_another_cluster_leads_no_client_there() {
     let mut nodes = nodes(6, 3).await;
-    change(&nodes, &[0, 1, 2], &[3], &[2]).await;
+    replace(&nodes, &[0, 1, 2], [2, 3]).await.unwrap();
     nodes.nodes()[2].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
     let other = operator(&nodes, &[2, 4, 5]);
     other.start_cluster(lock_client::Ttl::new(MAX_TTL).unwrap()).await.unwrap();
@@ -262,15 +223,48 @@ async fn removed_node_that_joined_another_cluster_leads_no_client_there() {
     assert!(token(&client(&nodes, &[0, 1, 3])).await.is_ok());
 }
 
-/// The added node would wait for voters, and they for it.
+/// Nobody could decide the next term.
 #[tokio::test]
-async fn change_that_would_leave_no_majority_is_rejected() {
-    let mut nodes = nodes(5, 3).await;
+async fn replacement_that_would_leave_no_majority_changes_nothing() {
+    let mut nodes = nodes(4, 3).await;
     nodes.nodes_mut()[2].process().pause().await.unwrap();
-    let [mut one, mut two] = [operator(&nodes, &[0, 1, 2]), operator(&nodes, &[0, 1, 2])];
-    for (operator, change) in [(&mut one, [&[3][..], &[1]]), (&mut two, [&[3, 4], &[]])] {
-        let error = decide(operator, &nodes, change).await.unwrap_err().to_string();
-        assert!(error.contains("of the members that stay must vote"), "{error}");
+    let before = roster(&nodes.nodes()[0]).await;
+    let error = replace(&nodes, &[0, 1, 2], [1, 3]).await.unwrap_err().to_string();
+    assert!(error.contains("is not admitted yet"), "{error}");
+    assert_eq!(roster(&nodes.nodes()[0]).await, before);
+    assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.term, Some(1));
+    nodes.nodes_mut()[2].process().resume().unwrap();
+    assert!(token(&client(&nodes, &[0, 1, 2])).await.is_ok());
+}
+
+#[tokio::test]
+async fn restarted_node_has_no_lock_of_its_earlier_process() {
+    let mut nodes = RedlockNodes::start(&[NodeKind::DURABLE; 3]).await.unwrap();
+    crate::start_cluster::start_cluster(&nodes, MAX_TTL).await;
+    let lock = "fenced:{old}:lock";
+    nodes.nodes()[0].command::<()>(&["SET", lock, "7 holder"]).await.unwrap();
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    assert!(
+        nodes.nodes()[0].command::<bool>(&["EXISTS", lock]).await.unwrap(),
+        "it is in the file"
+    );
+    until_admitted(&operator(&nodes, &[0, 1, 2]), 1).await;
+    assert!(!nodes.nodes()[0].command::<bool>(&["EXISTS", lock]).await.unwrap());
+}
+
+#[tokio::test]
+async fn lock_is_kept_on_the_members_that_stay() {
+    let nodes = nodes_for(Duration::from_secs(10), 4, 3).await;
+    let locks = client(&nodes, &[0, 1, 2]);
+    let lease = locks.acquire(&name("r"), unrenewed(10_000)).await.unwrap();
+    locks.wait_for_background().await;
+    let replacing = replace(&nodes, &[0, 1, 2], [1, 3]);
+    let closed = async || Ok(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.term == Some(2));
+    tokio::select! {
+        replaced = replacing => panic!("before the longest ttl: {replaced:?}"),
+        closed = until_async(PATIENCE, closed) => closed.unwrap(),
     }
-    assert_eq!(operator(&nodes, &[0, 1, 2]).inspect().await.cluster.epoch, Some(1));
+    assert!(token(&client(&nodes, &[0, 3, 2])).await.is_err(), "the lease is held");
+    lease.renew().await.unwrap();
+    lease.release().await.unwrap();
 }

@@ -1,0 +1,146 @@
+//! `lock-client node init --from` and `--again`: starts with the counters of an earlier cluster.
+
+use std::{process::Output, time::Instant};
+
+use futures_util::future::try_join_all;
+use testbed::Redis;
+
+use super::nodes::{ALWAYS, Nodes};
+use crate::command::{assert_failed, events, lock_client};
+
+const HIGH: u64 = 900_000_000_000_000;
+
+async fn init(new: &[String], more: &[&str]) -> Output {
+    let urls = new.join(" ");
+    let start = ["node", "init", "--max-ttl", "2s", "--locks", &urls];
+    lock_client(&[&start, more].concat()).await
+}
+
+/// A new cluster of five in place of one of three, of which it has these nodes.
+async fn init_from(nodes: &Nodes, old: &[usize], new: &[usize]) -> Output {
+    let urls = nodes.urls();
+    let new: Vec<_> = new.iter().map(|&node| urls[node].clone()).collect();
+    let from: Vec<_> = old.iter().flat_map(|&node| ["--from", urls[node].as_str()]).collect();
+    init(&new, &from).await
+}
+
+/// Seven nodes, the first three of them a cluster. The highest counter is on nodes 0 and 1.
+async fn seven() -> Nodes {
+    let nodes = Nodes::start(7, &[]).await;
+    assert!(init(&nodes.urls()[..3], &[]).await.status.success());
+    for (node, counter) in [(0, HIGH + 1), (1, HIGH + 1), (2, HIGH)] {
+        nodes.0[node].set("fenced:{r}:token", &counter.to_string()).await.unwrap();
+    }
+    nodes
+}
+
+#[tokio::test]
+async fn cluster_of_another_size_starts_at_or_above_the_highest_counters() {
+    for new in [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6]] {
+        let mut nodes = seven().await;
+        let asked = Instant::now();
+        let started = init_from(&nodes, &[0, 1, 2], &new).await;
+        assert!(started.status.success(), "{started:?}");
+        assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+        assert_eq!(events(&started)[0]["voting"], 5);
+        for node in new {
+            assert!(nodes.counter(node).await >= Some(HIGH + 1), "node {node}");
+        }
+        // A client of the old cluster that was not stopped gets nothing.
+        let old = Nodes(nodes.0.drain(..3).collect());
+        assert!(new[0] == 0 || old.token().await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn start_from_fewer_than_a_majority_of_voters_is_rejected() {
+    let mut nodes = seven().await;
+    // It restarted, and votes no more; another one is down.
+    nodes.0[0].restart().await.unwrap();
+    nodes.0[1].process().kill().unwrap();
+    let rejected = init_from(&nodes, &[0, 1, 2], &[2, 3, 4, 5, 6]).await;
+    assert_failed(&rejected, 69, "2 of the 3 voters must give their counters, and 1 can");
+    assert_eq!(nodes.counter(3).await, None);
+}
+
+/// As it is after a crash in the middle: some nodes of the old cluster have no vote any more, and some of
+/// the new one are prepared.
+#[tokio::test]
+async fn start_from_another_cluster_can_be_repeated() {
+    let nodes = seven().await;
+    let new = [0, 1, 2, 3, 4];
+    assert!(init_from(&nodes, &[0, 1, 2], &new).await.status.success());
+    let retired = async |node: &Redis| {
+        node.command::<Option<String>>(&["HGET", "fenced:node", "retired"]).await.unwrap()
+    };
+    assert_eq!(retired(&nodes.0[0]).await, None, "it was admitted");
+
+    let nodes = seven().await;
+    let roster: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    for node in &nodes.0[..2] {
+        let process = node.info("run_id").await.unwrap();
+        let retired = format!("{process} {roster}");
+        node.command::<()>(&["HSET", "fenced:node", "retired", &retired]).await.unwrap();
+        node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+    }
+    let started = init_from(&nodes, &[0, 1, 2], &new).await;
+    assert!(started.status.success(), "{started:?}");
+    for node in new {
+        assert!(nodes.counter(node).await >= Some(HIGH + 1), "node {node}");
+    }
+}
+
+/// Starts a cluster of durable nodes, of which two restart with old counters.
+async fn without_majority() -> (Nodes, u64) {
+    let starting = (0..3).map(|_| Redis::start_on_tcp(&ALWAYS));
+    let mut nodes = Nodes(try_join_all(starting).await.unwrap());
+    assert!(init(&nodes.urls(), &[]).await.status.success());
+    let before = nodes.token().await.unwrap();
+    for node in &mut nodes.0[1..] {
+        node.set("fenced:{r}:token", &(before - 1).to_string()).await.unwrap();
+        node.restart().await.unwrap();
+    }
+    nodes.token().await.unwrap_err();
+    (nodes, before)
+}
+
+#[tokio::test]
+async fn tokens_grow_when_a_cluster_is_started_again() {
+    let (nodes, before) = without_majority().await;
+    let asked = Instant::now();
+    let started = init(&nodes.urls(), &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    // The first node, which kept its counters, does not vote.
+    let after = nodes.token_without(0).await.unwrap();
+    assert!(after > before, "{after} follows {before}");
+}
+
+/// The control: the nodes start with the old counters.
+#[tokio::test]
+async fn if_old_counters_are_kept_a_token_is_issued_twice() {
+    let (nodes, before) = without_majority().await;
+    for node in &nodes.0 {
+        node.command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+    }
+    assert!(init(&nodes.urls(), &[]).await.status.success());
+    assert_eq!(nodes.token_without(0).await, Ok(before));
+}
+
+#[tokio::test]
+async fn cluster_whose_majority_votes_is_not_started_again() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    nodes.0[0].restart().await.unwrap();
+    assert_failed(&init(&nodes.urls(), &["--again"]).await, 64, "a majority of the nodes may vote");
+    assert_eq!(nodes.states().await, ["no-cluster", "voting", "voting"]);
+    // With all nodes empty, it waits as well.
+    for node in 0..3 {
+        nodes.0[node].restart().await.unwrap();
+    }
+    let asked = Instant::now();
+    let started = init(&nodes.urls(), &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+    assert!(nodes.token().await.is_ok());
+}

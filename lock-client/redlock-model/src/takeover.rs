@@ -1,0 +1,41 @@
+//! A second model: other processes take the seats of members, while clients acquire and renew.
+//!
+//! # What is modelled
+//!
+//! The operators and watchers drive the machine of `lock-client`
+//! (`src/redlock/machines/takeover.rs`), which decides everything, and says what the protocol is. Here
+//! are
+//!
+//! - three or five seats. New processes start at the addresses of members, empty or with a copy of the
+//!   old data. The old processes go on running, and may vote for as long as nothing closes them.
+//! - one or two operators. Each may stop at any step, receive the answers of any processes, or of none.
+//!   Its requests stay in the network: each may be delivered at any time, and repeatedly.
+//! - one or two clients. Each acquires once, in one step, under any roster that some process votes for,
+//!   and renews its lease, also under later rosters, and joins free nodes. An ended lease may be renewed
+//!   once: another process has its handle.
+//! - locks that expire early, so that tokens depend on no clock; or only with their lease, so that leases
+//!   must exclude each other.
+//!
+//! # What is left out
+//!
+//! - Rounds of many steps, and reissues. The first model has them. They name the roster as renewals do.
+//! - Time. A wait is over when everything that was under way has ended, as if clocks ran at the same
+//!   speed.
+//! - A process that keeps its `run_id` and loses data.
+//! - A process that answers at two addresses.
+//!
+//! No single model has everything; each test says what its model has. The negative controls are the
+//! variants of [`Fault`]. No test finds the consequence of these yet: `NoClose`, `UnadmittedCounts`,
+//! `CopyReadsEarly`, `CopyLooksBeforeOnly`, `FinishesAnyRoster`, `LaggardAlwaysJumps`,
+//! `VotesCompareTerm` and `KeepsLocks`.
+
+mod client;
+mod config;
+mod model;
+mod operator;
+mod process;
+mod state;
+
+pub use config::{Config, Fault};
+pub use model::{LEASES_EXCLUDE, ONE_ELECTORATE, Report, SAFETY, Situation, check};
+pub use state::State;

@@ -1,0 +1,264 @@
+//! Clients: one acquire each, its lease, and the lease's renewals and joins.
+//!
+//! An acquire takes one step. The other model has those of many steps: a half-done one leaves nothing
+//! but higher counters. A client knows any roster under which a process votes, also if it is
+//! undecided. An acquire and a renewal use one roster.
+
+use super::{
+    config::{Config, Fault},
+    process::Process,
+    state::{State, bit},
+};
+use crate::{
+    id::{Holder, Token},
+    protocol::{JoinRule, SealRule},
+    redlock::roster::Roster,
+};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) phase: Phase,
+    /// The roster that its requests name.
+    roster: Option<Roster>,
+    /// The highest token issued before the renewal started.
+    issued_before: Token,
+    token: Token,
+    /// The processes that sealed the token, and later those of the last renewal.
+    held: u8,
+    /// The processes that a renewal under way has renewed.
+    renewed: u8,
+    is_renewing: bool,
+    /// Whether its lease has ended once.
+    has_ended: bool,
+    /// The waits that last until its lease has ended.
+    awaited_by: u32,
+    /// Those that last until the lease has ended which the renewal under way prolongs.
+    renewal_awaited_by: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Lease,
+    /// The deadline has passed.
+    Ended,
+}
+
+/// A step of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClientStep {
+    /// The client acquires the lock on these processes.
+    Acquire(Box<Roster>, u8),
+    /// The client starts a renewal under a roster, and gives up the one before.
+    StartRenewal(Box<Roster>),
+    /// A process renews the lock, and counts.
+    Renew(u8),
+    /// The renewal has M processes.
+    CompleteRenewal,
+    /// A free process is joined.
+    Join(u8),
+    /// The lease ends.
+    End,
+}
+
+impl Client {
+    pub(crate) fn add_steps(
+        config: &Config,
+        state: &State,
+        holder: Holder,
+        steps: &mut Vec<ClientStep>,
+    ) {
+        let client = &state.clients[holder.index()];
+        match client.phase {
+            Phase::Idle => {
+                // The clients are alike, so they start in their order.
+                let mut others = state.clients[..holder.index()].iter();
+                if others.all(|other| other.phase != Phase::Idle) {
+                    for roster in state.rosters() {
+                        let voters =
+                            voters(config, state, &roster).map(|process| 1_u8 << process.id);
+                        let voters = voters.fold(0, |all: u8, one| all | one);
+                        let majorities = (1..=voters).filter(|mask| {
+                            mask & !voters == 0 && mask.count_ones() as usize >= roster.majority()
+                        });
+                        steps.extend(
+                            majorities.map(|mask| ClientStep::Acquire(Box::new(roster), mask)),
+                        );
+                    }
+                }
+            }
+            Phase::Lease => {
+                steps.push(ClientStep::End);
+                if config.renewals {
+                    client.add_renewal_steps(config, state, holder, steps);
+                }
+            }
+            Phase::Ended if client.is_renewing => {
+                steps.push(ClientStep::End);
+                client.add_renewal_steps(config, state, holder, steps);
+            }
+            Phase::Ended if config.late_renewals && client.token != 0 => {
+                steps.extend(
+                    state.rosters().into_iter().map(Box::new).map(ClientStep::StartRenewal),
+                );
+            }
+            Phase::Ended => {}
+        }
+    }
+
+    fn add_renewal_steps(
+        &self,
+        config: &Config,
+        state: &State,
+        holder: Holder,
+        steps: &mut Vec<ClientStep>,
+    ) {
+        let Some(own) = self.roster else { return };
+        if self.phase == Phase::Lease {
+            let rosters = state.rosters().into_iter().filter(|roster| {
+                if *roster == own {
+                    self.is_renewal_of_use(config, state)
+                } else {
+                    roster.term >= own.term
+                }
+            });
+            steps.extend(rosters.map(Box::new).map(ClientStep::StartRenewal));
+        }
+        for process in voters(config, state, &own) {
+            match process.node.lock {
+                None => steps.push(ClientStep::Join(process.id)),
+                Some(lock) if lock.holder == holder && lock.floor <= self.token => {
+                    if self.is_renewing && !bit(self.renewed, process.id) {
+                        steps.push(ClientStep::Renew(process.id));
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        if self.is_renewing && self.renewed.count_ones() as usize >= own.majority() {
+            steps.push(ClientStep::CompleteRenewal);
+        }
+    }
+
+    /// Whether a renewal under the same roster may have an effect. If locks expire early, it has one
+    /// only after a higher token.
+    fn is_renewal_of_use(&self, config: &Config, state: &State) -> bool {
+        !config.early_expiry || state.history.highest_issued() > self.token
+    }
+
+    pub(crate) fn apply(
+        config: &Config,
+        state: &mut State,
+        holder: Holder,
+        step: ClientStep,
+    ) -> Option<()> {
+        let State { clients, processes, history, .. } = state;
+        let client = &mut clients[holder.index()];
+        match step {
+            ClientStep::Acquire(roster, mask) => {
+                let is_asked = |process: &&mut Process| bit(mask, process.id);
+                let mut grants = Vec::new();
+                for process in processes.iter_mut().filter(is_asked) {
+                    grants.push(process.node.grant(holder)?.number);
+                }
+                let token = *grants.iter().max()?;
+                for (process, grant) in processes.iter_mut().filter(is_asked).zip(grants) {
+                    process.node.seal(holder, [grant, token], token, SealRule::ComparesOwnership);
+                }
+                history.issue(token, history.highest_issued());
+                let roster = Some(*roster);
+                *client =
+                    Self { phase: Phase::Lease, roster, token, held: mask, ..Self::default() };
+            }
+            ClientStep::StartRenewal(roster) => {
+                client.roster = Some(*roster);
+                client.issued_before = history.highest_issued();
+                client.is_renewing = true;
+                client.renewed = 0;
+                client.renewal_awaited_by = 0;
+            }
+            ClientStep::Renew(process) => client.renewed |= 1 << process,
+            ClientStep::CompleteRenewal => {
+                history.prolong(client.token, client.issued_before);
+                *client = Self {
+                    phase: Phase::Lease,
+                    held: client.renewed,
+                    awaited_by: client.renewal_awaited_by,
+                    ..client.without_renewal()
+                };
+            }
+            ClientStep::Join(process) => {
+                let node = &mut processes[usize::from(process)].node;
+                node.join(holder, client.token, client.token, JoinRule::Floor)?;
+            }
+            ClientStep::End if client.has_ended || !config.late_renewals => {
+                *client = Self { phase: Phase::Ended, ..Self::default() };
+            }
+            ClientStep::End => {
+                *client = Self {
+                    phase: Phase::Ended,
+                    held: 0,
+                    has_ended: true,
+                    awaited_by: 0,
+                    ..client.without_renewal()
+                };
+            }
+        }
+        let leases = state.clients.iter().filter(|client| client.phase == Phase::Lease);
+        state.leases_overlapped |= !config.early_expiry && leases.count() > 1;
+        Some(())
+    }
+
+    fn without_renewal(self) -> Self {
+        Self { issued_before: 0, renewed: 0, is_renewing: false, renewal_awaited_by: 0, ..self }
+    }
+
+    pub(crate) fn start_wait(&mut self, wait: u32) {
+        if self.phase == Phase::Lease {
+            self.awaited_by |= wait;
+        }
+        if self.is_renewing {
+            self.renewal_awaited_by |= wait;
+        }
+    }
+
+    pub(crate) fn is_awaited(&self, wait: u32) -> bool {
+        (self.awaited_by | self.renewal_awaited_by) & wait != 0
+    }
+
+    /// Whether the lock on a process may expire although its clock is right.
+    pub(crate) fn may_expire(&self, process: u8) -> bool {
+        !bit(self.held | self.renewed, process)
+    }
+
+    /// Whether it holds the lock on a process that has taken a seat.
+    pub(crate) fn holds_new(&self, seats: u8) -> bool {
+        self.phase == Phase::Lease && self.held >= 1 << seats
+    }
+
+    /// Whether its lease was renewed under another roster than the first.
+    pub(crate) fn is_renewed_later(&self) -> bool {
+        self.is_renewing
+            && self.roster.is_some_and(|roster| {
+                roster.term > 1 && self.renewed.count_ones() as usize >= roster.majority()
+            })
+    }
+}
+
+/// The processes that vote for a client's requests under a roster.
+fn voters<'a>(
+    config: &Config,
+    state: &'a State,
+    roster: &Roster,
+) -> impl Iterator<Item = &'a Process> {
+    let (fault, roster) = (config.fault, *roster);
+    state.processes.iter().filter(move |process| {
+        let own = process.roster.filter(|_| process.votes());
+        own.is_some_and(|own| match fault {
+            Some(Fault::VotesAcrossRosters) => true,
+            Some(Fault::VotesCompareTerm) => own.term == roster.term,
+            _ => own == roster,
+        })
+    })
+}

@@ -1,0 +1,108 @@
+//! What a model of takeovers contains, and which rule it breaks.
+
+use crate::id::Token;
+
+/// The limits of a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The number of seats: 3 or 5.
+    pub seats: u8,
+    /// How many new processes may start, each at the address of a member.
+    pub starts: u8,
+    /// The highest term. A seat may go back and forth between two processes, without an end.
+    pub highest_term: u8,
+    /// Whether a new process may start with a copy of the old one's data.
+    pub clones: bool,
+    /// The number of operators and watchers.
+    pub operators: u8,
+    /// The number of clients, with one acquire each.
+    pub clients: u8,
+    /// Whether leases are renewed, and join free nodes.
+    pub renewals: bool,
+    /// Whether a lease that has ended may be renewed once: another process has its handle.
+    pub late_renewals: bool,
+    /// Whether locks expire at any moment. If not, they expire with their lease, so that leases must
+    /// exclude each other.
+    pub early_expiry: bool,
+    /// The limit of every counter.
+    pub highest_counter: Token,
+    /// The rule that is broken; `None` for the protocol as built.
+    pub fault: Option<Fault>,
+}
+
+/// A rule that is left out. The tests show that the model finds the consequence.
+///
+/// The machine is not changed for that. A script compares less, or the operator that carries the
+/// machine's commands does something else, and reports what the machine expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No close is waited for: the members are taken for closed, and the requests may come late.
+    NoClose,
+    /// One member is taken for closed that is not.
+    OneCloseTooFew,
+    /// The new process is counted as closed, instead of a member that stays.
+    NewProcessCounts,
+    /// A member that stays is counted as closed although it has no vote.
+    UnadmittedCounts,
+    /// A process takes the close for another one at its address.
+    CloseComparesAddress,
+    /// A close takes the place of any roster of an earlier or the same term.
+    CloseComparesTerm,
+    /// There is no wait.
+    NoWait,
+    /// The wait counts from the moment when the new process was seen.
+    WaitFromFirstSight,
+    /// The wait counts from the first close.
+    WaitFromFirstClose,
+    /// The counters are copied from M - 1 voters.
+    CopyFromFewer,
+    /// The sources are read when they are first seen, which may be before they have closed.
+    CopyReadsEarly,
+    /// The sources are not looked at again after the copy: another process may have answered.
+    CopyLooksBeforeOnly,
+    /// A copy sets the counter, also to a lower one.
+    CopySets,
+    /// An admission takes a process that holds another roster.
+    AdmitIgnoresRoster,
+    /// A voter takes a late `prepare` of its term.
+    PrepareTakesVoters,
+    /// A process takes a `prepare` for an earlier term.
+    PrepareGoesBack,
+    /// Of two rosters of a term, an operator finishes any.
+    FinishesAnyRoster,
+    /// A member takes any later roster that names it.
+    LaggardAlwaysJumps,
+    /// A client counts the votes of all admitted processes.
+    VotesAcrossRosters,
+    /// Clients and nodes compare the terms of their rosters only.
+    VotesCompareTerm,
+    /// A process that takes a seat keeps the locks in its data.
+    KeepsLocks,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::NoClose,
+        Self::OneCloseTooFew,
+        Self::NewProcessCounts,
+        Self::UnadmittedCounts,
+        Self::CloseComparesAddress,
+        Self::CloseComparesTerm,
+        Self::NoWait,
+        Self::WaitFromFirstSight,
+        Self::WaitFromFirstClose,
+        Self::CopyFromFewer,
+        Self::CopyReadsEarly,
+        Self::CopyLooksBeforeOnly,
+        Self::CopySets,
+        Self::AdmitIgnoresRoster,
+        Self::PrepareTakesVoters,
+        Self::PrepareGoesBack,
+        Self::FinishesAnyRoster,
+        Self::LaggardAlwaysJumps,
+        Self::VotesAcrossRosters,
+        Self::VotesCompareTerm,
+        Self::KeepsLocks,
+    ];
+}

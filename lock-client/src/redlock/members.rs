@@ -1,0 +1,376 @@
+//! The members of the cluster, as far as a client knows them: a roster, and the servers of its seats.
+//!
+//! A client starts by finding them. When a node rejects the roster that a step names, the client finds
+//! the members again, and repeats the step.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    majority::majority,
+    node::Node,
+    node_error::NodeError,
+    node_urls::NodeUrl,
+    nodes::{Nodes, no_majority},
+    patience::Patience,
+    record::{Record, Standing},
+    roster::Roster,
+};
+use crate::{Moment, backend::BackendError};
+
+/// The members of the cluster, as far as a client knows them.
+pub(super) struct Members {
+    named: Vec<NodeUrl>,
+    /// `None` until they are found.
+    nodes: watch::Sender<Option<Arc<Nodes>>>,
+    /// Held by a search: there is one at a time.
+    search: tokio::sync::Mutex<Search>,
+    background: TaskTracker,
+    patience: Patience,
+}
+
+/// What the searches of a client know.
+#[derive(Default)]
+struct Search {
+    /// All servers that were asked, by their addresses. They keep their connections.
+    servers: HashMap<String, Arc<Node>>,
+    /// The cluster of the members, from the first search that found them.
+    cluster: Option<String>,
+    /// When the last search began that failed, and its error.
+    failed: Option<(Moment, Failed)>,
+}
+
+/// The answer of a server: its process, and its record.
+struct Answer {
+    server: Arc<Node>,
+    seen: Result<(String, Option<Record>), NodeError>,
+}
+
+/// A search found no roster with a majority of voters.
+#[derive(Clone)]
+struct Failed {
+    reason: String,
+    /// Whether so many servers have no vote that the others are no majority.
+    is_rejected: bool,
+}
+
+impl Members {
+    pub(super) fn new(named: Vec<NodeUrl>, patience: Patience) -> Self {
+        Self {
+            named,
+            nodes: watch::Sender::new(None),
+            search: tokio::sync::Mutex::default(),
+            background: TaskTracker::new(),
+            patience,
+        }
+    }
+
+    /// Makes another client of the named nodes, not connected yet.
+    pub(super) fn with_patience(&self, patience: Patience) -> Self {
+        Self::new(self.named.clone(), patience)
+    }
+
+    pub(super) fn background(&self) -> &TaskTracker {
+        &self.background
+    }
+
+    pub(super) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// The addresses of the members, or of the nodes that were named.
+    pub(super) fn addresses(&self) -> String {
+        let named = || self.named.iter().map(|url| url.address.as_str()).collect::<Vec<_>>();
+        let nodes = self.nodes.borrow();
+        nodes.as_ref().map_or_else(|| named().join(", "), |nodes| nodes.addresses())
+    }
+
+    /// The nodes, and each change of them from now on.
+    pub(super) async fn subscribe(
+        self: &Arc<Self>,
+    ) -> Result<watch::Receiver<Option<Arc<Nodes>>>, BackendError> {
+        self.nodes().await?;
+        Ok(self.nodes.subscribe())
+    }
+
+    /// Runs a step. If it fails because the members have changed, runs it once more with the new ones.
+    pub(super) async fn run<T, F: Future<Output = Result<T, BackendError>>>(
+        self: &Arc<Self>,
+        step: impl Fn(Arc<Nodes>) -> F,
+    ) -> Result<T, BackendError> {
+        let nodes = self.nodes().await?;
+        match step(nodes.clone()).await {
+            // A request that is wrong would be so with other members, too.
+            Err(error @ BackendError::Invalid(_)) => Err(error),
+            Err(error) if nodes.is_outdated() => match self.find_others(Some(nodes)).await {
+                Ok(Some(others)) => step(others).await,
+                _ => Err(error),
+            },
+            result => result,
+        }
+    }
+
+    async fn nodes(self: &Arc<Self>) -> Result<Arc<Nodes>, BackendError> {
+        let known = self.nodes.borrow().clone();
+        if let Some(nodes) = known {
+            return Ok(nodes);
+        }
+        let found = self.find_others(None).await.map_err(|failed| match failed.is_rejected {
+            true => BackendError::Rejected(failed.reason.into()),
+            false => BackendError::Unavailable(failed.reason.into()),
+        })?;
+        Ok(found.expect("there were no nodes before"))
+    }
+
+    /// Finds other nodes than these; `None` if these are still the members. The search continues if
+    /// this caller stops waiting. Otherwise callers that wait for less than a search takes would never
+    /// find any.
+    async fn find_others(
+        self: &Arc<Self>,
+        nodes: Option<Arc<Nodes>>,
+    ) -> Result<Option<Arc<Nodes>>, Failed> {
+        let members = self.clone();
+        let finding = async move { members.find_in_turn(nodes).await };
+        let ended =
+            |_| Err(Failed { reason: "the runtime has ended".to_owned(), is_rejected: false });
+        self.background.spawn(finding).await.unwrap_or_else(ended)
+    }
+
+    /// Searches, one search at a time. It takes the time of two searches at most: steps that failed
+    /// before a search began share its result.
+    async fn find_in_turn(&self, nodes: Option<Arc<Nodes>>) -> Result<Option<Arc<Nodes>>, Failed> {
+        let began = Moment::now();
+        let mut search = self.search.lock().await;
+        let known = self.nodes.borrow().clone();
+        if let Some(others) = &known
+            && nodes.as_ref().is_none_or(|nodes| !Arc::ptr_eq(nodes, others))
+        {
+            return Ok(known);
+        }
+        if let Some((last, failed)) = &search.failed
+            && *last > began
+        {
+            return Err(failed.clone());
+        }
+        let began = Moment::now();
+        let mut answers = Vec::new();
+        let searching = self.search(&mut search, &mut answers);
+        // Without a majority, it would wait for each server, also for one that hangs.
+        let found = timeout(self.patience.searching(), searching).await.ok().flatten();
+        let Some(roster) = found else {
+            let failed = self.failure(search.cluster.as_deref(), &answers);
+            search.failed = Some((began, failed.clone()));
+            return Err(failed);
+        };
+        search.cluster = Some(roster.cluster.clone());
+        if let Some(nodes) = nodes.filter(|nodes| nodes.has(&roster)) {
+            nodes.confirm();
+            return Ok(None);
+        }
+        let servers = self.servers(&mut search, &roster, &answers);
+        let nodes = Nodes::new(roster, servers, self.patience, self.background.clone());
+        let nodes = Arc::new(nodes);
+        self.nodes.send_replace(Some(nodes.clone()));
+        Ok(Some(nodes))
+    }
+
+    /// Asks the servers that are known, and those that they name, until a roster has a majority of
+    /// voters. Until then, a step could not succeed.
+    async fn search(&self, search: &mut Search, answers: &mut Vec<Answer>) -> Option<Roster> {
+        // Another process may answer at an address than that of the connection.
+        let began = Moment::now();
+        let ask =
+            |server: Arc<Node>| async move { Answer { seen: server.look(began).await, server } };
+        for url in &self.named {
+            self.server(search, url);
+        }
+        let mut asked: HashSet<String> = search.servers.keys().cloned().collect();
+        let mut asking: FuturesUnordered<_> = search.servers.values().cloned().map(ask).collect();
+        let (mut found, mut late): (Option<Roster>, Option<Moment>) = (None, None);
+        loop {
+            // The servers that were named get a moment to answer, too. A client may reach a member
+            // there, and not at its own address.
+            let answer = match late {
+                None => asking.next().await,
+                Some(late) => timeout(late.remaining(), asking.next()).await.ok().flatten(),
+            };
+            let Some(answer) = answer else { return found };
+            answers.push(answer);
+            let cluster = self.cluster(search.cluster.as_deref(), answers);
+            let rosters = || rosters_of(cluster, answers);
+            let current = rosters().filter(|roster| voters(roster, answers) >= roster.majority());
+            if let Some(current) = current.max_by_key(|roster| roster.term) {
+                found = Some(current.clone());
+                late.get_or_insert_with(|| Moment::now() + self.patience.first_connection());
+                let has_answered =
+                    |url: &NodeUrl| answers.iter().any(|a| a.server.address() == url.address);
+                if self.named.iter().all(has_answered) {
+                    return found;
+                }
+            }
+            let direct = rosters().filter(|roster| !self.has_proxies(roster, answers));
+            let new: Vec<_> = direct
+                .flat_map(|roster| &roster.seats)
+                .filter(|seat| asked.insert(seat.address.clone()))
+                .collect();
+            let urls = new.into_iter().filter_map(|seat| self.url(&seat.address));
+            let urls: Vec<_> = urls.collect();
+            asking.extend(urls.iter().map(|url| ask(self.server(search, url))));
+        }
+    }
+
+    /// The cluster to which a majority of the named servers belongs, unless it is known already.
+    fn cluster<'a>(&self, known: Option<&'a str>, answers: &'a [Answer]) -> Option<&'a str> {
+        // A server that was named twice counts once.
+        let mut processes = HashSet::new();
+        let named = answers.iter().filter(|answer| self.is_named(&answer.server));
+        let named: Vec<_> = named
+            .filter(|answer| processes.insert(answer.process()))
+            .filter_map(Answer::cluster)
+            .collect();
+        let is_of_majority = |cluster: &&str| {
+            named.iter().filter(|other| *other == cluster).count() >= majority(self.named.len())
+        };
+        known.or_else(|| named.iter().copied().find(is_of_majority))
+    }
+
+    fn is_named(&self, server: &Node) -> bool {
+        self.named.iter().any(|url| url.address == server.address())
+    }
+
+    /// Returns the server of a URL, with the connection that it has.
+    fn server(&self, search: &mut Search, url: &NodeUrl) -> Arc<Node> {
+        let new = || Arc::new(Node::new(url.clone(), self.patience, self.background.clone()));
+        search.servers.entry(url.address.clone()).or_insert_with(new).clone()
+    }
+
+    /// The URL of an address; `None` if it is invalid.
+    fn url(&self, address: &str) -> Option<NodeUrl> {
+        let named = self.named.iter().find(|url| url.address == address).cloned();
+        named.or_else(|| self.named.first()?.at(address))
+    }
+
+    /// Whether a client reaches all members of a roster through proxies: none is named by its address,
+    /// and one has answered where a proxy was named. Then it must not ask them directly.
+    fn has_proxies(&self, roster: &Roster, answers: &[Answer]) -> bool {
+        let is_named = |address: &str| self.named.iter().any(|url| url.address == address);
+        let has_seat = |answer: &Answer| {
+            answer.process().is_some_and(|process| roster.seat_of(process).is_some())
+        };
+        !roster.seats.iter().any(|seat| is_named(&seat.address))
+            && answers.iter().any(|answer| self.is_named(&answer.server) && has_seat(answer))
+    }
+
+    /// Returns a server for each seat: the one at which its process has answered, or else the one at its
+    /// address. Of proxies, those that have not answered stand for the other members.
+    fn servers(&self, search: &mut Search, roster: &Roster, answers: &[Answer]) -> Vec<Arc<Node>> {
+        let answered = |process: &String| {
+            let found = answers.iter().filter(|answer| answer.process() == Some(process));
+            // A process may answer at a named proxy, and at its own address.
+            found.map(|answer| &answer.server).max_by_key(|server| self.is_named(server))
+        };
+        let found: Vec<_> = roster.seats.iter().map(|seat| answered(&seat.process)).collect();
+        let has_answered =
+            |url: &&NodeUrl| found.iter().flatten().any(|server| server.address() == url.address);
+        let are_proxies = self.has_proxies(roster, answers);
+        let mut proxies = self.named.iter().filter(|url| are_proxies && !has_answered(url));
+        let found: Vec<_> = found.iter().map(|server| server.cloned()).collect();
+        let mut servers = Vec::new();
+        for (seat, found) in roster.seats.iter().zip(found) {
+            servers.push(match found {
+                Some(server) => server,
+                None => {
+                    let url = proxies.next().cloned().or_else(|| self.url(&seat.address));
+                    // An address that is no URL here leads to a named server, where another process
+                    // answers.
+                    self.server(search, &url.unwrap_or_else(|| self.named[0].clone()))
+                }
+            });
+        }
+        servers
+    }
+
+    /// Says why there is no majority.
+    fn failure(&self, cluster: Option<&str>, answers: &[Answer]) -> Failed {
+        let cluster = self.cluster(cluster, answers);
+        let mut errors = Vec::new();
+        for url in &self.named {
+            let answer = answers.iter().find(|answer| answer.server.address() == url.address);
+            let error = match answer.map(|answer| &answer.seen) {
+                None => NodeError::timed_out(),
+                Some(Err(error)) => error.clone(),
+                Some(Ok((process, record))) => {
+                    let same = answers.iter().find(|other| other.process() == Some(process));
+                    let first = same.expect("it is one of them").server.address();
+                    let is_foreign = cluster.is_some_and(|cluster| {
+                        record.as_ref().is_some_and(|record| record.roster.cluster != cluster)
+                    });
+                    let standing = match Standing::determine(process, record.as_ref(), None) {
+                        _ if is_foreign => Standing::OtherCluster,
+                        standing => standing,
+                    };
+                    NodeError::NoVote(match standing {
+                        _ if first != url.address => {
+                            format!("it is the same server as {first}: name different servers")
+                        }
+                        Standing::Voting => continue,
+                        other => other.reason().to_owned(),
+                    })
+                }
+            };
+            errors.push((url.address.as_str(), error));
+        }
+        let rejects = |(_, error): &&(&str, NodeError)| matches!(error, NodeError::NoVote(_));
+        let rejecting = errors.iter().filter(rejects).count();
+        Failed {
+            is_rejected: self.named.len() - rejecting < majority(self.named.len()),
+            reason: no_majority(
+                self.named.len(),
+                errors.iter().map(|(address, error)| (*address, error)),
+            ),
+        }
+    }
+}
+
+impl Answer {
+    fn process(&self) -> Option<&String> {
+        self.seen.as_ref().ok().map(|(process, _)| process)
+    }
+
+    fn record(&self) -> Option<&Record> {
+        self.seen.as_ref().ok()?.1.as_ref()
+    }
+
+    fn cluster(&self) -> Option<&str> {
+        self.record().map(|record| record.roster.cluster.as_str())
+    }
+}
+
+/// The rosters of a cluster.
+fn rosters_of<'a>(
+    cluster: Option<&'a str>,
+    answers: &'a [Answer],
+) -> impl Iterator<Item = &'a Roster> {
+    let records = answers.iter().filter_map(Answer::record);
+    records
+        .map(|record| &record.roster)
+        .filter(move |roster| cluster.is_some_and(|cluster| roster.cluster == cluster))
+}
+
+/// How many of a roster's processes vote for it.
+fn voters(roster: &Roster, answers: &[Answer]) -> usize {
+    let votes = |process: &String| {
+        let mut own = answers.iter().filter(|answer| answer.process() == Some(process));
+        own.any(|answer| {
+            let record = answer.record();
+            record.is_some_and(|record| record.roster == *roster && record.admits(process))
+        })
+    };
+    roster.seats.iter().filter(|seat| votes(&seat.process)).count()
+}

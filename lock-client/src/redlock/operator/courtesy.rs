@@ -1,0 +1,50 @@
+//! The lock by which services that watch one cluster keep out of each other's way.
+//!
+//! The scripts compare before they change anything, so several services do no harm. But all of them would
+//! wait and copy. The lock is a courtesy: a service that can't tell whether another has it does its work.
+
+use std::time::Duration;
+
+use super::servers::{Servers, Sight};
+use crate::{
+    AcquireError, Lease, Locks, Terms, Ttl,
+    redlock::{Redlock, members::Members, patience::Patience},
+};
+
+/// The name of the lock. No client uses it.
+const RESERVED: &str = "lock-client/watcher";
+/// Its ttl, if the cluster grants that much.
+const TTL_MS: u64 = 10_000;
+
+/// The lock of the service that works.
+pub(super) struct Courtesy {
+    locks: Locks,
+    lease: Option<Lease>,
+}
+
+impl Courtesy {
+    pub(super) fn new(servers: &Servers) -> Self {
+        let members = Members::new(servers.named.clone(), Patience(servers.limits()));
+        Self { locks: Locks::new(Redlock::with(members)), lease: None }
+    }
+
+    /// Whether no other service has the lock, as far as is known.
+    pub(super) async fn is_ours(&mut self, sight: &Sight) -> bool {
+        if self.lease.as_ref().is_some_and(|lease| lease.token().is_ok()) {
+            return true;
+        }
+        self.lease = None;
+        // Without a majority, nobody gets it, and a change may be half done.
+        let Some((roster, voters)) = sight.newest() else { return true };
+        let ttl = Ttl::new(Duration::from_millis(roster.max_ttl_ms.min(TTL_MS)));
+        let (Ok(ttl), true) = (ttl, voters >= roster.majority()) else { return true };
+        let name = RESERVED.parse().expect("it is a name");
+        match self.locks.acquire(&name, Terms::new(ttl).no_wait()).await {
+            Ok(lease) => {
+                self.lease = Some(lease);
+                true
+            }
+            Err(error) => !matches!(error, AcquireError::Contended { .. }),
+        }
+    }
+}

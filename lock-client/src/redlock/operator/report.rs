@@ -1,0 +1,149 @@
+//! What people should know of the takeovers of a cluster.
+
+use super::{
+    counters::CopiedCounters, error::OperatorError, servers::Sight, watch_event::WatchEvent,
+    watcher::Watcher,
+};
+use crate::{
+    redis::keys::Keys,
+    redlock::{
+        node_urls::NodeUrl,
+        roster::{Roster, Seat},
+    },
+};
+
+impl Watcher<'_> {
+    /// Reports what changed: the majority, and the nodes that have no vote and can't get one.
+    pub(super) fn report(&mut self) {
+        let newest = self.sight.newest();
+        let lacks_majority = newest.is_none_or(|(roster, voters)| voters < roster.majority());
+        if lacks_majority != self.lacks_majority {
+            self.lacks_majority = lacks_majority;
+            self.events.push_back(match lacks_majority {
+                true => WatchEvent::TooFewVoters { reason: too_few(&self.sight) },
+                false => WatchEvent::MajorityVotes,
+            });
+        }
+        let Some((roster, _)) = newest else { return };
+        let problems: Vec<_> = roster
+            .seats
+            .iter()
+            .map(|seat| (seat.address.clone(), self.problem(roster, &seat.address, &seat.process)))
+            .collect();
+        for (node, problem) in problems {
+            if problem.is_err() {
+                self.silent.insert(node.clone());
+            } else if self.silent.remove(&node) {
+                self.events.push_back(WatchEvent::AnswersAgain { node: node.clone() });
+            }
+            let reason = match problem {
+                Ok(None) => {
+                    self.left_alone.remove(&node);
+                    continue;
+                }
+                Ok(Some(reason)) | Err(reason) => reason,
+            };
+            if self.left_alone.insert(node.clone(), reason.clone()).as_ref() != Some(&reason) {
+                self.events.push_back(WatchEvent::LeftAlone { node, reason });
+            }
+        }
+    }
+
+    /// Why a member has no vote and does not get one now; `None` if it has one, or waits for it.
+    ///
+    /// # Errors
+    /// The member does not answer.
+    fn problem(
+        &self,
+        roster: &Roster,
+        address: &str,
+        process: &str,
+    ) -> Result<Option<String>, String> {
+        let peer = self.sight.with(process).or_else(|| self.sight.at(address));
+        let Some(peer) = peer else { return Err(self.sight.silence(address).reason) };
+        if peer.votes() && peer.roster() == Some(roster) || self.is_waiting(&peer.process) {
+            return Ok(None);
+        }
+        let failure = self.failures.get(&peer.process).cloned();
+        let unfit = || peer.unfit.map(|unfit| unfit.reason().to_owned());
+        let reason = || peer.standing(Some(roster)).reason().to_owned();
+        Ok(Some(failure.or_else(unfit).unwrap_or_else(reason)))
+    }
+
+    /// What has become of the takeover for this address; `None` while it waits.
+    pub(super) fn outcome(
+        &mut self,
+        address: &str,
+        instead_of: Option<&NodeUrl>,
+    ) -> Option<Result<CopiedCounters, OperatorError>> {
+        let unavailable = |reason| Some(Err(OperatorError::Unavailable(reason)));
+        let Some(peer) = self.sight.at(address) else {
+            return unavailable(self.sight.silence(address).to_string());
+        };
+        let Some((roster, voters)) = self.sight.newest() else {
+            return unavailable(
+                "no node belongs to a cluster: run `lock-client node init`".to_owned(),
+            );
+        };
+        if voters < roster.majority() {
+            return unavailable(too_few(&self.sight));
+        }
+        if peer.votes() && peer.roster() == Some(roster) {
+            return Some(Ok(self.copied.remove(&peer.process).unwrap_or_default()));
+        }
+        if self.is_waiting(&peer.process) {
+            return None;
+        }
+        if let Err(unfit) = OperatorError::if_unfit(peer) {
+            return Some(Err(unfit));
+        }
+        if let Some(other) = peer.cluster().filter(|own| *own != roster.cluster) {
+            return unavailable(format!(
+                "{address} belongs to cluster {other}, the others to cluster {}: to move it, delete its \
+                 key {} first",
+                roster.cluster,
+                Keys::NODE
+            ));
+        }
+        let seat = instead_of.map_or(address, |old| &old.address);
+        if !roster.seats.iter().any(|own| own.address == seat || own.process == peer.process) {
+            let members: Vec<_> = roster.seats.iter().map(|seat| seat.address.as_str()).collect();
+            return Some(Err(OperatorError::Invalid(format!(
+                "{seat} is no member of the cluster, whose members are {}: to put a server in place of \
+                 one, run `lock-client node admit --node SERVER --instead-of MEMBER`",
+                members.join(", ")
+            ))));
+        }
+        if self.is_waiting_for_any() {
+            return None;
+        }
+        let stays = |own: &&Seat| own.address != seat && self.sight.votes(&own.process, roster);
+        let staying = roster.seats.iter().filter(stays).count();
+        if staying < roster.majority() {
+            return unavailable(format!(
+                "{address} is not admitted yet: {} of the members that stay must vote, and {staying} do ({})",
+                roster.majority(),
+                self.sight.reasons(Some(roster))
+            ));
+        }
+        let failure = self.failures.get(&peer.process).cloned();
+        let failure = failure.unwrap_or_else(|| peer.standing(Some(roster)).reason().to_owned());
+        unavailable(format!("{address} is not admitted yet: {failure}"))
+    }
+}
+
+/// Says that too few members vote, and what to do.
+fn too_few(sight: &Sight) -> String {
+    let (roster, count) = match sight.newest() {
+        Some((roster, voters)) => {
+            let (majority, all) = (roster.majority(), roster.seats.len());
+            (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
+        }
+        None => (None, "no node belongs to a cluster".to_owned()),
+    };
+    format!(
+        "no node can be admitted, because only a majority knows all issued tokens: {count} ({}). If they \
+         don't come back with their vote, a person must decide: see `lock-client node init --again`",
+        sight.reasons(roster)
+    )
+}

@@ -1,0 +1,210 @@
+//! The servers of a cluster, as an operator names and finds them.
+
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
+
+use super::error::OperatorError;
+use crate::{
+    redis::TimeLimits,
+    redlock::{
+        majority::majority,
+        node_urls::{InvalidNodes, NodeUrl},
+        peer::{Peer, PeerError},
+        roster::Roster,
+    },
+};
+
+/// The servers that an operator has named.
+pub(super) struct Servers {
+    pub(super) named: Vec<NodeUrl>,
+    limits: TimeLimits,
+}
+
+/// The answers of all servers at one time.
+#[derive(Default)]
+pub(super) struct Sight {
+    pub(super) peers: Vec<Peer>,
+    pub(super) silent: Vec<PeerError>,
+}
+
+impl std::fmt::Debug for Servers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.named.iter().map(|url| &url.address)).finish()
+    }
+}
+
+impl Servers {
+    pub(super) fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
+        Ok(Self { named: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
+    }
+
+    pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    pub(super) fn limits(&self) -> TimeLimits {
+        self.limits
+    }
+
+    /// Parses the URL of a node of this cluster.
+    pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
+        let url = self.named[0].parse_another(url);
+        url.map_err(|error| OperatorError::Invalid(error.to_string()))
+    }
+
+    /// Whether the operator has named the server at an address.
+    pub(super) fn has_named(&self, address: &str) -> bool {
+        self.named.iter().any(|url| url.address == address)
+    }
+
+    /// The cluster in the data of a majority of the named servers. An operator must change no other.
+    pub(super) fn cluster(&self, sight: &Sight) -> Option<String> {
+        let named: Vec<_> = self.named.iter().filter_map(|url| sight.at(&url.address)).collect();
+        let mut processes = HashSet::new();
+        let own = named.into_iter().filter(|peer| processes.insert(&peer.process));
+        let clusters: Vec<_> = own.filter_map(Peer::cluster).collect();
+        let count = |cluster: &str| clusters.iter().filter(|own| **own == cluster).count();
+        let largest = clusters.iter().find(|cluster| count(cluster) >= majority(self.named.len()));
+        largest.map(|&cluster| cluster.to_owned())
+    }
+
+    /// Connects to the server at an address, and to no other.
+    pub(super) async fn connect_at(&self, address: &str) -> Result<Peer, PeerError> {
+        let named = self.named.iter().find(|url| url.address == address).cloned();
+        match named.or_else(|| self.named[0].at(address)) {
+            Some(url) => Peer::connect(&url, self.limits).await,
+            None => Err(PeerError {
+                address: address.to_owned(),
+                reason: "this is no address of a server".to_owned(),
+            }),
+        }
+    }
+
+    /// Connects to the servers that were named.
+    pub(super) async fn look_at_named(&self) -> Sight {
+        let mut sight = Sight::default();
+        let named = self.named.iter().map(|url| Peer::connect(url, self.limits));
+        for answer in join_all(named).await {
+            match answer {
+                Ok(peer) => sight.peers.push(peer),
+                Err(error) => sight.silent.push(error),
+            }
+        }
+        sight
+    }
+
+    /// Connects to the servers that were named, to these others, and to the members that they name.
+    pub(super) async fn look(&self, others: &[NodeUrl]) -> Sight {
+        let mut sight = Sight::default();
+        let mut asked = HashSet::new();
+        let named = self.named.iter().chain(others).map(|url| url.address.clone());
+        let mut next: Vec<String> = named.collect();
+        loop {
+            next.retain(|address| asked.insert(address.clone()));
+            if next.is_empty() {
+                return sight;
+            }
+            let connect = |address: String| {
+                let other = others.iter().find(|url| url.address == address).cloned();
+                async move {
+                    match other {
+                        Some(url) => Peer::connect(&url, self.limits).await,
+                        None => self.connect_at(&address).await,
+                    }
+                }
+            };
+            for answer in join_all(next.drain(..).map(connect)).await {
+                match answer {
+                    Ok(peer) => sight.peers.push(peer),
+                    Err(error) => sight.silent.push(error),
+                }
+            }
+            let cluster = sight.cluster().map(ToOwned::to_owned);
+            let rosters = sight.rosters(cluster.as_deref());
+            next =
+                rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect();
+        }
+    }
+}
+
+impl Sight {
+    /// The cluster of most voters, or of most servers.
+    pub(super) fn cluster(&self) -> Option<&str> {
+        let weight = |cluster: &str| {
+            let own = self.peers.iter().filter(|peer| peer.cluster() == Some(cluster));
+            (own.clone().filter(|peer| peer.votes()).count(), own.count())
+        };
+        let clusters = self.peers.iter().filter_map(Peer::cluster);
+        clusters.max_by_key(|cluster| weight(cluster))
+    }
+
+    /// The rosters of a cluster.
+    pub(super) fn rosters(&self, cluster: Option<&str>) -> impl Iterator<Item = &Roster> {
+        let rosters = self.peers.iter().filter_map(Peer::roster);
+        rosters.filter(move |roster| cluster == Some(roster.cluster.as_str()))
+    }
+
+    /// The roster of most voters, and how many there are.
+    pub(super) fn newest(&self) -> Option<(&Roster, usize)> {
+        let rosters = self.rosters(self.cluster());
+        let counted = rosters.map(|roster| (roster, self.voters(roster)));
+        counted.max_by_key(|(roster, voters)| (*voters >= roster.majority(), *voters, roster.term))
+    }
+
+    /// How many processes vote for a roster.
+    pub(super) fn voters(&self, roster: &Roster) -> usize {
+        roster.seats.iter().filter(|seat| self.votes(&seat.process, roster)).count()
+    }
+
+    /// Whether a process votes for a roster.
+    pub(super) fn votes(&self, process: &str, roster: &Roster) -> bool {
+        let mut own = self.peers.iter().filter(|peer| peer.process == process);
+        own.any(|peer| peer.votes() && peer.roster() == Some(roster))
+    }
+
+    /// Why there was no answer from an address.
+    pub(super) fn silence(&self, address: &str) -> PeerError {
+        let silent = self.silent.iter().find(|error| error.address == address).cloned();
+        silent.unwrap_or_else(|| PeerError {
+            address: address.to_owned(),
+            reason: "another member answers there".to_owned(),
+        })
+    }
+
+    /// The peer at an address.
+    pub(super) fn at(&self, address: &str) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.address == address)
+    }
+
+    /// The peer with a process.
+    pub(super) fn with(&self, process: &str) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.process == process)
+    }
+
+    /// Checks that no two of these servers are one. It would have two seats.
+    pub(super) fn check_distinct(&self) -> Result<(), OperatorError> {
+        let mut seen = HashSet::new();
+        for peer in &self.peers {
+            if !seen.insert(&peer.process) {
+                let other = self.with(&peer.process).expect("it was seen");
+                return Err(OperatorError::Invalid(format!(
+                    "{} and {} are one server: each node must be a Redis of its own",
+                    other.address, peer.address
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why each server has no vote for a roster.
+    pub(super) fn reasons(&self, roster: Option<&Roster>) -> String {
+        let voteless = self.peers.iter().filter(|peer| {
+            !(peer.votes() && roster.is_none_or(|roster| peer.roster() == Some(roster)))
+        });
+        let voteless =
+            voteless.map(|peer| format!("{}: {}", peer.address, peer.standing(roster).reason()));
+        let silent = self.silent.iter().map(ToString::to_string);
+        voteless.chain(silent).collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,144 @@
+//! The record that each node keeps: the roster of its cluster, and the vote of its process.
+//!
+//! A node that has lost counters must not vote. So the roster names the process that may vote for each
+//! member, by its `run_id`, which Redis creates anew at each start. Another process has no vote: it may
+//! have come up with nothing, or with an old file, which restores the record together with old
+//! counters. Settings prove nothing here: a file that was switched off meanwhile also brings both back.
+
+use redis::{ErrorKind, RedisError, RedisResult, aio::ConnectionLike};
+
+use super::roster::Roster;
+use crate::redis::keys::Keys;
+
+/// The record that a node keeps.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) roster: Roster,
+    /// Set once a process was admitted. The voting scripts compare it with what a client names.
+    vote: Option<String>,
+    /// A process that has given up its vote, and the roster that it voted for.
+    retired: Option<(String, Roster)>,
+}
+
+/// The standing of a process among the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It may vote.
+    Voting,
+    /// It has a seat, and was not admitted yet.
+    Waiting,
+    /// It has a seat, and has missed a change of the members.
+    Behind,
+    /// Another process had the seat before it. The node restarted, and may have lost counters.
+    Restarted,
+    /// Another process has its seat.
+    Replaced,
+    /// The node belongs to another cluster.
+    OtherCluster,
+    /// The node belongs to no cluster.
+    NoCluster,
+}
+
+impl Record {
+    /// Reads a node's record; `None` if there is none of this version.
+    pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
+        let mut fields = redis::cmd("HMGET");
+        fields.arg(Keys::NODE).arg("roster").arg("vote").arg("retired");
+        let (roster, vote, retired): (Option<String>, _, Option<String>) =
+            fields.query_async(connection).await?;
+        let retired = retired.as_deref().and_then(|retired| retired.split_once(' '));
+        let retired = retired
+            .and_then(|(process, roster)| Some((process.to_owned(), Roster::parse(roster)?)));
+        let roster = roster.and_then(|text| Roster::parse(&text));
+        Ok(roster.map(|roster| Self { roster, vote, retired }))
+    }
+
+    /// The record of a process that holds a roster, and votes for it or not.
+    pub(super) fn new(roster: Roster, process: &str, is_admitted: bool) -> Self {
+        let vote = is_admitted.then(|| vote(&roster, process));
+        Self { roster, vote, retired: None }
+    }
+
+    /// Whether a process may vote for the roster in the record.
+    pub(super) fn admits(&self, process: &str) -> bool {
+        self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
+    }
+
+    /// The roster that a process votes for, or has voted for until it gave up its vote.
+    pub(super) fn voted_for(&self, process: &str) -> Option<&Roster> {
+        let retired = self.retired.as_ref().filter(|(own, _)| own == process);
+        retired.map(|(_, roster)| roster).or_else(|| self.admits(process).then_some(&self.roster))
+    }
+}
+
+/// What a client names in each request for a vote: the whole roster, by its hash, the process that it
+/// is connected to, and the longest ttl. The node has the same in its record, unless its roster or its
+/// process is another.
+pub(super) fn vote(roster: &Roster, process: &str) -> String {
+    let hash = redis::Script::new(&roster.to_string()).get_hash().to_owned();
+    format!("{hash} {process} {}", roster.max_ttl_ms)
+}
+
+impl Standing {
+    /// Compares a process with its node's record, and with the current roster. If that is not known,
+    /// the roster in the record counts.
+    pub(super) fn determine(
+        process: &str,
+        record: Option<&Record>,
+        current: Option<&Roster>,
+    ) -> Self {
+        let Some(record) = record else { return Self::NoCluster };
+        let current = current.unwrap_or(&record.roster);
+        let has_seat = |roster: &Roster| roster.seats.iter().any(|seat| seat.process == process);
+        if record.roster.cluster != current.cluster {
+            Self::OtherCluster
+        } else if !has_seat(current) {
+            if has_seat(&record.roster) { Self::Replaced } else { Self::Restarted }
+        } else if record.roster != *current {
+            if has_seat(&record.roster) { Self::Behind } else { Self::Waiting }
+        } else if record.admits(process) {
+            Self::Voting
+        } else {
+            Self::Waiting
+        }
+    }
+
+    /// Why the process has no vote, and how it gets one.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Voting => "it may vote",
+            Self::Waiting => {
+                "it was not admitted yet: `lock-client node admit --watch` admits it, or `lock-client node \
+                 init` again if the start was interrupted"
+            }
+            Self::Behind => {
+                "it has missed a change of the members: `lock-client node admit --watch` shows it"
+            }
+            Self::Restarted => {
+                "it restarted after it was admitted, and may have lost counters: run `lock-client node \
+                 admit` for it"
+            }
+            Self::Replaced => "another process has its seat: name that one instead, and stop it",
+            Self::OtherCluster => {
+                "it belongs to another cluster: name all nodes of one cluster, and no others"
+            }
+            Self::NoCluster => {
+                "it belongs to no cluster: run `lock-client node init` to start one, or `lock-client node \
+                 admit` if only this node has lost its data. If a majority has, run `lock-client node \
+                 init --again`"
+            }
+        }
+    }
+}
+
+/// Reads the id of the process at the other end of a connection.
+///
+/// # Errors
+/// Also if the process does not report its id: then a restart would go unnoticed.
+pub(super) async fn read_process(connection: &mut impl ConnectionLike) -> RedisResult<String> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(connection).await?;
+    let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+    let run_id = fields.find(|(name, id)| *name == "run_id" && !id.is_empty());
+    let missing = || RedisError::from((ErrorKind::Client, "INFO does not contain its run_id"));
+    run_id.map(|(_, run_id)| run_id.to_owned()).ok_or_else(missing)
+}

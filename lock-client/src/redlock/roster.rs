@@ -1,0 +1,98 @@
+//! The roster of a cluster: which process may vote for each member.
+//!
+//! Each *term* of a cluster has one roster, and each roster after the first gives exactly one seat to
+//! another process. Two seats at once would break the rule by which one of two rosters of a term gives
+//! way. A roster has no operator and no time in it, so that two operators make the same one.
+
+use super::{
+    majority::majority,
+    numbers::{Address, Cluster, MaxTtl, PerNode, Process, Term},
+};
+
+/// Which process may vote for each member, in one term.
+///
+/// Rosters of one term are ordered by their content: see [`is_lost`](Self::is_lost).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Roster {
+    /// The cluster's id, which a start draws at random.
+    pub(crate) cluster: Cluster,
+    /// 1 for the first roster. Each later one adds 1.
+    pub(crate) term: Term,
+    /// The longest ttl that the cluster grants, in milliseconds.
+    pub(crate) max_ttl_ms: MaxTtl,
+    pub(crate) seats: PerNode<Seat>,
+}
+
+/// A member's place in a roster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Seat {
+    pub(crate) address: Address,
+    /// The process that may vote: its `run_id`, which Redis creates anew at each start.
+    pub(crate) process: Process,
+    /// The first term whose roster names this process for this seat.
+    pub(crate) since: Term,
+}
+
+impl Roster {
+    /// The first roster of a new cluster.
+    pub(crate) fn first(
+        cluster: Cluster,
+        max_ttl_ms: MaxTtl,
+        members: impl IntoIterator<Item = (Address, Process)>,
+    ) -> Self {
+        let seat = |(address, process)| Seat { address, process, since: 1 };
+        let seats = members.into_iter().map(seat).collect();
+        Self { cluster, term: 1, max_ttl_ms, seats }
+    }
+
+    /// The roster of the next term, in which another process has a seat, there or at another address.
+    pub(crate) fn next(&self, seat: usize, address: Address, process: Process) -> Self {
+        let mut next = self.clone();
+        next.term += 1;
+        next.seats[seat] = Seat { address, process, since: next.term };
+        next
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        majority(self.seats.len())
+    }
+
+    /// Whether no process before has voted for any seat: only then may all be admitted without a wait
+    /// and without a copy.
+    pub(crate) fn is_first(&self) -> bool {
+        self.seats.iter().all(|seat| seat.since == self.term)
+    }
+
+    /// The seat that a process has.
+    pub(crate) fn seat_of(&self, process: &Process) -> Option<&Seat> {
+        self.seats.iter().find(|seat| seat.process == *process)
+    }
+
+    /// The seats that this term did not give to another process.
+    pub(crate) fn staying(&self) -> impl Iterator<Item = &Seat> {
+        self.seats.iter().filter(|seat| seat.since < self.term)
+    }
+
+    /// Whether this may be the roster of the term after that of `base`: it gives one seat to another
+    /// process, and changes nothing else.
+    pub(crate) fn follows(&self, base: &Self) -> bool {
+        let is_kept = |(own, before): (&Seat, &Seat)| own == before;
+        (&self.cluster, self.term, &self.max_ttl_ms)
+            == (&base.cluster, base.term + 1, &base.max_ttl_ms)
+            && self.seats.len() == base.seats.len()
+            && self.seats.iter().zip(base.seats.iter()).filter(|seats| !is_kept(*seats)).count()
+                == 1
+            && self.staying().count() == self.seats.len() - 1
+    }
+
+    /// Whether this roster can't be decided any more, because N - M or more of the seats that stay
+    /// hold rosters of its term that are later by content: they never take this one again, and too few
+    /// others are left. `held` returns the roster that a process was seen with.
+    ///
+    /// Without an order, two operators that disagree on one seat could stop each other for good.
+    pub(crate) fn is_lost<'a>(&self, held: impl Fn(&Process) -> Option<&'a Self>) -> bool {
+        let is_later = |other: &Self| other.term == self.term && other > self;
+        let later = self.staying().filter(|seat| held(&seat.process).is_some_and(is_later));
+        later.count() >= self.seats.len() - self.majority()
+    }
+}
