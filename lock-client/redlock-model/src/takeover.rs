@@ -25,9 +25,8 @@
 //! - A process that answers at two addresses.
 //!
 //! No single model has everything; each test says what its model has. The negative controls are the
-//! variants of [`Fault`]. No test finds the consequence of these yet: `NoClose`, `UnadmittedCounts`,
-//! `CopyReadsEarly`, `CopyLooksBeforeOnly`, `FinishesAnyRoster`, `LaggardAlwaysJumps`,
-//! `VotesCompareTerm` and `KeepsLocks`.
+//! variants of [`Fault`]. No test finds the consequence of these yet: `UnadmittedCounts`,
+//! `CopyReadsEarly`, `CopyLooksBeforeOnly`, `LaggardAlwaysJumps`, `VotesCompareTerm` and `KeepsLocks`.
 
 mod client;
 mod config;

@@ -10,6 +10,7 @@ mod join;
 mod liveness;
 mod reissue;
 mod storage;
+mod takeover;
 
 use redlock_model::{Config, check_safety, properties::Situation};
 
