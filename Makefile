@@ -170,18 +170,15 @@ MODELS := "" "--clients 2 --late-grants --reissues 1 --highest-initial-counter 0
 	"--clients 2 --renewals --reissues 1 --highest-initial-counter 0" \
 	"$(JOINS) --renewals --reissues 1 --failed-tries" \
 	"$(FIVE) --renewals --failed-tries" "$(FIVE) --reissues 1"
-BALLOTS := --clients 0 --ballots 2 --scenario
-CHANGES := "$(BALLOTS) two-replacements --restarts 2" \
-	"$(BALLOTS) replacement-and-growth --restarts 1" \
-	"--exclusive --renewals --restarts 1" "--scenario growth --restarts 1"
+TAKEOVERS := "--clones" "--operators 2 --starts 2 --clients 0" "--seats 5 --clients 0"
 endif
 
 model:
 	for model in $(MODELS); do \
 		cargo run --package redlock-model --example explore --release -- $$model || exit 1; \
 	done
-	for change in $(CHANGES); do \
-		cargo run --package redlock-model --example explore_change --release -- $$change || exit 1; \
+	for takeover in $(TAKEOVERS); do \
+		cargo run --package redlock-model --example explore_takeover --release -- $$takeover || exit 1; \
 	done
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.

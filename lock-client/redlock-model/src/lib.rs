@@ -30,8 +30,7 @@
 //! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
 //!   and `liveness` run the checks.
 //!
-//! [`change`] is a second, separate model: the members of the cluster change. [`takeover`] is a third: other
-//! processes take the seats of members.
+//! [`takeover`] is a second, separate model: other processes take the seats of members.
 //!
 //! The tests are the best examples. No single model has everything, because it would have too many
 //! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
@@ -97,7 +96,6 @@
 
 mod action;
 mod atomic;
-pub mod change;
 mod client;
 mod config;
 mod dead_variables;

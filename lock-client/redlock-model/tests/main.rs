@@ -5,7 +5,6 @@
 
 mod acquire;
 mod admission;
-mod change;
 mod join;
 mod liveness;
 mod reissue;
