@@ -104,6 +104,12 @@ pub(crate) fn unix_millis() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
+/// The state of a process: T if it has stopped, D if it can't take a signal now.
+pub(crate) fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
 /// A running `lock-client run`, whose events go to a file.
 pub(crate) struct Run {
     process: Process,

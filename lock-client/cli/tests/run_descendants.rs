@@ -17,7 +17,7 @@ use testbed::{
 use tokio::{join, time::sleep};
 
 use crate::{
-    command::{PATIENCE, Run, locks, without_terminal},
+    command::{PATIENCE, Run, locks, state, without_terminal},
     names::name,
     programs::LOCK_CLIENT,
 };
@@ -148,12 +148,6 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
         assert_eq!(work.run.line().await, "worker terminated");
         assert_eq!(work.run.exit_code().await, 5);
     }
-}
-
-/// The state of a process: T if it has stopped, D if it can't take a signal now.
-fn state(pid: u32) -> char {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
 }
 
 #[tokio::test]
