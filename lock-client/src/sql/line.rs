@@ -2,14 +2,20 @@
 
 use std::{
     io,
+    pin::pin,
     sync::{
         Arc, Mutex as StdMutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
+use futures_util::future::{Either, select};
 use sqlx::Database;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+use tokio::{
+    sync::{Mutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use super::answer::LockDatabase;
 
@@ -18,9 +24,11 @@ pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 /// The states of SQL after which a connection is as good as before: a time-out of the statement, a
 /// locked row or file, a deadlock.
 const HARMLESS: [&str; 8] = ["57014", "55P03", "40001", "40P01", "70100", "5", "517", "6"];
-/// How many silent connections of a line may be replaced at once. A server whose commits are stuck keeps the
-/// session even of a closed connection: it would run out of sessions.
-const MOST_REPLACED: usize = 3;
+/// How many silent connections of a line there may be besides the one in use. A server whose commits are
+/// stuck keeps the session even of a closed connection: it would run out of sessions.
+const MOST_SILENT: usize = 3;
+/// How long an answer is waited for.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Statements that are sent as one message, and answered with one row.
 #[derive(Clone)]
@@ -64,8 +72,12 @@ pub(super) struct Line<D: Database> {
     /// Whether the connection may be used, also while a request uses it. `None` if there is none.
     state: StdMutex<Option<IsCurrent>>,
     answers: AtomicU64,
-    /// The permits to replace it.
-    pub(super) replacements: Arc<Semaphore>,
+    /// How many requests were answered when the connection was last replaced.
+    answers_at_replacement: AtomicU64,
+    /// The places for silent connections that were replaced.
+    silent: Arc<Semaphore>,
+    /// Closes the oldest of them.
+    place_needed: Notify,
 }
 
 /// The right to use a line. Turns are given in the order of the requests for them.
@@ -82,7 +94,9 @@ impl<D: Database> Default for Line<D> {
             connection: Arc::default(),
             state: StdMutex::default(),
             answers: AtomicU64::default(),
-            replacements: Arc::new(Semaphore::new(MOST_REPLACED)),
+            answers_at_replacement: AtomicU64::default(),
+            silent: Arc::new(Semaphore::new(MOST_SILENT)),
+            place_needed: Notify::new(),
         }
     }
 }
@@ -120,6 +134,22 @@ impl<D: Database> Line<D> {
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns the permit to leave the connection, which is silent, until it is answered or closed.
+    ///
+    /// If there is none, and the server has answered since the last one was given, the network has lost the
+    /// oldest: that is closed, and there will be a permit. If it has not, the server itself is silent, and
+    /// another connection would not help.
+    pub(super) fn permit_to_replace(&self) -> Option<OwnedSemaphorePermit> {
+        let answers = self.answers();
+        let permit = self.silent.clone().try_acquire_owned().ok();
+        if permit.is_some() {
+            self.answers_at_replacement.store(answers, Ordering::Relaxed);
+        } else if answers > self.answers_at_replacement.load(Ordering::Relaxed) {
+            self.place_needed.notify_one();
+        }
+        permit
+    }
+
     /// Whether a request waits while another one is under way. Each of both refers to the connection, as
     /// this line does.
     pub(super) fn is_awaited(&self) -> bool {
@@ -134,6 +164,39 @@ impl<D: Database> Turn<D> {
     }
 }
 
+impl<D: LockDatabase> Turn<D> {
+    /// Sends statements, and returns the connection, unless it can't be used any more. If there is a
+    /// replacement before the answer, the turn is over: the next request gets the replacement.
+    pub(super) async fn exchange(
+        mut self,
+        connection: Connected<D>,
+        statements: Statements,
+        replacement: impl Future<Output = (OwnedSemaphorePermit, Connected<D>)>,
+    ) -> (Option<Self>, Option<Connected<D>>, Answer<D>) {
+        let line = self.line.clone();
+        let asking = Box::pin(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
+        let (turn, exchanged) = match select(asking, pin!(replacement)).await {
+            Either::Left((exchanged, _)) => (Some(self), exchanged.ok()),
+            Either::Right(((permit, replacement), asking)) => {
+                *self.connection = Some(replacement);
+                drop(self);
+                let exchanged = match select(asking, pin!(line.place_needed.notified())).await {
+                    Either::Left((exchanged, _)) => exchanged.ok(),
+                    // This closes the connection, before the permit is given back.
+                    Either::Right((_, asking)) => {
+                        drop(asking);
+                        None
+                    }
+                };
+                drop(permit);
+                (None, exchanged)
+            }
+        };
+        let (connection, answer) = exchanged.unwrap_or_else(|| (None, Err(silence())));
+        (turn, connection, answer)
+    }
+}
+
 impl<D: Database> Drop for Turn<D> {
     fn drop(&mut self) {
         self.line.set_connected(self.connection.as_ref());
@@ -142,7 +205,7 @@ impl<D: Database> Drop for Turn<D> {
 
 /// Sends statements as one message. Returns the only row of the answer, and the connection, unless it
 /// can't be used any more. What a primary answers that was replaced meanwhile proves nothing.
-pub(super) async fn exchange<D: LockDatabase>(
+async fn exchange<D: LockDatabase>(
     mut connected: Connected<D>,
     statements: Statements,
 ) -> (Option<Connected<D>>, Answer<D>) {

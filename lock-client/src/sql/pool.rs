@@ -7,44 +7,41 @@
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
 //! It is left only once there is a new one, because a server may have no connection left. So the answer of a
-//! try is not missed: a grant that nobody waits for is released.
+//! try is not missed: a grant that nobody waits for is released. Each of these few connections counts until
+//! it is answered or closed.
 //!
 //! The answer time-out begins when a request is sent. Before that, a request waits as long as others are
 //! answered.
 
 use std::{
-    collections::HashMap,
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use fence::Holder;
-use futures_util::future::{Either, join, select};
+use futures_util::future::join;
 use sqlx::{Connection, Database};
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot, watch},
-    task::JoinHandle,
+    sync::{OwnedSemaphorePermit, oneshot},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
-    line::{Answer, Connected, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
+    leases::Leases,
+    line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
+    tries::Tries,
 };
-use crate::{clock::Moment, retry::pauses, ttl::Ttl};
+use crate::{retry::pauses, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
-/// How long a connection that was replaced counts as one of the few, if it is not answered before.
-const REPLACED_FOR: Duration = Duration::from_secs(15);
-/// How long an answer is waited for.
-const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -65,11 +62,10 @@ struct Shared<D: Database> {
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
-    /// The holders of the tries that may still be carried out.
-    trying: watch::Sender<Vec<Holder>>,
+    tries: Tries,
     /// The releases that follow tries.
     following: TaskTracker,
-    leases: Mutex<Leases>,
+    leases: Leases,
 }
 
 /// The requests among which one waits for a connection.
@@ -83,41 +79,9 @@ enum Queue {
     Others,
 }
 
-/// The locks that this client may hold.
-#[derive(Default)]
-struct Leases {
-    /// Until when each needs a connection: it expires then, or it was released.
-    until: HashMap<Holder, Moment>,
-    /// The task that checks the connection. It may have ended with its runtime.
-    keeper: Option<JoinHandle<()>>,
-}
-
 impl<D: Database> Clone for Pool<D> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-/// A try that may still be carried out, until this value is dropped.
-struct Trying<D: Database> {
-    pool: Pool<D>,
-    holder: Holder,
-}
-
-impl<D: Database> Drop for Trying<D> {
-    fn drop(&mut self) {
-        self.pool.0.trying.send_modify(|trying| {
-            if let Some(place) = trying.iter().position(|holder| *holder == self.holder) {
-                trying.swap_remove(place);
-            }
-        });
-    }
-}
-
-impl Leases {
-    fn are_held(&mut self) -> bool {
-        self.until.retain(|_, until| !until.has_passed());
-        !self.until.is_empty()
     }
 }
 
@@ -129,9 +93,9 @@ impl<D: LockDatabase> Pool<D> {
             held: Arc::default(),
             others: Arc::default(),
             first_behind: tokio::sync::Mutex::default(),
-            trying: watch::Sender::default(),
+            tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: Mutex::default(),
+            leases: Leases::default(),
         }))
     }
 
@@ -177,7 +141,7 @@ impl<D: LockDatabase> Pool<D> {
         gave_up: bool,
         statements: Statements,
     ) -> Answer<D> {
-        let is_tried = self.0.trying.borrow().contains(holder);
+        let is_tried = self.0.tries.has_any_of(holder);
         let following = is_tried
             .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
             .map(|release| self.0.following.spawn(release));
@@ -201,14 +165,8 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
-        let mut trying = self.0.trying.subscribe();
-        // 1. The server may have carried out the try, and only its answer is lost.
-        let first = self.fetch_aside(statements.clone());
-        // 2. It may carry it out later. The sender lives as long as this pool.
-        let tried = async {
-            let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
-        };
-        let _ = join(first, tried).await;
+        // The server may have carried out the try, and only its answer is lost. Or it carries it out later.
+        let _ = join(self.fetch_aside(statements.clone()), self.0.tries.ended(&holder)).await;
         let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
@@ -225,14 +183,12 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Records that a lock may be held for so long.
     pub(crate) fn hold(&self, holder: &Holder, ttl: Ttl) {
-        self.leases().until.insert(holder.clone(), Moment::now() + ttl.as_duration());
+        self.0.leases.hold(holder, ttl);
     }
 
-    /// Records that a lock is not held any more. The next grant may follow soon.
+    /// Records that a lock is not held any more, or not by this client.
     pub(crate) fn let_go(&self, holder: &Holder) {
-        if let Some(until) = self.leases().until.get_mut(holder) {
-            *until = (*until).min(Moment::now() + CHECK_INTERVAL);
-        }
+        self.0.leases.let_go(holder);
     }
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
@@ -246,7 +202,7 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    /// Waits for a connection, and sends a request over it.
+    /// Waits for a connection, and sends a request over it. `held` is the lock that it acquires or renews.
     ///
     /// # Cancellation safety
     /// A task of its own sends it. If this future is dropped, the next request over this connection still
@@ -254,12 +210,12 @@ impl<D: LockDatabase> Pool<D> {
     async fn send(
         &self,
         queue: Queue,
-        trying: Option<(Holder, Ttl)>,
+        held: Option<(Holder, Ttl)>,
         statements: Statements,
     ) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
-        tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
+        tokio::spawn(self.clone().carry_out(turn, queue, held, statements, reply));
         let answer = timeout(self.answer_timeout(), answer).await;
         answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
     }
@@ -295,7 +251,8 @@ impl<D: LockDatabase> Pool<D> {
     async fn carry_out(
         self,
         mut turn: Turn<D>,
-        trying: Option<(Holder, Ttl)>,
+        queue: Queue,
+        held: Option<(Holder, Ttl)>,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
@@ -316,25 +273,33 @@ impl<D: LockDatabase> Pool<D> {
         };
         // 2. A release that comes from here on waits for the try. If its caller has given up before, nothing
         // is sent.
-        let _trying = trying.as_ref().map(|(holder, _)| self.begin_try(holder));
+        let tried = held.as_ref().filter(|_| queue == Queue::Others);
+        let trying = tried.map(|(holder, _)| self.0.tries.begin(holder));
         if reply.is_closed() {
             *turn.connection = Some(connection);
             return;
         }
         // 3. Send it, and wait for the answer.
-        let (turn, mut connection, answer) = self.exchange(turn, connection, statements).await;
+        let replacement = self.replacement(&line);
+        let (turn, mut connection, answer) =
+            turn.exchange(connection, statements, replacement).await;
         let is_doubtful = answer.as_ref().is_err_and(is_lost);
         if !is_doubtful {
             line.count_answer();
         }
         let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         let has_token = answer.as_ref().is_ok_and(has_token);
-        // 4. What a renewal needs exists before the grant is reported.
-        if let Some((holder, ttl)) = &trying
+        // 4. What a renewal needs exists before the lock is reported as held. A renewal is under way over
+        // that connection, and nobody gives it back during the turn.
+        if let Some((holder, ttl)) = &held
             && has_token
             && !reply.is_closed()
         {
-            self.keep(holder, *ttl, &mut connection).await;
+            self.0.leases.hold(holder, *ttl);
+            self.start_keeper();
+            if trying.is_some() {
+                self.keep(&mut connection).await;
+            }
         }
         // 5. The next request gets the connection, unless it has another one.
         if let Some(mut turn) = turn {
@@ -347,40 +312,12 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    /// Sends statements. If the answer takes long while others wait for their turn, they get another
-    /// connection, and the turn is over.
-    async fn exchange(
-        &self,
-        mut turn: Turn<D>,
-        connection: Connected<D>,
-        statements: Statements,
-    ) -> (Option<Turn<D>>, Option<Connected<D>>, Answer<D>) {
-        let line = turn.line.clone();
-        let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
-        let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
-            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
-            Either::Right(((permit, replacement), mut asking)) => {
-                *turn.connection = Some(replacement);
-                drop(turn);
-                let soon = timeout(REPLACED_FOR, &mut asking).await;
-                drop(permit);
-                let exchanged = match soon {
-                    Ok(exchanged) => exchanged,
-                    Err(_) => asking.await,
-                };
-                (exchanged, None)
-            }
-        };
-        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
-        (turn, connection, answer)
-    }
-
     /// Makes another connection for those that wait, with the permit to leave the silent one.
     async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
-                && let Ok(permit) = line.replacements.clone().try_acquire_owned()
+                && let Some(permit) = line.permit_to_replace()
                 && let Ok(connection) = self.connect(line).await
             {
                 return (permit, connection);
@@ -390,7 +327,7 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
-        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.leases().are_held() {
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.leases.are_held() {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
@@ -411,15 +348,8 @@ impl<D: LockDatabase> Pool<D> {
         connected
     }
 
-    fn begin_try(&self, holder: &Holder) -> Trying<D> {
-        self.0.trying.send_modify(|trying| trying.push(holder.clone()));
-        Trying { pool: self.clone(), holder: holder.clone() }
-    }
-
     /// Makes the connection of a grant the one for held locks, unless there is one.
-    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<Connected<D>>) {
-        self.hold(holder, ttl);
-        self.start_keeper();
+    async fn keep(&self, granted_over: &mut Option<Connected<D>>) {
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
@@ -430,23 +360,15 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     fn start_keeper(&self) {
-        let keeper = &mut self.leases().keeper;
-        if keeper.as_ref().is_none_or(JoinHandle::is_finished) {
-            *keeper = Some(tokio::spawn(keep(Arc::downgrade(&self.0))));
-        }
+        self.0.leases.start_keeper(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
     }
 
     /// Once no lock is held, passes its connection on or closes it, and returns true.
     async fn give_back(&self) -> bool {
         let mut held = self.0.held.turn().await;
-        {
-            // A grant is recorded before it looks for a connection.
-            let mut leases = self.leases();
-            if leases.are_held() {
-                return false;
-            }
-            leases.keeper = None;
-            self.0.held.set_connected(None);
+        // A grant is recorded before it looks for a connection.
+        if !self.0.leases.end_keeper(|| self.0.held.set_connected(None)) {
+            return false;
         }
         let connection = held.connection.take();
         drop(held);
@@ -460,10 +382,6 @@ impl<D: LockDatabase> Pool<D> {
         }
         true
     }
-
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.0.leases.lock().expect("nothing panics while it holds this")
-    }
 }
 
 /// Checks the connection for held locks, as long as there are any, and makes it again when it is lost.
@@ -473,7 +391,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.leases().are_held() && pool.give_back().await {
+        if !pool.0.leases.are_held() && pool.give_back().await {
             return;
         }
         let check = Statements::from("select 1".to_owned());
