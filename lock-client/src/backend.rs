@@ -149,7 +149,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Box::pin(stream::iter([Err(BackendError::Invalid(reason.into()))]))
     }
 
-    /// Returns the token with which another client can adopt a lease that was given this token.
+    /// Returns the token with which another client can adopt a lease that was given this token. From now on,
+    /// this client keeps nothing for the lock.
     fn detach(&self, _ownership: &Ownership, token: Token) -> Token {
         token
     }

@@ -279,6 +279,12 @@ impl<B: SqlBackend> Backend for B {
         })
     }
 
+    /// Another client needs a connection for the lock from now on.
+    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
+        self.client().pool.let_go(&ownership.holder);
+        token
+    }
+
     fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.client().pool.wait_for_releases())
     }

@@ -29,6 +29,7 @@ on_both! {
     release_that_nobody_waits_for_ends_the_checks
     renewal_does_not_wait_behind_many_releases
     server_that_takes_no_writes_is_named_and_tried_again
+    detached_lock_keeps_no_connection
 }
 
 /// Others take all connections of the server. A lock that is held is renewed all the same, and released.
@@ -179,6 +180,20 @@ async fn server_that_takes_no_writes_is_named_and_tried_again<S: Server>() -> an
     let waiting = tokio::spawn(async move { locks.acquire(&name("r"), wait(60)).await });
     server.set_read_only(false).await?;
     waiting.await??.release().await?;
+    Ok(())
+}
+
+/// Another process may take the lock over, and needs a connection for it then.
+async fn detached_lock_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let locks = Locks::new(S::open(&server.url_over(proxy.address()), PATIENTLY));
+    let lease = locks.acquire(&name("left"), lasting()).await?;
+    until_checked(&proxy).await?;
+    let detached = lease.detach()?;
+    until_unchecked(&proxy).await?;
+    let held = locks.status(&name("left")).await?.held;
+    ensure!(held.is_some_and(|held| held.ownership == detached.ownership));
     Ok(())
 }
 
