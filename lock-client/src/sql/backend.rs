@@ -184,14 +184,13 @@ impl<D: LockDatabase> Client<D> {
         renewed: Option<Ttl>,
         statements: Statements,
     ) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.pool.fetch_held(statements).await)?;
+        let renewed = renewed.map(|ttl| (holder.clone(), ttl));
+        let row = self.answered(self.pool.fetch_held(renewed, statements).await)?;
         // The statements were carried out.
         let token =
             self.read(answer::token::<D>(&row, "token")).map_err(BackendError::after_a_change)?;
-        match (token, renewed) {
-            (Some(_), Some(ttl)) => self.pool.hold(holder, ttl),
-            (Some(_), None) => {}
-            (None, _) => self.pool.let_go(holder),
+        if token.is_none() {
+            self.pool.let_go(holder);
         }
         Ok(token)
     }

@@ -110,12 +110,17 @@ impl<D: LockDatabase> Pool<D> {
         let is_ready = idle.is_some_and(|turn| turn.has_connection());
         let queue =
             if !is_ready && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
-        self.send_twice(queue, statements).await
+        self.send_twice(queue, None, statements).await
     }
 
-    /// Sends a renewal or a reissue of a held lock, which may be carried out twice.
-    pub(crate) async fn fetch_held(&self, statements: Statements) -> Answer<D> {
-        self.send_twice(Queue::Renewals, statements).await
+    /// Sends a renewal or a reissue of a held lock, which may be carried out twice. A lock that is renewed
+    /// is held from then on, also if it was granted to another client.
+    pub(crate) async fn fetch_held(
+        &self,
+        renewed: Option<(Holder, Ttl)>,
+        statements: Statements,
+    ) -> Answer<D> {
+        self.send_twice(Queue::Renewals, renewed, statements).await
     }
 
     /// Sends statements once, and never over the connection for held locks.
@@ -181,11 +186,6 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    /// Records that a lock may be held for so long.
-    pub(crate) fn hold(&self, holder: &Holder, ttl: Ttl) {
-        self.0.leases.hold(holder, ttl);
-    }
-
     /// Records that a lock is not held any more, or not by this client.
     pub(crate) fn let_go(&self, holder: &Holder) {
         self.0.leases.let_go(holder);
@@ -193,10 +193,15 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
     /// the first may have been carried out all the same.
-    async fn send_twice(&self, queue: Queue, statements: Statements) -> Answer<D> {
-        match self.send(queue, None, statements.clone()).await {
+    async fn send_twice(
+        &self,
+        queue: Queue,
+        renewed: Option<(Holder, Ttl)>,
+        statements: Statements,
+    ) -> Answer<D> {
+        match self.send(queue, renewed.clone(), statements.clone()).await {
             Err(lost) if is_lost(&lost) => {
-                self.send(queue, None, statements).await.map_err(|_| lost)
+                self.send(queue, renewed, statements).await.map_err(|_| lost)
             }
             answer => answer,
         }
@@ -395,7 +400,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
             return;
         }
         let check = Statements::from("select 1".to_owned());
-        pause = match pool.send_twice(Queue::Renewals, check).await {
+        pause = match pool.send_twice(Queue::Renewals, None, check).await {
             Ok(_) => CHECK_INTERVAL,
             Err(error) => {
                 tracing::debug!(%error, "the connection for held locks can't be made");

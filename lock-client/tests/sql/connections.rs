@@ -5,7 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use fence::Holder;
 use lock_client::{Locks, Order, Released, Terms, backend::Backend};
-use testbed::{Proxy, proxy::Latency, wait::until_async};
+use testbed::{
+    Proxy,
+    proxy::{Latency, Verdict},
+    wait::until_async,
+};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -13,7 +17,7 @@ use tokio::{
 
 use super::{
     SOON, granted, server_without_writes_answers_nothing,
-    servers::{BY_DEFAULT, PATIENTLY, Server, on_both},
+    servers::{BY_DEFAULT, Each, PATIENTLY, Server, on_both},
 };
 use crate::{
     lock_service::{lasting, tried, ttl, with_causes},
@@ -30,6 +34,7 @@ on_both! {
     renewal_does_not_wait_behind_many_releases
     server_that_takes_no_writes_is_named_and_tried_again
     detached_lock_keeps_no_connection
+    adopted_lock_keeps_a_connection
 }
 
 /// Others take all connections of the server. A lock that is held is renewed all the same, and released.
@@ -194,6 +199,20 @@ async fn detached_lock_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
     until_unchecked(&proxy).await?;
     let held = locks.status(&name("left")).await?.held;
     ensure!(held.is_some_and(|held| held.ownership == detached.ownership));
+    Ok(())
+}
+
+/// The first renewal takes longer than a connection without locks is kept.
+async fn adopted_lock_keeps_a_connection<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let acquiring = Locks::new(S::open(&server.url(), PATIENTLY));
+    let detached = acquiring.acquire(&name("adopted"), lasting()).await?.detach()?;
+    let proxy = Proxy::start(server.socket()).await?;
+    proxy.add(Each("renew(", Verdict::DelayReply(Duration::from_secs(3))));
+    let locks = Locks::new(S::open(&server.url_over(proxy.address()), PATIENTLY));
+    let lease = locks.adopt(detached, lasting()).await?;
+    until_checked(&proxy).await?;
+    ensure!(lease.release().await? == Released::Released);
     Ok(())
 }
 
