@@ -2,12 +2,15 @@
 
 use std::{
     io, mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName};
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -24,6 +27,8 @@ use crate::{
 };
 
 const CHANNEL: &str = "fenced_lock";
+/// How many connections listen at most. All but one are silent.
+const MOST_CONNECTIONS: u32 = 4;
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a connection over which no notification arrived, as behind PgBouncer. There, the next
@@ -51,6 +56,8 @@ struct Registry {
     id: u64,
     waiters: Waiters,
     delivery: watch::Sender<Delivery>,
+    /// The connections that listen.
+    connections: OnceLock<PgPool>,
     /// The task that notifies the waiters. It may have ended with its runtime.
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -74,9 +81,14 @@ enum End {
 
 impl Notifications {
     pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
-        let (waiters, task, id) = (Waiters::default(), Mutex::default(), fastrand::u64(..));
-        let delivery = watch::Sender::new(Delivery::Unknown);
-        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, task }) }
+        let registry = Registry {
+            id: fastrand::u64(..),
+            waiters: Waiters::default(),
+            delivery: watch::Sender::new(Delivery::Unknown),
+            connections: OnceLock::new(),
+            task: Mutex::default(),
+        };
+        Self { pool, primary, registry: Arc::new(registry) }
     }
 
     /// Subscribes a waiter. When this returns, notifications are known to arrive, or the waiter polls.
@@ -126,14 +138,14 @@ impl Notifications {
     async fn listen_once(&self) -> Result<End, sqlx::Error> {
         let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
         let (primary, _) = self.primary.find(self.pool.answer_timeout()).await?;
-        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(primary);
+        let pool = self.registry.connections.get_or_init(|| connections(limit));
+        pool.set_connect_options(primary);
         // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
         // the notifications to whatever client has that session then. So the channel of the probes is the
         // only one until a probe has arrived.
         let probes = format!("{CHANNEL}_probe_{:016x}", self.registry.id);
         let listening = async {
-            let mut listener = PgListener::connect_with(&pool).await?;
+            let mut listener = PgListener::connect_with(pool).await?;
             listener.eager_reconnect(false);
             listener.listen(&probes).await?;
             Ok::<_, sqlx::Error>(listener)
@@ -221,6 +233,19 @@ impl Registry {
     fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.task.lock().expect("nothing panics while it holds this")
     }
+}
+
+/// Makes the pool of the connections that listen. Before one is closed, `PgListener` sends UNLISTEN over it,
+/// and waits for the answer. So one that is silent counts until the system closes it.
+fn connections(limit: Duration) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(MOST_CONNECTIONS)
+        .acquire_timeout(limit)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        // The primary may be another one next time.
+        .after_release(|_, _| Box::pin(async { Ok(false) }))
+        .connect_lazy_with(PgConnectOptions::new())
 }
 
 fn lost() -> sqlx::Error {

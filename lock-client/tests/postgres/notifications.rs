@@ -8,7 +8,11 @@ use sqlx::{
     AssertSqlSafe, Connection, Executor, PgConnection,
     postgres::{PgListener, PgPoolOptions},
 };
-use testbed::{Proxy, wait::until_async};
+use testbed::{
+    Proxy,
+    proxy::{Rule, Verdict},
+    wait::until_async,
+};
 use tokio::{
     net::TcpListener,
     select,
@@ -160,4 +164,33 @@ async fn client_without_waiters_connects_no_more() {
         }
     }
     assert!(late <= 1, "{late} connections without a waiter");
+}
+
+/// Delays for ever what the connections of the waiters need once they listen.
+#[derive(Debug)]
+struct SilentOnceItListens;
+
+impl Rule for SilentOnceItListens {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let request = String::from_utf8_lossy(request);
+        let is_silent = ["pg_notify", "UNLISTEN"].iter().any(|text| request.contains(text));
+        if is_silent { Verdict::Delay(Duration::from_secs(3_600)) } else { Verdict::Pass }
+    }
+}
+
+/// A connection that is silent can't be told that nobody listens over it any more.
+#[tokio::test]
+async fn few_connections_listen_in_silence() {
+    let (server, _) = locked().await;
+    let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    proxy.add(SilentOnceItListens);
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    let client = Postgres::open(&url).unwrap().answer_within(Duration::from_millis(100));
+    let (lock, holder) = (name("r"), Holder::random());
+    let _wakeups = client.subscribe(&lock, &holder, Order::Unordered).await.unwrap();
+    sleep(Duration::from_secs(15)).await;
+    let listening = "select count(*) from pg_stat_activity where query like 'LISTEN%'";
+    let listening: i64 =
+        sqlx::query_scalar(listening).fetch_one(&mut connect(&server).await).await.unwrap();
+    assert!((1..=4).contains(&listening), "{listening} connections");
 }
