@@ -176,7 +176,8 @@ async fn renewal_does_not_wait_behind_many_releases<S: Server>() -> anyhow::Resu
 async fn server_that_takes_no_writes_is_named_and_tried_again<S: Server>() -> anyhow::Result<()> {
     let server = S::start().await;
     server.set_read_only(true).await?;
-    server_without_writes_answers_nothing(&S::open(&server.named_url(), PATIENTLY)).await?;
+    server_without_writes_answers_nothing(&S::open(&S::named_url(&server.url()), PATIENTLY))
+        .await?;
     let locks = server.named();
     let wait = |seconds| Terms::new(ttl(60_000)).wait(Duration::from_secs(seconds));
     let error = locks.acquire(&name("r"), wait(1)).await.err().context("it takes no writes")?;

@@ -49,13 +49,10 @@ pub(super) trait Server: Sized {
     /// The URL of its administrator.
     fn url(&self) -> String;
 
-    /// The URL of clients whose connections `count` counts.
-    fn named_url(&self) -> String;
-
     fn url_over(&self, proxy: impl Display) -> String;
 
-    /// The same of clients that `count` counts.
-    fn named_url_over(&self, proxy: impl Display) -> String;
+    /// Changes one of these URLs into that of clients whose connections `count` counts.
+    fn named_url(url: &str) -> String;
 
     fn socket(&self) -> PathBuf;
 
@@ -68,7 +65,7 @@ pub(super) trait Server: Sized {
     async fn cut(&self) -> anyhow::Result<()>;
 
     fn named(&self) -> Locks {
-        Locks::new(Self::open(&self.named_url(), PATIENTLY))
+        Locks::new(Self::open(&Self::named_url(&self.url()), PATIENTLY))
     }
 
     /// A client that waits for answers as long as by default.
@@ -132,16 +129,12 @@ impl Server for testbed::Postgres {
         self.url()
     }
 
-    fn named_url(&self) -> String {
-        format!("{}&application_name=named", self.url())
-    }
-
     fn url_over(&self, proxy: impl Display) -> String {
         format!("postgres://postgres@{proxy}/postgres?sslmode=disable")
     }
 
-    fn named_url_over(&self, proxy: impl Display) -> String {
-        self.url_over(proxy) + "&application_name=named"
+    fn named_url(url: &str) -> String {
+        format!("{url}&application_name=named")
     }
 
     fn socket(&self) -> PathBuf {
@@ -195,17 +188,13 @@ impl Server for testbed::MariaDb {
         self.url()
     }
 
-    /// The URL of a user without special rights.
-    fn named_url(&self) -> String {
-        self.url().replace("//root@", "//named@")
-    }
-
     fn url_over(&self, proxy: impl Display) -> String {
         format!("mariadb://root@{proxy}/test?ssl-mode=DISABLED")
     }
 
-    fn named_url_over(&self, proxy: impl Display) -> String {
-        self.url_over(proxy).replace("//root@", "//named@")
+    /// That of a user without special rights.
+    fn named_url(url: &str) -> String {
+        url.replace("//root@", "//named@")
     }
 
     fn socket(&self) -> PathBuf {

@@ -133,7 +133,7 @@ async fn silent_server_has_few_connections<S: Server>() -> anyhow::Result<()> {
     let server = S::start().await;
     let proxy = Proxy::start(server.socket()).await?;
     proxy.add(Each("acquire(", Verdict::Delay(Duration::from_secs(3_600))));
-    let url = server.named_url_over(proxy.address());
+    let url = S::named_url(&server.url_over(proxy.address()));
     let client = S::open(&url, Duration::from_millis(100));
     let (lock, begun) = (name("silent"), Instant::now());
     while begun.elapsed() < Duration::from_secs(20) {
