@@ -13,7 +13,7 @@ use std::{
 use futures_util::future::{Either, select};
 use sqlx::Database;
 use tokio::{
-    sync::{Mutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
+    sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
@@ -24,10 +24,12 @@ pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 /// The states of SQL after which a connection is as good as before: a time-out of the statement, a
 /// locked row or file, a deadlock.
 const HARMLESS: [&str; 8] = ["57014", "55P03", "40001", "40P01", "70100", "5", "517", "6"];
-/// How many silent connections of a line there may be besides the one in use. A server whose commits are
-/// stuck keeps the session even of a closed connection: it would run out of sessions.
-const MOST_SILENT: usize = 3;
-/// How long an answer is waited for.
+/// How many silent connections of a line may be replaced at once. A server whose commits are stuck keeps the
+/// session even of a closed connection: it would run out of sessions.
+const MOST_REPLACED: usize = 3;
+/// How long a connection that was replaced counts as one of these, if it is not answered before.
+const REPLACED_FOR: Duration = Duration::from_secs(15);
+/// How long an answer is waited for. So a line has some 60 silent connections at most.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Statements that are sent as one message, and answered with one row.
@@ -72,12 +74,8 @@ pub(super) struct Line<D: Database> {
     /// Whether the connection may be used, also while a request uses it. `None` if there is none.
     state: StdMutex<Option<IsCurrent>>,
     answers: AtomicU64,
-    /// How many requests were answered when the connection was last replaced.
-    answers_at_replacement: AtomicU64,
-    /// The places for silent connections that were replaced.
-    silent: Arc<Semaphore>,
-    /// Closes the oldest of them.
-    place_needed: Notify,
+    /// The permits to replace it.
+    replacements: Arc<Semaphore>,
 }
 
 /// The right to use a line. Turns are given in the order of the requests for them.
@@ -94,9 +92,7 @@ impl<D: Database> Default for Line<D> {
             connection: Arc::default(),
             state: StdMutex::default(),
             answers: AtomicU64::default(),
-            answers_at_replacement: AtomicU64::default(),
-            silent: Arc::new(Semaphore::new(MOST_SILENT)),
-            place_needed: Notify::new(),
+            replacements: Arc::new(Semaphore::new(MOST_REPLACED)),
         }
     }
 }
@@ -134,20 +130,9 @@ impl<D: Database> Line<D> {
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the permit to leave the connection, which is silent, until it is answered or closed.
-    ///
-    /// If there is none, and the server has answered since the last one was given, the network has lost the
-    /// oldest: that is closed, and there will be a permit. If it has not, the server itself is silent, and
-    /// another connection would not help.
+    /// Returns a permit to leave the connection, which is silent, to its request.
     pub(super) fn permit_to_replace(&self) -> Option<OwnedSemaphorePermit> {
-        let answers = self.answers();
-        let permit = self.silent.clone().try_acquire_owned().ok();
-        if permit.is_some() {
-            self.answers_at_replacement.store(answers, Ordering::Relaxed);
-        } else if answers > self.answers_at_replacement.load(Ordering::Relaxed) {
-            self.place_needed.notify_one();
-        }
-        permit
+        self.replacements.clone().try_acquire_owned().ok()
     }
 
     /// Whether a request waits while another one is under way. Each of both refers to the connection, as
@@ -167,32 +152,28 @@ impl<D: Database> Turn<D> {
 impl<D: LockDatabase> Turn<D> {
     /// Sends statements, and returns the connection, unless it can't be used any more. If there is a
     /// replacement before the answer, the turn is over: the next request gets the replacement.
-    pub(super) async fn exchange(
+    pub(super) async fn send(
         mut self,
         connection: Connected<D>,
         statements: Statements,
         replacement: impl Future<Output = (OwnedSemaphorePermit, Connected<D>)>,
     ) -> (Option<Self>, Option<Connected<D>>, Answer<D>) {
-        let line = self.line.clone();
-        let asking = Box::pin(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
+        let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
         let (turn, exchanged) = match select(asking, pin!(replacement)).await {
-            Either::Left((exchanged, _)) => (Some(self), exchanged.ok()),
-            Either::Right(((permit, replacement), asking)) => {
+            Either::Left((exchanged, _)) => (Some(self), exchanged),
+            Either::Right(((permit, replacement), mut asking)) => {
                 *self.connection = Some(replacement);
                 drop(self);
-                let exchanged = match select(asking, pin!(line.place_needed.notified())).await {
-                    Either::Left((exchanged, _)) => exchanged.ok(),
-                    // This closes the connection, before the permit is given back.
-                    Either::Right((_, asking)) => {
-                        drop(asking);
-                        None
-                    }
-                };
+                let soon = timeout(REPLACED_FOR, &mut asking).await;
                 drop(permit);
+                let exchanged = match soon {
+                    Ok(exchanged) => exchanged,
+                    Err(_) => asking.await,
+                };
                 (None, exchanged)
             }
         };
-        let (connection, answer) = exchanged.unwrap_or_else(|| (None, Err(silence())));
+        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
         (turn, connection, answer)
     }
 }

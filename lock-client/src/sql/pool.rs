@@ -7,8 +7,7 @@
 //!
 //! A connection whose answer takes long is left to its request, and the requests behind it get a new one.
 //! It is left only once there is a new one, because a server may have no connection left. So the answer of a
-//! try is not missed: a grant that nobody waits for is released. Each of these few connections counts until
-//! it is answered or closed.
+//! try is not missed: a grant that nobody waits for is released.
 //!
 //! The answer time-out begins when a request is sent. Before that, a request waits as long as others are
 //! answered.
@@ -286,8 +285,7 @@ impl<D: LockDatabase> Pool<D> {
         }
         // 3. Send it, and wait for the answer.
         let replacement = self.replacement(&line);
-        let (turn, mut connection, answer) =
-            turn.exchange(connection, statements, replacement).await;
+        let (turn, mut connection, answer) = turn.send(connection, statements, replacement).await;
         let is_doubtful = answer.as_ref().is_err_and(is_lost);
         if !is_doubtful {
             line.count_answer();

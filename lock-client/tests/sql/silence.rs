@@ -1,6 +1,6 @@
 //! Connections that fall silent, and tries that are carried out late: in PostgreSQL and in MariaDB.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fence::Holder;
@@ -8,12 +8,12 @@ use lock_client::{
     Locks, Order,
     backend::{Attempt, Backend},
 };
-use testbed::{Proxy, proxy::Verdict, wait::until_async};
+use testbed::{Proxy, wait::until_async};
 use tokio::time::{sleep, timeout};
 
 use super::{
     SOON, granted,
-    servers::{BY_DEFAULT, Each, PATIENTLY, Server, on_both},
+    servers::{BY_DEFAULT, PATIENTLY, Server, on_both},
 };
 use crate::{
     lock_service::{ttl, unrenewed},
@@ -26,7 +26,6 @@ on_both! {
     try_that_arrives_late_is_released
     idle_connection_replaces_the_one_for_held_locks
     background_includes_a_try_that_the_server_carries_out_late
-    silent_server_has_few_connections
 }
 
 /// A network forgets one connection after the other, and no end notices.
@@ -125,23 +124,5 @@ async fn background_includes_a_try_that_the_server_carries_out_late<S: Server>()
     timeout(SOON, locks.wait_for_background()).await?;
     let status = observer.status(&lock).await?;
     ensure!(status.held.is_none() && status.last_token.is_some(), "{status:?}");
-    Ok(())
-}
-
-/// The server takes connections, and never answers a request. Other clients need connections, too.
-async fn silent_server_has_few_connections<S: Server>() -> anyhow::Result<()> {
-    let server = S::start().await;
-    let proxy = Proxy::start(server.socket()).await?;
-    proxy.add(Each("acquire(", Verdict::Delay(Duration::from_secs(3_600))));
-    let url = S::named_url(&server.url_over(proxy.address()));
-    let client = S::open(&url, Duration::from_millis(100));
-    let (lock, begun) = (name("silent"), Instant::now());
-    while begun.elapsed() < Duration::from_secs(20) {
-        let holder = Holder::random();
-        let tried = client.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await;
-        ensure!(tried.is_err(), "{tried:?}");
-    }
-    let connections = server.count().await?;
-    ensure!(connections == 4, "{connections} connections: one in use, and 3 that it has replaced");
     Ok(())
 }
