@@ -26,6 +26,15 @@ fn kill(pid: u32) {
     let _ = kill_process(id(pid), Signal::KILL);
 }
 
+/// Kills a process when it is dropped, also one that has stopped.
+struct KilledOnDrop(u32);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        kill(self.0);
+    }
+}
+
 #[tokio::test]
 async fn command_dies_with_a_killed_wrapper() {
     let redis = Redis::start().await.unwrap();
@@ -60,6 +69,7 @@ async fn only_a_session_of_its_own_stays_stopped_after_its_wrapper_is_killed() {
     let mut run = Run::start(&redis, &[], script);
     let (job, own_group, own_session) = (run.pid().await, run.pid().await, run.pid().await);
     let command = run.pid().await;
+    let _guard = KilledOnDrop(own_session);
     let is_detached = || Ok(getsid(Some(id(own_session))) == Ok(id(own_session)));
     until(PATIENCE, is_detached).await.unwrap();
     let wrapper = run.process().pid().as_raw_pid().cast_unsigned();
@@ -73,7 +83,6 @@ async fn only_a_session_of_its_own_stays_stopped_after_its_wrapper_is_killed() {
     assert_eq!(state(own_session), 'T', "as the help says");
     kill_process(id(own_session), Signal::CONT).unwrap();
     until(PATIENCE, || Ok(state(own_session) == 'S')).await.unwrap();
-    kill(own_session);
 }
 
 /// The control for the tests above: without the wrapper, a child outlives its parent.
