@@ -2,16 +2,14 @@
 
 use std::{
     io, mem,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName};
-use sqlx::{
-    PgPool,
-    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
-};
+use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
+    runtime::Builder,
     sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
@@ -27,8 +25,6 @@ use crate::{
 };
 
 const CHANNEL: &str = "fenced_lock";
-/// How many connections listen at most. All but one are silent.
-const MOST_CONNECTIONS: u32 = 4;
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a connection over which no notification arrived, as behind PgBouncer. There, the next
@@ -56,8 +52,6 @@ struct Registry {
     id: u64,
     waiters: Waiters,
     delivery: watch::Sender<Delivery>,
-    /// The connections that listen.
-    connections: OnceLock<PgPool>,
     /// The task that notifies the waiters. It may have ended with its runtime.
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -81,14 +75,9 @@ enum End {
 
 impl Notifications {
     pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
-        let registry = Registry {
-            id: fastrand::u64(..),
-            waiters: Waiters::default(),
-            delivery: watch::Sender::new(Delivery::Unknown),
-            connections: OnceLock::new(),
-            task: Mutex::default(),
-        };
-        Self { pool, primary, registry: Arc::new(registry) }
+        let (waiters, task, id) = (Waiters::default(), Mutex::default(), fastrand::u64(..));
+        let delivery = watch::Sender::new(Delivery::Unknown);
+        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, task }) }
     }
 
     /// Subscribes a waiter. When this returns, notifications are known to arrive, or the waiter polls.
@@ -138,19 +127,25 @@ impl Notifications {
     async fn listen_once(&self) -> Result<End, sqlx::Error> {
         let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
         let (primary, _) = self.primary.find(self.pool.answer_timeout()).await?;
-        let pool = self.registry.connections.get_or_init(|| connections(limit));
-        pool.set_connect_options(primary);
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
+        let mut listener = PgListener::connect_with(&pool.connect_lazy_with(primary)).await?;
+        listener.eager_reconnect(false);
+        let end = self.forward(&mut listener, limit).await;
+        close(listener, limit).await;
+        end
+    }
+
+    /// Forwards notifications until the connection is lost, or nobody waits any more.
+    async fn forward(
+        &self,
+        listener: &mut PgListener,
+        limit: Duration,
+    ) -> Result<End, sqlx::Error> {
         // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
         // the notifications to whatever client has that session then. So the channel of the probes is the
         // only one until a probe has arrived.
         let probes = format!("{CHANNEL}_probe_{:016x}", self.registry.id);
-        let listening = async {
-            let mut listener = PgListener::connect_with(pool).await?;
-            listener.eager_reconnect(false);
-            listener.listen(&probes).await?;
-            Ok::<_, sqlx::Error>(listener)
-        };
-        let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
+        timeout(limit, listener.listen(&probes)).await.map_err(|_| lost())??;
         let mut listens = false;
         loop {
             if self.registry.is_finished() {
@@ -235,17 +230,21 @@ impl Registry {
     }
 }
 
-/// Makes the pool of the connections that listen. Before one is closed, `PgListener` sends UNLISTEN over it,
-/// and waits for the answer. So one that is silent counts until the system closes it.
-fn connections(limit: Duration) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(MOST_CONNECTIONS)
-        .acquire_timeout(limit)
-        .max_lifetime(None)
-        .idle_timeout(None)
-        // The primary may be another one next time.
-        .after_release(|_, _| Box::pin(async { Ok(false) }))
-        .connect_lazy_with(PgConnectOptions::new())
+/// Closes a connection, even if it is silent.
+///
+/// When a `PgListener` is dropped, a task of its own sends UNLISTEN, and waits for the answer without a limit.
+/// So the connection would stay open for as long as it is silent. Here, that task belongs to a runtime that
+/// ends at once, and the task's connection with it.
+async fn close(mut listener: PgListener, limit: Duration) {
+    // 1. Let a pooler's session listen no more.
+    let _ = timeout(limit, listener.unlisten_all()).await;
+    // 2. Close the socket. Without a runtime of its own, the task may wait in the present one.
+    if let Ok(ending) = Builder::new_current_thread().build() {
+        let context = ending.enter();
+        drop(listener);
+        drop(context);
+        ending.shutdown_background();
+    }
 }
 
 fn lost() -> sqlx::Error {
