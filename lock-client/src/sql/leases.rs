@@ -22,21 +22,45 @@ pub(super) struct Leases(Mutex<Kept>);
 struct Kept {
     /// Until when each lock needs a connection: it expires then, or is held no more.
     until: HashMap<Holder, Moment>,
+    /// The locks that were detached, until they expire. A renewal of them may still be under way.
+    detached: HashMap<Holder, Moment>,
     /// The task that keeps the connection. It may have ended with its runtime.
     keeper: Option<JoinHandle<()>>,
 }
 
 impl Leases {
-    /// Records that a lock may be held for so long.
+    /// Records that a lock was granted, and may be held for so long.
     pub(super) fn hold(&self, holder: &Holder, ttl: Ttl) {
-        self.kept().until.insert(holder.clone(), Moment::now() + ttl.as_duration());
+        let mut kept = self.kept();
+        kept.detached.remove(holder);
+        kept.until.insert(holder.clone(), Moment::now() + ttl.as_duration());
+    }
+
+    /// Records that a lock was renewed, and may be held for so long, unless it was detached meanwhile.
+    pub(super) fn hold_on(&self, holder: &Holder, ttl: Ttl) {
+        let mut kept = self.kept();
+        if !kept.detached.contains_key(holder) {
+            kept.until.insert(holder.clone(), Moment::now() + ttl.as_duration());
+        }
+    }
+
+    /// Records that a lock is left to another client.
+    pub(super) fn detach(&self, holder: &Holder) {
+        let mut kept = self.kept();
+        if let Some(until) = kept.until.get(holder).copied() {
+            kept.detached.insert(holder.clone(), until);
+        }
+        kept.let_go(holder);
+    }
+
+    /// Records that a lock is taken over. Its renewals count again.
+    pub(super) fn adopt(&self, holder: &Holder) {
+        self.kept().detached.remove(holder);
     }
 
     /// Records that a lock is not held any more, or not by this client.
     pub(super) fn let_go(&self, holder: &Holder) {
-        if let Some(until) = self.kept().until.get_mut(holder) {
-            *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
-        }
+        self.kept().let_go(holder);
     }
 
     pub(super) fn are_held(&self) -> bool {
@@ -69,7 +93,14 @@ impl Leases {
 }
 
 impl Kept {
+    fn let_go(&mut self, holder: &Holder) {
+        if let Some(until) = self.until.get_mut(holder) {
+            *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
+        }
+    }
+
     fn are_held(&mut self) -> bool {
+        self.detached.retain(|_, until| !until.has_passed());
         self.until.retain(|_, until| !until.has_passed());
         !self.until.is_empty()
     }

@@ -78,6 +78,17 @@ enum Queue {
     Others,
 }
 
+/// What a request does to the locks that this client holds.
+#[derive(Clone)]
+pub(crate) enum Purpose {
+    /// The try of a holder, which may grant a lock.
+    Try(Holder, Ttl),
+    /// The renewal of a holder. A lock that is renewed is held from then on, also if it was granted to
+    /// another client.
+    Renewal(Holder, Ttl),
+    Other,
+}
+
 impl<D: Database> Clone for Pool<D> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
@@ -109,22 +120,17 @@ impl<D: LockDatabase> Pool<D> {
         let is_ready = idle.is_some_and(|turn| turn.has_connection());
         let queue =
             if !is_ready && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
-        self.send_twice(queue, None, statements).await
+        self.send_twice(queue, Purpose::Other, statements).await
     }
 
-    /// Sends a renewal or a reissue of a held lock, which may be carried out twice. A lock that is renewed
-    /// is held from then on, also if it was granted to another client.
-    pub(crate) async fn fetch_held(
-        &self,
-        renewed: Option<(Holder, Ttl)>,
-        statements: Statements,
-    ) -> Answer<D> {
-        self.send_twice(Queue::Renewals, renewed, statements).await
+    /// Sends a renewal or a reissue of a held lock, which may be carried out twice.
+    pub(crate) async fn fetch_held(&self, purpose: Purpose, statements: Statements) -> Answer<D> {
+        self.send_twice(Queue::Renewals, purpose, statements).await
     }
 
     /// Sends statements once, and never over the connection for held locks.
     pub(crate) async fn fetch_aside(&self, statements: Statements) -> Answer<D> {
-        self.send(Queue::Others, None, statements).await
+        self.send(Queue::Others, Purpose::Other, statements).await
     }
 
     /// Sends the try of a holder. If it is granted, there is a connection for held locks from then on.
@@ -134,7 +140,7 @@ impl<D: LockDatabase> Pool<D> {
         ttl: Ttl,
         statements: Statements,
     ) -> Answer<D> {
-        self.send(Queue::Others, Some((holder.clone(), ttl)), statements).await
+        self.send(Queue::Others, Purpose::Try(holder.clone(), ttl), statements).await
     }
 
     /// Sends the release of a holder. If a try of the holder may still be carried out, another release
@@ -145,7 +151,7 @@ impl<D: LockDatabase> Pool<D> {
         gave_up: bool,
         statements: Statements,
     ) -> Answer<D> {
-        let is_tried = self.0.tries.has_any_of(holder);
+        let is_tried = self.0.tries.may_run(holder);
         let following = is_tried
             .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
             .map(|release| self.0.following.spawn(release));
@@ -154,7 +160,7 @@ impl<D: LockDatabase> Pool<D> {
                 .await
                 .map_or_else(|_| Err(silence()), |ended| ended.unwrap_or_else(|_| Err(silence()))),
             None if gave_up => self.fetch_aside(statements).await,
-            _ => self.send(Queue::BehindRenewals, None, statements).await,
+            _ => self.send(Queue::BehindRenewals, Purpose::Other, statements).await,
         };
         if answer.is_ok() {
             self.let_go(holder);
@@ -190,36 +196,41 @@ impl<D: LockDatabase> Pool<D> {
         self.0.leases.let_go(holder);
     }
 
+    /// Records that a lock is left to another client.
+    pub(crate) fn detach(&self, holder: &Holder) {
+        self.0.leases.detach(holder);
+    }
+
+    /// Records that a lock is taken over. A renewal follows.
+    pub(crate) fn adopt(&self, holder: &Holder) {
+        self.0.leases.adopt(holder);
+    }
+
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
     /// the first may have been carried out all the same.
     async fn send_twice(
         &self,
         queue: Queue,
-        renewed: Option<(Holder, Ttl)>,
+        purpose: Purpose,
         statements: Statements,
     ) -> Answer<D> {
-        match self.send(queue, renewed.clone(), statements.clone()).await {
+        match self.send(queue, purpose.clone(), statements.clone()).await {
             Err(lost) if is_lost(&lost) => {
-                self.send(queue, renewed, statements).await.map_err(|_| lost)
+                self.send(queue, purpose, statements).await.map_err(|_| lost)
             }
             answer => answer,
         }
     }
 
-    /// Waits for a connection, and sends a request over it. `held` is the lock that it acquires or renews.
+    /// Waits for a connection, and sends a request over it.
     ///
     /// # Cancellation safety
     /// A task of its own sends it. If this future is dropped, the next request over this connection still
     /// waits for the answer.
-    async fn send(
-        &self,
-        queue: Queue,
-        held: Option<(Holder, Ttl)>,
-        statements: Statements,
-    ) -> Answer<D> {
+    async fn send(&self, queue: Queue, purpose: Purpose, statements: Statements) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
-        tokio::spawn(self.clone().carry_out(turn, queue, held, statements, reply));
+        tokio::spawn(self.clone().carry_out(turn, purpose, statements, reply));
         let answer = timeout(self.answer_timeout(), answer).await;
         answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
     }
@@ -255,8 +266,7 @@ impl<D: LockDatabase> Pool<D> {
     async fn carry_out(
         self,
         mut turn: Turn<D>,
-        queue: Queue,
-        held: Option<(Holder, Ttl)>,
+        purpose: Purpose,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
@@ -277,8 +287,10 @@ impl<D: LockDatabase> Pool<D> {
         };
         // 2. A release that comes from here on waits for the try. If its caller has given up before, nothing
         // is sent.
-        let tried = held.as_ref().filter(|_| queue == Queue::Others);
-        let trying = tried.map(|(holder, _)| self.0.tries.begin(holder));
+        let trying = match &purpose {
+            Purpose::Try(holder, _) => Some(self.0.tries.begin(holder)),
+            _ => None,
+        };
         if reply.is_closed() {
             *turn.connection = Some(connection);
             return;
@@ -292,16 +304,21 @@ impl<D: LockDatabase> Pool<D> {
         }
         let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         let has_token = answer.as_ref().is_ok_and(has_token);
-        // 4. What a renewal needs exists before the lock is reported as held. A renewal is under way over
-        // that connection, and nobody gives it back during the turn.
-        if let Some((holder, ttl)) = &held
-            && has_token
-            && !reply.is_closed()
-        {
-            self.0.leases.hold(holder, *ttl);
-            self.start_keeper();
-            if trying.is_some() {
-                self.keep(&mut connection).await;
+        // 4. What a renewal needs exists before the lock is reported as held. A turn of a renewal already
+        // is one of the connection for held locks: to wait for another turn would never end.
+        if has_token && !reply.is_closed() {
+            match &purpose {
+                Purpose::Try(holder, ttl) => {
+                    self.0.leases.hold(holder, *ttl);
+                    self.keep(&mut connection).await;
+                }
+                Purpose::Renewal(holder, ttl) => {
+                    self.0.leases.hold_on(holder, *ttl);
+                    if turn.is_none() {
+                        self.keep(&mut connection).await;
+                    }
+                }
+                Purpose::Other => {}
             }
         }
         // 5. The next request gets the connection, unless it has another one.
@@ -353,6 +370,7 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Makes the connection of a grant the one for held locks, unless there is one.
     async fn keep(&self, granted_over: &mut Option<Connected<D>>) {
+        self.start_keeper();
         let held = &self.0.held;
         if !held.is_connected() {
             let mut turn = held.turn().await;
@@ -366,9 +384,10 @@ impl<D: LockDatabase> Pool<D> {
         self.0.leases.start_keeper(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
     }
 
-    /// Once no lock is held, passes its connection on or closes it, and returns true.
+    /// Once no lock is held, passes its connection on or closes it, and returns true. If a request is under
+    /// way, it may be the renewal of a lock that is adopted. To wait for it would have it replaced.
     async fn give_back(&self) -> bool {
-        let mut held = self.0.held.turn().await;
+        let Some(mut held) = self.0.held.idle_turn() else { return false };
         // A grant is recorded before it looks for a connection.
         if !self.0.leases.end_keeper(|| self.0.held.set_connected(None)) {
             return false;
@@ -394,11 +413,15 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.0.leases.are_held() && pool.give_back().await {
-            return;
+        if !pool.0.leases.are_held() {
+            if pool.give_back().await {
+                return;
+            }
+            pause = CHECK_INTERVAL;
+            continue;
         }
         let check = Statements::from("select 1".to_owned());
-        pause = match pool.send_twice(Queue::Renewals, None, check).await {
+        pause = match pool.send_twice(Queue::Renewals, Purpose::Other, check).await {
             Ok(_) => CHECK_INTERVAL,
             Err(error) => {
                 tracing::debug!(%error, "the connection for held locks can't be made");

@@ -21,7 +21,7 @@ impl Tries {
         Trying { tries: self.clone(), holder: holder.clone() }
     }
 
-    pub(super) fn has_any_of(&self, holder: &Holder) -> bool {
+    pub(super) fn may_run(&self, holder: &Holder) -> bool {
         self.0.borrow().contains(holder)
     }
 

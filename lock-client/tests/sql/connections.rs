@@ -34,6 +34,7 @@ on_both! {
     renewal_does_not_wait_behind_many_releases
     server_that_takes_no_writes_is_named_and_tried_again
     detached_lock_keeps_no_connection
+    renewal_does_not_keep_a_lock_that_is_detached
     adopted_lock_keeps_a_connection
 }
 
@@ -135,7 +136,7 @@ async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::R
     let released = timeout(BY_DEFAULT / 10, client.release(&lock, &holder, None)).await;
     ensure!(released.is_err(), "it waits for the try");
     delayed.deliver();
-    until_unchecked(&proxy).await?;
+    until_unchecked(&server, &proxy).await?;
     ensure!(S::open(&server.url(), PATIENTLY).status(&lock).await?.held.is_none());
     Ok(())
 }
@@ -197,22 +198,50 @@ async fn detached_lock_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
     let lease = locks.acquire(&name("left"), lasting()).await?;
     until_checked(&proxy).await?;
     let detached = lease.detach()?;
-    until_unchecked(&proxy).await?;
+    until_unchecked(&server, &proxy).await?;
     let held = locks.status(&name("left")).await?.held;
     ensure!(held.is_some_and(|held| held.ownership == detached.ownership));
     Ok(())
 }
 
-/// The first renewal takes longer than a connection without locks is kept.
+/// A renewal is under way meanwhile, as of a task that is about to end.
+async fn renewal_does_not_keep_a_lock_that_is_detached<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), PATIENTLY);
+    let (token, ownership) = granted(&client, "left", &Holder::random(), 600_000).await?;
+    let renewal = proxy.hold("renew(");
+    let (lock, own, renewing) = (name("left"), ownership.clone(), client.clone());
+    let renewed = tokio::spawn(async move { renewing.renew(&lock, &own, ttl(600_000)).await });
+    let renewal = renewal.caught().await?;
+    client.detach(&ownership, token);
+    renewal.deliver();
+    ensure!(renewed.await?? == Some(token));
+    until_unchecked(&server, &proxy).await
+}
+
+/// The first renewal takes longer than a connection without locks is kept. The other connection is in use,
+/// so this one can't be passed on.
 async fn adopted_lock_keeps_a_connection<S: Server>() -> anyhow::Result<()> {
     let server = S::start().await;
     let acquiring = Locks::new(S::open(&server.url(), PATIENTLY));
     let detached = acquiring.acquire(&name("adopted"), lasting()).await?.detach()?;
     let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&S::named_url(&server.url_over(proxy.address())), PATIENTLY);
+    let held_back = proxy.hold("acquire(");
+    let trying = client.clone();
+    let trying = tokio::spawn(async move {
+        let (lock, holder) = (name("other"), Holder::random());
+        trying.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await
+    });
+    let held_back = held_back.caught().await?;
     proxy.add(Each("renew(", Verdict::DelayReply(Duration::from_secs(3))));
-    let locks = Locks::new(S::open(&server.url_over(proxy.address()), PATIENTLY));
-    let lease = locks.adopt(detached, lasting()).await?;
-    until_checked(&proxy).await?;
+    let lease = Locks::new(client).adopt(detached, lasting()).await?;
+    let connections = server.count().await?;
+    ensure!(connections == 2, "{connections} connections: one for held locks, one for the try");
+    held_back.deliver();
+    // It may have been answered in time.
+    let _ = trying.await?;
     ensure!(lease.release().await? == Released::Released);
     Ok(())
 }
@@ -223,12 +252,16 @@ async fn until_checked(proxy: &Proxy) -> anyhow::Result<()> {
     until_async(SOON, is_checked).await.context("no connection is kept")
 }
 
-/// Waits until that connection is checked no more.
-async fn until_unchecked(proxy: &Proxy) -> anyhow::Result<()> {
+/// Waits until that connection is not checked any more while another client checks its own three times.
+async fn until_unchecked<S: Server>(server: &S, proxy: &Proxy) -> anyhow::Result<()> {
+    let other = Proxy::start(server.socket()).await?;
+    let holder = S::open(&server.url_over(other.address()), PATIENTLY);
+    granted(&holder, "checked", &Holder::random(), 600_000).await?;
+    let checks = |proxy: &Proxy| proxy.requests("select 1");
     let is_over = async || {
-        let before = proxy.requests("select 1");
-        sleep(Duration::from_secs(3)).await;
-        Ok(proxy.requests("select 1") == before)
+        let (before, earlier) = (checks(proxy), checks(&other));
+        until_async(SOON, async || Ok(checks(&other) >= earlier + 3)).await?;
+        Ok(checks(proxy) == before)
     };
     until_async(SOON, is_over).await.context("the connection is checked until the ttl ends")
 }
