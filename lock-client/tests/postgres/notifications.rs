@@ -189,7 +189,8 @@ impl Rule for Silence {
 
 /// Counts the connections to an address of 127.0.0.1 that their clients keep open.
 fn open_connections(address: SocketAddr) -> usize {
-    let established = format!("0100007F:{:04X} 01", address.port());
+    // The last is the state of the socket: its connection is established.
+    let established = format!("0100007F:{:04X} 01 ", address.port());
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
     sockets.lines().filter(|socket| socket.contains(&established)).count()
 }
