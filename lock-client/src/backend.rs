@@ -150,13 +150,15 @@ pub trait Backend: Debug + Send + Sync + 'static {
     }
 
     /// Returns the token with which another client can adopt a lease that was given this token.
+    ///
+    /// What a backend keeps for each lock that it holds, it need not keep for this one any more.
     fn detach(&self, _ownership: &Ownership, token: Token) -> Token {
         token
     }
 
     /// Learns the token of a lease that another client has held until now. A renewal follows.
     ///
-    /// A backend needs it only if its renewals depend on the token.
+    /// A backend needs it only if its renewals depend on the token, or on what it keeps for a lock.
     fn adopt(&self, _ownership: &Ownership, _token: Token) {}
 
     /// Checks that the service grants this ttl, before a lock is adopted for it. A renewal alone would

@@ -30,9 +30,10 @@
 //! # Connections
 //! A client that waits has two connections: one for tries, and one that listens. The connection over
 //! which a lock was granted is kept for held locks, and checked every second. If it is lost, it is made
-//! again before any other. One that does not answer is replaced, and waited for up to 5 minutes. A request
-//! is one message and one transaction. It leaves nothing in the session, so PgBouncer may stand in
-//! between, in any mode. A client that is paused keeps no row locked.
+//! again before any other. One that does not answer is replaced, and waited for up to 5 minutes. At most
+//! three are replaced in 15 seconds: if the server answers nothing, some 60 collect. A request is one
+//! message and one transaction. It leaves nothing in the session, so PgBouncer may stand in between, in any
+//! mode. A client that is paused keeps no row locked.
 //!
 //! A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
 //! have been carried out.

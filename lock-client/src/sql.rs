@@ -6,9 +6,11 @@ pub(crate) mod answer;
 pub(crate) mod backend;
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
+mod leases;
 pub(crate) mod line;
 mod names;
 pub(crate) mod pool;
+mod tries;
 pub(crate) mod url;
 pub(crate) mod waiters;
 

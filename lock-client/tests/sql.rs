@@ -4,6 +4,8 @@
 mod connections;
 mod lost_tries;
 mod names;
+mod servers;
+mod silence;
 mod waiting;
 
 use std::{

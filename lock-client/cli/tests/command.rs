@@ -2,15 +2,16 @@
 
 use std::{
     ffi::OsStr,
-    os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
+    path::{Path, PathBuf},
     process::{Command, ExitStatus, Output},
     time::{Duration, SystemTime},
 };
 
 use crate::programs::LOCK_CLIENT;
 use lock_client::Locks;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 use testbed::{Redis, process::Process, wait::until};
@@ -104,6 +105,32 @@ pub(crate) fn unix_millis() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
+/// The state of a process: T if it has stopped, D if it can't take a signal now.
+pub(crate) fn state(pid: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// Lets every user reach a Redis and a folder, and returns the words that run a program there as root.
+pub(crate) fn as_root(redis: &Redis, folder: &Path) -> String {
+    assert!(geteuid().is_root(), "only root can start a process of another user");
+    for file in [folder, redis.socket().parent().unwrap()] {
+        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
+    let root = folder.join("as-root");
+    fs::copy("/usr/bin/setpriv", &root).unwrap();
+    fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
+    format!("{} --reuid=0 --regid=0 --clear-groups", root.display())
+}
+
+/// The command as a user without rights.
+pub(crate) fn as_nobody() -> Command {
+    let mut command = without_terminal("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
+    command
+}
+
 /// A running `lock-client run`, whose events go to a file.
 pub(crate) struct Run {
     process: Process,
@@ -177,7 +204,7 @@ impl Run {
 
     /// The events on the status descriptor so far.
     pub(crate) fn events(&self) -> Vec<Value> {
-        json_lines(&std::fs::read_to_string(&self.status).unwrap_or_default())
+        json_lines(&fs::read_to_string(&self.status).unwrap_or_default())
     }
 
     /// The names of the events so far, but for a wait: only one that lasts is reported.
@@ -197,6 +224,6 @@ impl Run {
 
     /// What the wrapper and the script printed on stderr so far.
     pub(crate) fn stderr(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("run.stderr")).unwrap()
+        fs::read_to_string(self.folder.path().join("run.stderr")).unwrap()
     }
 }

@@ -26,10 +26,12 @@ mod run_losing_its_lease;
 mod run_nested;
 mod run_signals;
 mod run_status_fd;
+mod run_stopping;
 mod run_terminal;
 mod services;
 #[path = "../../tests/start_cluster.rs"]
 mod start_cluster;
+mod terminal;
 mod tls;
 mod waiting;
 mod watch;

@@ -1,20 +1,17 @@
 //! `lock-client run` and the processes that its command has started: the lock is kept until none of
 //! them is left.
 
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    time::{Duration, Instant},
-};
+mod lost_lease;
 
-use rustix::process::{Signal, geteuid, kill_process_group};
+use std::{fs, path::Path, time::Duration};
+
+use rustix::process::{Signal, kill_process_group};
 use testbed::{
-    Proxy, Redis,
+    Redis,
     process::{Process, lives},
     wait::{until, until_async},
 };
-use tokio::{join, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
     command::{PATIENCE, Run, locks, without_terminal},
@@ -25,11 +22,13 @@ use crate::{
 /// Starts a worker as a process of its own. It says when it gets SIGTERM, and ends after that.
 const WORKER: &str = "trap 'echo worker terminated; exit' TERM
     echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done; echo worker over";
+
 /// A worker that ignores SIGTERM.
 const STUBBORN: &str = "trap '' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02; done";
-const AT_MOST: Duration = Duration::from_secs(1);
+
 /// Without a terminal, a shell gives its background jobs another stdin and ignores SIGINT for them.
 const IN_BACKGROUND: &str = r#"sh -c "$WORKER" & echo $$; exit 5"#;
+
 const IN_FOREGROUND: &str = r#"sh -c "$WORKER"; echo the script continues"#;
 
 async fn held(redis: &Redis) -> bool {
@@ -150,169 +149,6 @@ async fn signal_that_comes_after_the_command_ends_what_is_left() {
     }
 }
 
-/// The state of a process: T if it has stopped, D if it can't take a signal now.
-fn state(pid: u32) -> char {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
-}
-
-#[tokio::test]
-async fn ctrl_z_stops_run_and_what_is_left() {
-    let redis = Redis::start().await.unwrap();
-    // A shell that waits for a child to execute its program can't be stopped in that moment.
-    let worker = "echo $$; exec sleep 600";
-    let mut work = Work::start(&redis, &[], IN_BACKGROUND, worker);
-    let pids = [work.run.pid().await, work.run.pid().await];
-    work.run.event("exited").await;
-    let worker = pids.into_iter().find(|pid| lives(*pid)).unwrap();
-    let run = work.run.process().pid().as_raw_pid().cast_unsigned();
-    for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
-        work.run.signal(signal);
-        until(PATIENCE, || Ok([run, worker].map(|pid| state(pid) == 'T') == [stops; 2]))
-            .await
-            .unwrap();
-    }
-    work.run.signal(Signal::TERM);
-    assert_eq!(work.run.exit_code().await, 5);
-}
-
-/// SIGCONT may come while run stops what works under the lock.
-#[tokio::test]
-async fn continuation_is_not_lost_while_run_stops() {
-    let redis = Redis::start().await.unwrap();
-    let worker = "trap 'echo USR1' USR1; echo $$; while :; do sleep 0.02 & wait; done";
-    let mut run = Run::start(&redis, &[], worker);
-    let command = run.pid().await;
-    for round in 0..50 {
-        run.signal(Signal::TSTP);
-        std::thread::sleep(Duration::from_micros(round * 7_919 % 30_000));
-        run.signal(Signal::CONT);
-        // Neither takes it if it has stopped.
-        run.signal(Signal::USR1);
-        assert_eq!(run.line().await, "USR1", "round {round}");
-    }
-    sleep(Duration::from_secs(1)).await;
-    let run = run.process().pid().as_raw_pid().cast_unsigned();
-    assert!(![run, command].map(state).contains(&'T'));
-}
-
-/// A process that waits for its child to execute a program takes SIGSTOP only after that.
-#[tokio::test]
-async fn process_that_could_not_stop_yet_continues_with_run() {
-    let redis = Redis::start().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::RWXU).unwrap();
-    // Before the child executes its program, it opens a file that nobody has opened.
-    let waiting = r#"import os
-print(os.getpid(), flush=True)
-open_file = (os.POSIX_SPAWN_OPEN, 0, os.environ["FILE"], os.O_RDONLY, 0)
-os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[open_file])
-print("over", flush=True)"#;
-    let variables = [("FILE", file.to_str().unwrap()), ("WAITING", waiting)];
-    let mut run =
-        Run::start_with(&redis, &[], r#"setsid python3 -c "$WAITING" & wait"#, &variables);
-    let waiting = run.pid().await;
-    until(PATIENCE, || Ok(state(waiting) == 'D')).await.unwrap();
-    run.event("started").await;
-    let pid = run.process().pid().as_raw_pid().cast_unsigned();
-    for (signal, stops) in [(Signal::TSTP, true), (Signal::CONT, false)] {
-        run.signal(signal);
-        until(PATIENCE, || Ok((state(pid) == 'T') == stops)).await.unwrap();
-    }
-    fs::OpenOptions::new().write(true).open(&file).unwrap();
-    assert_eq!(run.line().await, "over");
-    assert_eq!(run.exit_code().await, 0);
-}
-
-/// Otherwise nothing would renew the lock while that process works.
-#[tokio::test]
-async fn run_goes_on_if_something_under_the_lock_can_not_be_stopped() {
-    assert!(geteuid().is_root(), "only root can start a process of another user");
-    let redis = Redis::start().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    for file in [folder.path(), redis.socket().parent().unwrap()] {
-        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
-    }
-    fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
-    // It runs as root.
-    let root = folder.path().join("as-root");
-    fs::copy("/usr/bin/setpriv", &root).unwrap();
-    fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
-    let root = format!("{} --reuid=0 --regid=0 --clear-groups sleep 601", root.display());
-    // The control: a process of the same user is stopped.
-    for (worker, stops) in [(&*root, false), ("sleep 601", true)] {
-        let mut command = without_terminal("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
-        command.args(["run", "r", "--ttl", "2s", "--locks", &redis.url()]);
-        command.args(["--", "sh", "-c", &format!("{worker} & echo $! $$; wait")]);
-        let mut run = Process::spawn("run", &command, folder.path()).unwrap();
-        let pids = run.line(PATIENCE).await.unwrap();
-        let pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
-        let is_worker = || {
-            let command = fs::read_to_string(format!("/proc/{}/cmdline", pids[0]))?;
-            Ok(command.starts_with("sleep"))
-        };
-        until(PATIENCE, is_worker).await.unwrap();
-        let wrapper = run.pid().as_raw_pid().cast_unsigned();
-        run.signal(Signal::TSTP).unwrap();
-        if stops {
-            until(PATIENCE, || Ok([wrapper, pids[0]].map(state) == ['T'; 2])).await.unwrap();
-        } else {
-            let says = || Ok(run.stderr().unwrap().contains("can't be stopped"));
-            until(PATIENCE, says).await.unwrap();
-            sleep(Duration::from_secs(3)).await;
-            assert!(held(&redis).await, "it is renewed");
-            assert!(![wrapper, pids[0], pids[1]].map(state).contains(&'T'));
-        }
-        let worker = rustix::process::Pid::from_raw(pids[0].cast_signed()).unwrap();
-        rustix::process::kill_process(worker, Signal::KILL).unwrap();
-        run.kill().unwrap();
-    }
-}
-
-/// Another user's process can't be signalled. A lost lease does not wait for it.
-#[tokio::test]
-async fn lost_lease_does_not_wait_for_what_it_can_not_end() {
-    assert!(geteuid().is_root(), "only root can start a process of another user");
-    let redis = Redis::start().await.unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    for file in [folder.path(), redis.socket().parent().unwrap()] {
-        fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
-    }
-    fs::set_permissions(redis.socket(), Permissions::from_mode(0o777)).unwrap();
-    // It runs as root.
-    let root = folder.path().join("as-root");
-    fs::copy("/usr/bin/setpriv", &root).unwrap();
-    fs::set_permissions(&root, Permissions::from_mode(0o4755)).unwrap();
-    let root = format!("{} --reuid=0 --regid=0 --clear-groups sleep", root.display());
-    // The command itself, and a process that it has started.
-    for script in [format!("echo $$; exec {root} 601"), format!("{root} 601 & echo $!; wait")] {
-        for close in ["--close", ""] {
-            let mut command = without_terminal("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups", LOCK_CLIENT]);
-            command.args(["run", "r", "--ttl", "6s", "--kill-after", "1s", "--locks"]);
-            command.arg(redis.url()).args(Some(close).filter(|close| !close.is_empty()));
-            command.args(["--", "sh", "-c", &script]);
-            let mut run = Process::spawn("run", &command, folder.path()).unwrap();
-            let others: u32 = run.line(PATIENCE).await.unwrap().parse().unwrap();
-            let as_root = || {
-                let command = fs::read_to_string(format!("/proc/{others}/cmdline"))?;
-                Ok(command.starts_with("sleep"))
-            };
-            until(PATIENCE, as_root).await.unwrap();
-            redis.command::<u64>(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-            let code = run.exit(PATIENCE).await.unwrap().code();
-            let lives_on = lives(others);
-            let pid = rustix::process::Pid::from_raw(others.cast_signed()).unwrap();
-            rustix::process::kill_process(pid, Signal::KILL).unwrap();
-            assert_eq!((code, lives_on), (Some(79), true));
-            let message = format!("process {others} (sleep) can't be ended, and goes on without");
-            assert!(run.stderr().unwrap().contains(&message), "{}", run.stderr().unwrap());
-        }
-    }
-}
-
 /// A service manager signals all processes of a group: the worker has received the signal already.
 #[tokio::test]
 async fn what_is_left_gets_a_signal_of_the_whole_group_once() {
@@ -344,72 +180,6 @@ async fn what_is_started_after_a_signal_of_the_whole_group_is_ended_too() {
     work.run.event("started").await;
     kill_process_group(work.run.process().pid(), Signal::TERM).unwrap();
     assert_eq!(work.run.exit_code().await, 5);
-}
-
-#[tokio::test]
-async fn lost_lease_ends_what_the_command_has_started() {
-    let redis = Redis::start().await.unwrap();
-    let short = ["--ttl", "12s", "--kill-after", "5s"];
-    for script in [IN_FOREGROUND, r#"sh -c "$WORKER" & trap '' TERM; wait"#, IN_BACKGROUND] {
-        let mut work = Work::start(&redis, &short, script, WORKER);
-        work.run.pid().await;
-        work.run.event("started").await;
-        let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-        assert_eq!(deleted, 1);
-        while work.run.line().await != "worker terminated" {}
-        assert_eq!(work.run.exit_code().await, 79);
-        assert_eq!(work.run.event_names().last().unwrap(), "not-held");
-    }
-}
-
-/// Cuts `run` off from Redis, and returns how long the worker lives on after Redis has freed the lock:
-/// `AT_MOST` if it lives on and on.
-async fn worker_outlives_the_ttl(options: &[&str]) -> Duration {
-    let redis = Redis::start().await.unwrap();
-    let proxy = Proxy::start(redis.socket()).await.unwrap();
-    let options = [&["--ttl", "30s", "--kill-after", "1s"], options].concat();
-    let mut work = Work::start_at(&proxy.url("redis"), &options, IN_FOREGROUND, STUBBORN);
-    let worker = work.run.pid().await;
-    work.run.event("started").await;
-    proxy.cut();
-    assert!(held(&redis).await && lives(worker));
-    let ends = async || Ok(!held(&redis).await || !lives(worker));
-    until_async(3 * PATIENCE, ends).await.unwrap();
-    let (ended, mut outlived) = (Instant::now(), Duration::ZERO);
-    while lives(worker) && outlived < AT_MOST {
-        sleep(Duration::from_millis(1)).await;
-        outlived = ended.elapsed();
-    }
-    work.end();
-    assert_eq!(work.run.exit_code().await, 79);
-    outlived
-}
-
-#[tokio::test]
-async fn what_the_command_has_started_is_dead_before_the_ttl_ends() {
-    let (outlived, with_close, continued) = join!(
-        worker_outlives_the_ttl(&[]),
-        worker_outlives_the_ttl(&["--close"]),
-        worker_outlives_the_ttl(&["--on-lost", "continue"])
-    );
-    assert_eq!((outlived, with_close), (Duration::ZERO, Duration::ZERO));
-    assert!(continued >= AT_MOST, "the control");
-}
-
-/// The command has ended before the loss is noticed. What it has left behind would go on without the
-/// lock.
-#[tokio::test]
-async fn closed_lock_that_was_lost_ends_what_the_command_has_started() {
-    let redis = Redis::start().await.unwrap();
-    let script = r#"sh -c "$WORKER" & echo began; read go; exit 5"#;
-    let mut work = Work::start(&redis, &["--ttl", "600s", "--close"], script, WORKER);
-    while work.run.line().await != "began" {}
-    let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-    assert_eq!(deleted, 1);
-    work.run.continue_script();
-    while work.run.line().await != "worker terminated" {}
-    assert_eq!(work.run.exit_code().await, 79);
-    assert_eq!(work.run.event_names().last().unwrap(), "not-held");
 }
 
 /// Each process starts the next one and ends: it forks while it is being killed.
@@ -508,29 +278,5 @@ async fn command_of_an_inner_run_gets_sigterm_once() {
         work.end();
         assert_eq!(work.run.exit_code().await, 143);
         assert!(work.run.process().line(PATIENCE).await.is_err(), "and not once more");
-    }
-}
-
-/// The command of the inner run has a handler, so that a signal to it alone ends nothing.
-#[tokio::test]
-async fn lost_lease_gives_what_an_inner_run_has_started_time_to_clean_up() {
-    let redis = Redis::start().await.unwrap();
-    let worker =
-        "trap 'echo TERM' TERM; echo $$; while [ -e \"$WORK\" ]; do sleep 0.02 & wait; done";
-    let short = ["--ttl", "12s", "--kill-after", "5s"];
-    for name in ["other", "r"] {
-        let inner = r#"trap : TERM; sh -c "$WORKER"; echo over"#;
-        let inner = format!("{LOCK_CLIENT} run {name} -- sh -c '{inner}'");
-        for script in [format!("exec {inner}"), format!("trap : TERM; {inner}")] {
-            let mut work = Work::start(&redis, &short, &script, worker);
-            work.run.pid().await;
-            let deleted: u64 = redis.command(&["DEL", "fenced:{r}:lock"]).await.unwrap();
-            assert_eq!(deleted, 1);
-            assert_eq!(work.run.line().await, "TERM", "{script}");
-            sleep(Duration::from_millis(300)).await;
-            work.end();
-            assert_eq!(work.run.line().await, "over", "and not once more: {script}");
-            assert_eq!(work.run.exit_code().await, 79);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getsid, kill_process, kill_process_group};
 use testbed::{
     Redis,
     process::{Process, lives},
@@ -10,7 +10,7 @@ use testbed::{
 };
 
 use crate::{
-    command::{PATIENCE, Run},
+    command::{PATIENCE, Run, state},
     programs::LOCK_CLIENT,
 };
 
@@ -18,8 +18,21 @@ async fn until_dead(pid: u32) {
     until(PATIENCE, || Ok(!lives(pid))).await.unwrap();
 }
 
+fn id(pid: u32) -> Pid {
+    Pid::from_raw(pid.cast_signed()).unwrap()
+}
+
 fn kill(pid: u32) {
-    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+    let _ = kill_process(id(pid), Signal::KILL);
+}
+
+/// Kills a process when it is dropped, also one that has stopped.
+struct KilledOnDrop(u32);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        kill(self.0);
+    }
 }
 
 #[tokio::test]
@@ -44,6 +57,32 @@ async fn command_dies_with_the_killed_group_of_its_wrapper() {
     let child = run.pid().await;
     kill_process_group(run.process().pid(), Signal::KILL).unwrap();
     until_dead(child).await;
+}
+
+/// Nobody is left that knows what the wrapper has stopped. The kernel sends SIGHUP and SIGCONT to a stopped
+/// group that has lost its parents, but a session of its own had none before either.
+#[tokio::test]
+async fn only_a_session_of_its_own_stays_stopped_after_its_wrapper_is_killed() {
+    let redis = Redis::start().await.unwrap();
+    let script = "sleep 600 & echo $!; timeout 600 sleep 600 & echo $!
+        setsid sleep 600 & echo $!; echo $$; wait";
+    let mut run = Run::start(&redis, &[], script);
+    let (job, own_group, own_session) = (run.pid().await, run.pid().await, run.pid().await);
+    let command = run.pid().await;
+    let _guard = KilledOnDrop(own_session);
+    let is_detached = || Ok(getsid(Some(id(own_session))) == Ok(id(own_session)));
+    until(PATIENCE, is_detached).await.unwrap();
+    let wrapper = run.process().pid().as_raw_pid().cast_unsigned();
+    run.signal(Signal::TSTP);
+    let all = [job, own_group, own_session, command, wrapper];
+    until(PATIENCE, || Ok(all.iter().all(|pid| state(*pid) == 'T'))).await.unwrap();
+    run.process().kill().unwrap();
+    for pid in [job, own_group, command] {
+        until_dead(pid).await;
+    }
+    assert_eq!(state(own_session), 'T', "as the help says");
+    kill_process(id(own_session), Signal::CONT).unwrap();
+    until(PATIENCE, || Ok(state(own_session) == 'S')).await.unwrap();
 }
 
 /// The control for the tests above: without the wrapper, a child outlives its parent.

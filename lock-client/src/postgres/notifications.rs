@@ -9,6 +9,7 @@ use std::{
 use fence::{Holder, ResourceName};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
+    runtime::Builder,
     sync::watch,
     task::JoinHandle,
     time::{sleep, timeout},
@@ -127,18 +128,24 @@ impl Notifications {
         let limit = self.pool.answer_timeout() * PROBE_PATIENCE;
         let (primary, _) = self.primary.find(self.pool.answer_timeout()).await?;
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit);
-        let pool = pool.connect_lazy_with(primary);
+        let mut listener = PgListener::connect_with(&pool.connect_lazy_with(primary)).await?;
+        listener.eager_reconnect(false);
+        let end = self.forward(&mut listener, limit).await;
+        close(listener, limit).await;
+        end
+    }
+
+    /// Forwards notifications until the connection is lost, or nobody waits any more.
+    async fn forward(
+        &self,
+        listener: &mut PgListener,
+        limit: Duration,
+    ) -> Result<End, sqlx::Error> {
         // Behind a pooler such as PgBouncer, a LISTEN stays with a session of the pooler, which delivers
         // the notifications to whatever client has that session then. So the channel of the probes is the
         // only one until a probe has arrived.
         let probes = format!("{CHANNEL}_probe_{:016x}", self.registry.id);
-        let listening = async {
-            let mut listener = PgListener::connect_with(&pool).await?;
-            listener.eager_reconnect(false);
-            listener.listen(&probes).await?;
-            Ok::<_, sqlx::Error>(listener)
-        };
-        let mut listener = timeout(limit, listening).await.unwrap_or_else(|_| Err(lost()))?;
+        timeout(limit, listener.listen(&probes)).await.map_err(|_| lost())??;
         let mut listens = false;
         loop {
             if self.registry.is_finished() {
@@ -220,6 +227,23 @@ impl Registry {
 
     fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.task.lock().expect("nothing panics while it holds this")
+    }
+}
+
+/// Closes a connection, even if it is silent.
+///
+/// When a `PgListener` is dropped, a task of its own sends UNLISTEN, and waits for the answer without a limit.
+/// So the connection would stay open for as long as it is silent. Here, that task belongs to a runtime that
+/// ends at once, and the task's connection with it.
+async fn close(mut listener: PgListener, limit: Duration) {
+    // 1. Let a pooler's session listen no more.
+    let _ = timeout(limit, listener.unlisten_all()).await;
+    // 2. Close the socket. Without a runtime of its own, the task may wait in the present one.
+    if let Ok(ending) = Builder::new_current_thread().build() {
+        let context = ending.enter();
+        drop(listener);
+        drop(context);
+        ending.shutdown_background();
     }
 }
 

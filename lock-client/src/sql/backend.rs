@@ -9,7 +9,7 @@ use super::{
     answer::{self, InvalidAnswer, LockDatabase},
     line::Statements,
     names,
-    pool::{Connect, Pool},
+    pool::{Connect, Pool, Purpose},
 };
 use crate::{
     backend::{
@@ -184,14 +184,13 @@ impl<D: LockDatabase> Client<D> {
         renewed: Option<Ttl>,
         statements: Statements,
     ) -> Result<Option<Token>, BackendError> {
-        let row = self.answered(self.pool.fetch_held(statements).await)?;
+        let purpose = renewed.map_or(Purpose::Other, |ttl| Purpose::Renewal(holder.clone(), ttl));
+        let row = self.answered(self.pool.fetch_held(purpose, statements).await)?;
         // The statements were carried out.
         let token =
             self.read(answer::token::<D>(&row, "token")).map_err(BackendError::after_a_change)?;
-        match (token, renewed) {
-            (Some(_), Some(ttl)) => self.pool.hold(holder, ttl),
-            (Some(_), None) => {}
-            (None, _) => self.pool.let_go(holder),
+        if token.is_none() {
+            self.pool.let_go(holder);
         }
         Ok(token)
     }
@@ -277,6 +276,16 @@ impl<B: SqlBackend> Backend for B {
                 client.read(B::Database::text(&row, "names").map_err(Into::into))
             }
         })
+    }
+
+    /// Another client needs a connection for the lock from now on.
+    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
+        self.client().pool.detach(&ownership.holder);
+        token
+    }
+
+    fn adopt(&self, ownership: &Ownership, _token: Token) {
+        self.client().pool.adopt(&ownership.holder);
     }
 
     fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -2,14 +2,20 @@
 
 use std::{
     io,
+    pin::pin,
     sync::{
         Arc, Mutex as StdMutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
+use futures_util::future::{Either, select};
 use sqlx::Database;
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use super::answer::LockDatabase;
 
@@ -21,6 +27,10 @@ const HARMLESS: [&str; 8] = ["57014", "55P03", "40001", "40P01", "70100", "5", "
 /// How many silent connections of a line may be replaced at once. A server whose commits are stuck keeps the
 /// session even of a closed connection: it would run out of sessions.
 const MOST_REPLACED: usize = 3;
+/// How long a connection that was replaced counts as one of these, if it is not answered before.
+const REPLACED_FOR: Duration = Duration::from_secs(15);
+/// How long an answer is waited for. So a line has some 60 silent connections at most.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 /// Statements that are sent as one message, and answered with one row.
 #[derive(Clone)]
@@ -65,7 +75,7 @@ pub(super) struct Line<D: Database> {
     state: StdMutex<Option<IsCurrent>>,
     answers: AtomicU64,
     /// The permits to replace it.
-    pub(super) replacements: Arc<Semaphore>,
+    replacements: Arc<Semaphore>,
 }
 
 /// The right to use a line. Turns are given in the order of the requests for them.
@@ -120,6 +130,11 @@ impl<D: Database> Line<D> {
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Returns a permit to leave the connection, which is silent, to its request.
+    pub(super) fn permit_to_replace(&self) -> Option<OwnedSemaphorePermit> {
+        self.replacements.clone().try_acquire_owned().ok()
+    }
+
     /// Whether a request waits while another one is under way. Each of both refers to the connection, as
     /// this line does.
     pub(super) fn is_awaited(&self) -> bool {
@@ -134,6 +149,35 @@ impl<D: Database> Turn<D> {
     }
 }
 
+impl<D: LockDatabase> Turn<D> {
+    /// Sends statements, and returns the connection, unless it can't be used any more. If there is a
+    /// replacement before the answer, the turn is over: the next request gets the replacement.
+    pub(super) async fn send(
+        mut self,
+        connection: Connected<D>,
+        statements: Statements,
+        replacement: impl Future<Output = (OwnedSemaphorePermit, Connected<D>)>,
+    ) -> (Option<Self>, Option<Connected<D>>, Answer<D>) {
+        let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
+        let (turn, exchanged) = match select(asking, pin!(replacement)).await {
+            Either::Left((exchanged, _)) => (Some(self), exchanged),
+            Either::Right(((permit, replacement), mut asking)) => {
+                *self.connection = Some(replacement);
+                drop(self);
+                let soon = timeout(REPLACED_FOR, &mut asking).await;
+                drop(permit);
+                let exchanged = match soon {
+                    Ok(exchanged) => exchanged,
+                    Err(_) => asking.await,
+                };
+                (None, exchanged)
+            }
+        };
+        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
+        (turn, connection, answer)
+    }
+}
+
 impl<D: Database> Drop for Turn<D> {
     fn drop(&mut self) {
         self.line.set_connected(self.connection.as_ref());
@@ -142,7 +186,7 @@ impl<D: Database> Drop for Turn<D> {
 
 /// Sends statements as one message. Returns the only row of the answer, and the connection, unless it
 /// can't be used any more. What a primary answers that was replaced meanwhile proves nothing.
-pub(super) async fn exchange<D: LockDatabase>(
+async fn exchange<D: LockDatabase>(
     mut connected: Connected<D>,
     statements: Statements,
 ) -> (Option<Connected<D>>, Answer<D>) {

@@ -13,38 +13,34 @@
 //! answered.
 
 use std::{
-    collections::HashMap,
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use fence::Holder;
-use futures_util::future::{Either, join, select};
+use futures_util::future::join;
 use sqlx::{Connection, Database};
 use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot, watch},
-    task::JoinHandle,
+    sync::{OwnedSemaphorePermit, oneshot},
     time::{sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
-    line::{Answer, Connected, Line, Statements, Turn, exchange, is_lost, not_connected, silence},
+    leases::Leases,
+    line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
+    tries::Tries,
 };
-use crate::{clock::Moment, retry::pauses, ttl::Ttl};
+use crate::{retry::pauses, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
-/// How long a connection that was replaced counts as one of the few, if it is not answered before.
-const REPLACED_FOR: Duration = Duration::from_secs(15);
-/// How long an answer is waited for.
-const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -65,11 +61,10 @@ struct Shared<D: Database> {
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
-    /// The holders of the tries that may still be carried out.
-    trying: watch::Sender<Vec<Holder>>,
+    tries: Tries,
     /// The releases that follow tries.
     following: TaskTracker,
-    leases: Mutex<Leases>,
+    leases: Leases,
 }
 
 /// The requests among which one waits for a connection.
@@ -83,41 +78,20 @@ enum Queue {
     Others,
 }
 
-/// The locks that this client may hold.
-#[derive(Default)]
-struct Leases {
-    /// Until when each needs a connection: it expires then, or it was released.
-    until: HashMap<Holder, Moment>,
-    /// The task that checks the connection. It may have ended with its runtime.
-    keeper: Option<JoinHandle<()>>,
+/// What a request does to the locks that this client holds.
+#[derive(Clone)]
+pub(crate) enum Purpose {
+    /// The try of a holder, which may grant a lock.
+    Try(Holder, Ttl),
+    /// The renewal of a holder. A lock that is renewed is held from then on, also if it was granted to
+    /// another client.
+    Renewal(Holder, Ttl),
+    Other,
 }
 
 impl<D: Database> Clone for Pool<D> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
-    }
-}
-
-/// A try that may still be carried out, until this value is dropped.
-struct Trying<D: Database> {
-    pool: Pool<D>,
-    holder: Holder,
-}
-
-impl<D: Database> Drop for Trying<D> {
-    fn drop(&mut self) {
-        self.pool.0.trying.send_modify(|trying| {
-            if let Some(place) = trying.iter().position(|holder| *holder == self.holder) {
-                trying.swap_remove(place);
-            }
-        });
-    }
-}
-
-impl Leases {
-    fn are_held(&mut self) -> bool {
-        self.until.retain(|_, until| !until.has_passed());
-        !self.until.is_empty()
     }
 }
 
@@ -129,9 +103,9 @@ impl<D: LockDatabase> Pool<D> {
             held: Arc::default(),
             others: Arc::default(),
             first_behind: tokio::sync::Mutex::default(),
-            trying: watch::Sender::default(),
+            tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: Mutex::default(),
+            leases: Leases::default(),
         }))
     }
 
@@ -146,17 +120,17 @@ impl<D: LockDatabase> Pool<D> {
         let is_ready = idle.is_some_and(|turn| turn.has_connection());
         let queue =
             if !is_ready && held.is_connected() { Queue::BehindRenewals } else { Queue::Others };
-        self.send_twice(queue, statements).await
+        self.send_twice(queue, Purpose::Other, statements).await
     }
 
     /// Sends a renewal or a reissue of a held lock, which may be carried out twice.
-    pub(crate) async fn fetch_held(&self, statements: Statements) -> Answer<D> {
-        self.send_twice(Queue::Renewals, statements).await
+    pub(crate) async fn fetch_held(&self, purpose: Purpose, statements: Statements) -> Answer<D> {
+        self.send_twice(Queue::Renewals, purpose, statements).await
     }
 
     /// Sends statements once, and never over the connection for held locks.
     pub(crate) async fn fetch_aside(&self, statements: Statements) -> Answer<D> {
-        self.send(Queue::Others, None, statements).await
+        self.send(Queue::Others, Purpose::Other, statements).await
     }
 
     /// Sends the try of a holder. If it is granted, there is a connection for held locks from then on.
@@ -166,7 +140,7 @@ impl<D: LockDatabase> Pool<D> {
         ttl: Ttl,
         statements: Statements,
     ) -> Answer<D> {
-        self.send(Queue::Others, Some((holder.clone(), ttl)), statements).await
+        self.send(Queue::Others, Purpose::Try(holder.clone(), ttl), statements).await
     }
 
     /// Sends the release of a holder. If a try of the holder may still be carried out, another release
@@ -177,7 +151,7 @@ impl<D: LockDatabase> Pool<D> {
         gave_up: bool,
         statements: Statements,
     ) -> Answer<D> {
-        let is_tried = self.0.trying.borrow().contains(holder);
+        let is_tried = self.0.tries.may_run(holder);
         let following = is_tried
             .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
             .map(|release| self.0.following.spawn(release));
@@ -186,7 +160,7 @@ impl<D: LockDatabase> Pool<D> {
                 .await
                 .map_or_else(|_| Err(silence()), |ended| ended.unwrap_or_else(|_| Err(silence()))),
             None if gave_up => self.fetch_aside(statements).await,
-            _ => self.send(Queue::BehindRenewals, None, statements).await,
+            _ => self.send(Queue::BehindRenewals, Purpose::Other, statements).await,
         };
         if answer.is_ok() {
             self.let_go(holder);
@@ -201,14 +175,8 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
-        let mut trying = self.0.trying.subscribe();
-        // 1. The server may have carried out the try, and only its answer is lost.
-        let first = self.fetch_aside(statements.clone());
-        // 2. It may carry it out later. The sender lives as long as this pool.
-        let tried = async {
-            let _ = trying.wait_for(|trying| !trying.contains(&holder)).await;
-        };
-        let _ = join(first, tried).await;
+        // The server may have carried out the try, and only its answer is lost. Or it carries it out later.
+        let _ = join(self.fetch_aside(statements.clone()), self.0.tries.ended(&holder)).await;
         let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
@@ -223,24 +191,32 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    /// Records that a lock may be held for so long.
-    pub(crate) fn hold(&self, holder: &Holder, ttl: Ttl) {
-        self.leases().until.insert(holder.clone(), Moment::now() + ttl.as_duration());
+    /// Records that a lock is not held any more, or not by this client.
+    pub(crate) fn let_go(&self, holder: &Holder) {
+        self.0.leases.let_go(holder);
     }
 
-    /// Records that a lock is not held any more. The next grant may follow soon.
-    pub(crate) fn let_go(&self, holder: &Holder) {
-        if let Some(until) = self.leases().until.get_mut(holder) {
-            *until = (*until).min(Moment::now() + CHECK_INTERVAL);
-        }
+    /// Records that a lock is left to another client.
+    pub(crate) fn detach(&self, holder: &Holder) {
+        self.0.leases.detach(holder);
+    }
+
+    /// Records that a lock is taken over. A renewal follows.
+    pub(crate) fn adopt(&self, holder: &Holder) {
+        self.0.leases.adopt(holder);
     }
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
     /// the first may have been carried out all the same.
-    async fn send_twice(&self, queue: Queue, statements: Statements) -> Answer<D> {
-        match self.send(queue, None, statements.clone()).await {
+    async fn send_twice(
+        &self,
+        queue: Queue,
+        purpose: Purpose,
+        statements: Statements,
+    ) -> Answer<D> {
+        match self.send(queue, purpose.clone(), statements.clone()).await {
             Err(lost) if is_lost(&lost) => {
-                self.send(queue, None, statements).await.map_err(|_| lost)
+                self.send(queue, purpose, statements).await.map_err(|_| lost)
             }
             answer => answer,
         }
@@ -251,15 +227,10 @@ impl<D: LockDatabase> Pool<D> {
     /// # Cancellation safety
     /// A task of its own sends it. If this future is dropped, the next request over this connection still
     /// waits for the answer.
-    async fn send(
-        &self,
-        queue: Queue,
-        trying: Option<(Holder, Ttl)>,
-        statements: Statements,
-    ) -> Answer<D> {
+    async fn send(&self, queue: Queue, purpose: Purpose, statements: Statements) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
-        tokio::spawn(self.clone().carry_out(turn, trying, statements, reply));
+        tokio::spawn(self.clone().carry_out(turn, purpose, statements, reply));
         let answer = timeout(self.answer_timeout(), answer).await;
         answer.map_or_else(|_| Err(silence()), |sent| sent.unwrap_or_else(|_| Err(silence())))
     }
@@ -295,7 +266,7 @@ impl<D: LockDatabase> Pool<D> {
     async fn carry_out(
         self,
         mut turn: Turn<D>,
-        trying: Option<(Holder, Ttl)>,
+        purpose: Purpose,
         statements: Statements,
         reply: oneshot::Sender<Answer<D>>,
     ) {
@@ -316,25 +287,39 @@ impl<D: LockDatabase> Pool<D> {
         };
         // 2. A release that comes from here on waits for the try. If its caller has given up before, nothing
         // is sent.
-        let _trying = trying.as_ref().map(|(holder, _)| self.begin_try(holder));
+        let trying = match &purpose {
+            Purpose::Try(holder, _) => Some(self.0.tries.begin(holder)),
+            _ => None,
+        };
         if reply.is_closed() {
             *turn.connection = Some(connection);
             return;
         }
         // 3. Send it, and wait for the answer.
-        let (turn, mut connection, answer) = self.exchange(turn, connection, statements).await;
+        let replacement = self.replacement(&line);
+        let (turn, mut connection, answer) = turn.send(connection, statements, replacement).await;
         let is_doubtful = answer.as_ref().is_err_and(is_lost);
         if !is_doubtful {
             line.count_answer();
         }
         let has_token = |row: &D::Row| matches!(D::number(row, "token"), Ok(Some(_)));
         let has_token = answer.as_ref().is_ok_and(has_token);
-        // 4. What a renewal needs exists before the grant is reported.
-        if let Some((holder, ttl)) = &trying
-            && has_token
-            && !reply.is_closed()
-        {
-            self.keep(holder, *ttl, &mut connection).await;
+        // 4. What a renewal needs exists before the lock is reported as held. A turn of a renewal already
+        // is one of the connection for held locks: to wait for another turn would never end.
+        if has_token && !reply.is_closed() {
+            match &purpose {
+                Purpose::Try(holder, ttl) => {
+                    self.0.leases.hold(holder, *ttl);
+                    self.keep(&mut connection).await;
+                }
+                Purpose::Renewal(holder, ttl) => {
+                    self.0.leases.hold_on(holder, *ttl);
+                    if turn.is_none() {
+                        self.keep(&mut connection).await;
+                    }
+                }
+                Purpose::Other => {}
+            }
         }
         // 5. The next request gets the connection, unless it has another one.
         if let Some(mut turn) = turn {
@@ -347,40 +332,12 @@ impl<D: LockDatabase> Pool<D> {
         }
     }
 
-    /// Sends statements. If the answer takes long while others wait for their turn, they get another
-    /// connection, and the turn is over.
-    async fn exchange(
-        &self,
-        mut turn: Turn<D>,
-        connection: Connected<D>,
-        statements: Statements,
-    ) -> (Option<Turn<D>>, Option<Connected<D>>, Answer<D>) {
-        let line = turn.line.clone();
-        let asking = pin!(timeout(LONGEST_SILENCE, exchange::<D>(connection, statements)));
-        let (exchanged, turn) = match select(asking, pin!(self.replacement(&line))).await {
-            Either::Left((exchanged, _)) => (exchanged, Some(turn)),
-            Either::Right(((permit, replacement), mut asking)) => {
-                *turn.connection = Some(replacement);
-                drop(turn);
-                let soon = timeout(REPLACED_FOR, &mut asking).await;
-                drop(permit);
-                let exchanged = match soon {
-                    Ok(exchanged) => exchanged,
-                    Err(_) => asking.await,
-                };
-                (exchanged, None)
-            }
-        };
-        let (connection, answer) = exchanged.unwrap_or_else(|_| (None, Err(silence())));
-        (turn, connection, answer)
-    }
-
     /// Makes another connection for those that wait, with the permit to leave the silent one.
     async fn replacement(&self, line: &Arc<Line<D>>) -> (OwnedSemaphorePermit, Connected<D>) {
         loop {
             sleep(self.answer_timeout() / 4).await;
             if line.is_awaited()
-                && let Ok(permit) = line.replacements.clone().try_acquire_owned()
+                && let Some(permit) = line.permit_to_replace()
                 && let Ok(connection) = self.connect(line).await
             {
                 return (permit, connection);
@@ -390,7 +347,7 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
-        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.leases().are_held() {
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.leases.are_held() {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
@@ -411,14 +368,8 @@ impl<D: LockDatabase> Pool<D> {
         connected
     }
 
-    fn begin_try(&self, holder: &Holder) -> Trying<D> {
-        self.0.trying.send_modify(|trying| trying.push(holder.clone()));
-        Trying { pool: self.clone(), holder: holder.clone() }
-    }
-
     /// Makes the connection of a grant the one for held locks, unless there is one.
-    async fn keep(&self, holder: &Holder, ttl: Ttl, granted_over: &mut Option<Connected<D>>) {
-        self.hold(holder, ttl);
+    async fn keep(&self, granted_over: &mut Option<Connected<D>>) {
         self.start_keeper();
         let held = &self.0.held;
         if !held.is_connected() {
@@ -430,23 +381,16 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     fn start_keeper(&self) {
-        let keeper = &mut self.leases().keeper;
-        if keeper.as_ref().is_none_or(JoinHandle::is_finished) {
-            *keeper = Some(tokio::spawn(keep(Arc::downgrade(&self.0))));
-        }
+        self.0.leases.start_keeper(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
     }
 
-    /// Once no lock is held, passes its connection on or closes it, and returns true.
+    /// Once no lock is held, passes its connection on or closes it, and returns true. If a request is under
+    /// way, it may be the renewal of a lock that is adopted. To wait for it would have it replaced.
     async fn give_back(&self) -> bool {
-        let mut held = self.0.held.turn().await;
-        {
-            // A grant is recorded before it looks for a connection.
-            let mut leases = self.leases();
-            if leases.are_held() {
-                return false;
-            }
-            leases.keeper = None;
-            self.0.held.set_connected(None);
+        let Some(mut held) = self.0.held.idle_turn() else { return false };
+        // A grant is recorded before it looks for a connection.
+        if !self.0.leases.end_keeper(|| self.0.held.set_connected(None)) {
+            return false;
         }
         let connection = held.connection.take();
         drop(held);
@@ -460,10 +404,6 @@ impl<D: LockDatabase> Pool<D> {
         }
         true
     }
-
-    fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.0.leases.lock().expect("nothing panics while it holds this")
-    }
 }
 
 /// Checks the connection for held locks, as long as there are any, and makes it again when it is lost.
@@ -473,11 +413,15 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.leases().are_held() && pool.give_back().await {
-            return;
+        if !pool.0.leases.are_held() {
+            if pool.give_back().await {
+                return;
+            }
+            pause = CHECK_INTERVAL;
+            continue;
         }
         let check = Statements::from("select 1".to_owned());
-        pause = match pool.send_twice(Queue::Renewals, check).await {
+        pause = match pool.send_twice(Queue::Renewals, Purpose::Other, check).await {
             Ok(_) => CHECK_INTERVAL,
             Err(error) => {
                 tracing::debug!(%error, "the connection for held locks can't be made");

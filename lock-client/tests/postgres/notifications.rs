@@ -1,6 +1,15 @@
 //! Which waiters a release notifies, and the connection over which they are notified.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fence::Holder;
 use lock_client::{Order, backend::Backend, postgres::Postgres};
@@ -8,7 +17,11 @@ use sqlx::{
     AssertSqlSafe, Connection, Executor, PgConnection,
     postgres::{PgListener, PgPoolOptions},
 };
-use testbed::{Proxy, wait::until_async};
+use testbed::{
+    Proxy,
+    proxy::{Rule, Verdict},
+    wait::until_async,
+};
 use tokio::{
     net::TcpListener,
     select,
@@ -160,4 +173,46 @@ async fn client_without_waiters_connects_no_more() {
         }
     }
     assert!(late <= 1, "{late} connections without a waiter");
+}
+
+/// Delays the requests to listen, and to listen no more, as long as this is true.
+#[derive(Debug)]
+struct Silence(Arc<AtomicBool>);
+
+impl Rule for Silence {
+    fn on_request(&mut self, request: &[u8]) -> Verdict {
+        let is_silent =
+            self.0.load(Ordering::SeqCst) && String::from_utf8_lossy(request).contains("LISTEN");
+        if is_silent { Verdict::Delay(Duration::from_secs(3_600)) } else { Verdict::Pass }
+    }
+}
+
+/// Counts the connections to an address of 127.0.0.1 that their clients keep open.
+fn open_connections(address: SocketAddr) -> usize {
+    // The last is the state of the socket: its connection is established.
+    let established = format!("0100007F:{:04X} 01 ", address.port());
+    let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.lines().filter(|socket| socket.contains(&established)).count()
+}
+
+/// A silent connection can't be told that nobody listens over it any more. It is closed all the same.
+#[tokio::test]
+async fn few_connections_listen_in_silence() {
+    const ATTEMPTS: usize = 6;
+    let (server, _) = locked().await;
+    let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let is_silent = Arc::new(AtomicBool::new(true));
+    proxy.add(Silence(is_silent.clone()));
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    let client = Postgres::open(&url).unwrap().answer_within(Duration::from_millis(100));
+    let (lock, holder) = (name("r"), Holder::random());
+    let _wakeups = client.subscribe(&lock, &holder, Order::Unordered).await.unwrap();
+    let attempts = async || Ok(proxy.requests("LISTEN \"fenced_lock_probe") >= ATTEMPTS);
+    until_async(SOON, attempts).await.unwrap();
+    // One listens, one may look for the primary, and one sends tries.
+    let open = open_connections(proxy.address());
+    assert!((1..=3).contains(&open), "{open} connections after {ATTEMPTS} attempts");
+    // The client listens to releases only once a notification has arrived.
+    is_silent.store(false, Ordering::SeqCst);
+    until_async(SOON, async || listens(&server).await).await.unwrap();
 }

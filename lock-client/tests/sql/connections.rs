@@ -1,242 +1,28 @@
 //! The connections of a client, and which one is kept for held locks: in PostgreSQL and in MariaDB.
 
-use std::{fmt::Display, path::PathBuf, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fence::Holder;
-use lock_client::{
-    Locks, Order, Released, Terms,
-    backend::{Attempt, Backend},
-    mariadb::MariaDb,
-    postgres::Postgres,
+use lock_client::{Locks, Order, Released, Terms, backend::Backend};
+use testbed::{
+    Proxy,
+    proxy::{Latency, Verdict},
+    wait::until_async,
 };
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
-use testbed::{Proxy, proxy::Latency, wait::until_async};
 use tokio::{
-    sync::Notify,
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use super::{SOON, granted, server_without_writes_answers_nothing};
-use crate::{
-    lock_service::{lasting, tried, ttl, unrenewed, with_causes},
-    mariadb,
-    names::name,
-    postgres,
+use super::{
+    SOON, granted, server_without_writes_answers_nothing,
+    servers::{BY_DEFAULT, Each, PATIENTLY, Server, on_both},
 };
-
-/// How long a client waits for an answer by default.
-const BY_DEFAULT: Duration = Duration::from_millis(500);
-/// How long it waits if the machine is busy.
-const PATIENTLY: Duration = Duration::from_secs(5);
-
-/// A server with locks, and with 10 connections.
-trait Server: Sized {
-    type Connection: Connection + Send;
-    type Client: Backend + Clone;
-    /// How many connections a client has that waits.
-    const OF_A_WAITER: i64;
-
-    async fn start() -> Self;
-
-    async fn pause(&self) -> anyhow::Result<()>;
-
-    fn resume(&self) -> anyhow::Result<()>;
-
-    /// Lets it take no writes, or lets it take them again.
-    async fn set_read_only(&self, is_on: bool) -> anyhow::Result<()>;
-
-    /// The URL of its administrator.
-    fn url(&self) -> String;
-
-    /// The URL of clients whose connections `count` counts.
-    fn named_url(&self) -> String;
-
-    fn url_over(&self, proxy: impl Display) -> String;
-
-    fn socket(&self) -> PathBuf;
-
-    fn open(url: &str, answer_timeout: Duration) -> Self::Client;
-
-    /// Counts the connections of the clients with the named URL.
-    async fn count(&self) -> anyhow::Result<i64>;
-
-    /// Cuts them.
-    async fn cut(&self) -> anyhow::Result<()>;
-
-    fn named(&self) -> Locks {
-        Locks::new(Self::open(&self.named_url(), PATIENTLY))
-    }
-
-    /// A client that waits for answers as long as by default.
-    fn impatient(&self) -> Locks {
-        Locks::new(Self::open(&self.url(), BY_DEFAULT))
-    }
-
-    /// Takes all connections that the server has left, and each that it gets back.
-    async fn take_all(&self) -> JoinSet<()> {
-        let full = Arc::new(Notify::new());
-        let mut taking = JoinSet::new();
-        for _ in 0..3 {
-            let (url, full) = (self.url(), full.clone());
-            taking.spawn(async move {
-                let mut taken = Vec::new();
-                loop {
-                    match Self::Connection::connect(&url).await {
-                        Ok(connection) => taken.push(connection),
-                        Err(_) => full.notify_one(),
-                    }
-                    sleep(Duration::from_millis(5)).await;
-                }
-            });
-        }
-        full.notified().await;
-        taking
-    }
-}
-
-impl Server for testbed::Postgres {
-    type Connection = PgConnection;
-    type Client = Postgres;
-    /// One for tries, and one that listens.
-    const OF_A_WAITER: i64 = 2;
-
-    async fn start() -> Self {
-        postgres::locked_with(&["max_connections=10"], str::to_owned).await.0
-    }
-
-    async fn pause(&self) -> anyhow::Result<()> {
-        self.pause().await
-    }
-
-    fn resume(&self) -> anyhow::Result<()> {
-        self.resume()
-    }
-
-    async fn set_read_only(&self, is_on: bool) -> anyhow::Result<()> {
-        let value = if is_on { "on" } else { "off" };
-        self.reload_with(&format!("default_transaction_read_only = {value}"))?;
-        let is_set = async || {
-            let mut connection = PgConnection::connect(&self.url()).await?;
-            let setting = "show default_transaction_read_only";
-            let setting: String = sqlx::query_scalar(setting).fetch_one(&mut connection).await?;
-            Ok(setting == value)
-        };
-        until_async(SOON, is_set).await
-    }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    fn named_url(&self) -> String {
-        format!("{}&application_name=named", self.url())
-    }
-
-    fn url_over(&self, proxy: impl Display) -> String {
-        format!("postgres://postgres@{proxy}/postgres?sslmode=disable")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.socket_folder().join(".s.PGSQL.5432")
-    }
-
-    fn open(url: &str, answer_timeout: Duration) -> Postgres {
-        Postgres::open(url).unwrap().answer_within(answer_timeout)
-    }
-
-    async fn count(&self) -> anyhow::Result<i64> {
-        let mut connection = PgConnection::connect(&self.url()).await?;
-        let count = "select count(*) from pg_stat_activity where application_name = 'named'";
-        Ok(sqlx::query_scalar(count).fetch_one(&mut connection).await?)
-    }
-
-    async fn cut(&self) -> anyhow::Result<()> {
-        let mut connection = PgConnection::connect(&self.url()).await?;
-        let cut = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
-            where application_name = 'named'";
-        sqlx::query(cut).fetch_all(&mut connection).await?;
-        Ok(())
-    }
-}
-
-impl Server for testbed::MariaDb {
-    type Connection = MySqlConnection;
-    type Client = MariaDb;
-    const OF_A_WAITER: i64 = 1;
-
-    async fn start() -> Self {
-        mariadb::locked_with(&["--max-connections=10"]).await
-    }
-
-    async fn pause(&self) -> anyhow::Result<()> {
-        self.pause().await
-    }
-
-    fn resume(&self) -> anyhow::Result<()> {
-        self.resume()
-    }
-
-    async fn set_read_only(&self, is_on: bool) -> anyhow::Result<()> {
-        let mut connection = MySqlConnection::connect(&self.url()).await?;
-        let set = format!("set global read_only = {is_on}");
-        connection.execute(AssertSqlSafe(set)).await?;
-        Ok(())
-    }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    /// The URL of a user without special rights.
-    fn named_url(&self) -> String {
-        self.url().replace("//root@", "//named@")
-    }
-
-    fn url_over(&self, proxy: impl Display) -> String {
-        format!("mariadb://root@{proxy}/test?ssl-mode=DISABLED")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.socket()
-    }
-
-    fn open(url: &str, answer_timeout: Duration) -> MariaDb {
-        MariaDb::open(url).unwrap().answer_within(answer_timeout)
-    }
-
-    async fn count(&self) -> anyhow::Result<i64> {
-        let mut connection = MySqlConnection::connect(&self.url()).await?;
-        let count = "select count(*) from information_schema.processlist where user = 'named'";
-        Ok(sqlx::query_scalar(count).fetch_one(&mut connection).await?)
-    }
-
-    async fn cut(&self) -> anyhow::Result<()> {
-        let mut connection = MySqlConnection::connect(&self.url()).await?;
-        connection.execute("kill user named").await?;
-        Ok(())
-    }
-}
-
-/// Makes each check a test on both servers.
-macro_rules! on_both {
-    ($($check:ident)*) => {
-        mod on_postgres {
-            $(#[tokio::test]
-            async fn $check() {
-                super::$check::<testbed::Postgres>().await.unwrap();
-            })*
-        }
-
-        mod on_mariadb {
-            $(#[tokio::test]
-            async fn $check() {
-                super::$check::<testbed::MariaDb>().await.unwrap();
-            })*
-        }
-    };
-}
+use crate::{
+    lock_service::{lasting, tried, ttl, with_causes},
+    names::name,
+};
 
 on_both! {
     holder_needs_no_free_connection
@@ -244,14 +30,12 @@ on_both! {
     waiter_has_few_connections
     cut_connection_is_made_again_at_once
     release_over_a_cut_connection_says_what_was_true
-    connection_that_is_silent_is_replaced_each_time
-    waiter_whose_connections_fall_silent_tries_again
-    try_that_arrives_late_is_released
-    idle_connection_replaces_the_one_for_held_locks
     release_that_nobody_waits_for_ends_the_checks
     renewal_does_not_wait_behind_many_releases
-    background_includes_a_try_that_the_server_carries_out_late
     server_that_takes_no_writes_is_named_and_tried_again
+    detached_lock_keeps_no_connection
+    renewal_does_not_keep_a_lock_that_is_detached
+    adopted_lock_keeps_a_connection
 }
 
 /// Others take all connections of the server. A lock that is held is renewed all the same, and released.
@@ -335,84 +119,6 @@ async fn release_over_a_cut_connection_says_what_was_true<S: Server>() -> anyhow
     Ok(())
 }
 
-/// A network forgets one connection after the other, and no end notices.
-async fn connection_that_is_silent_is_replaced_each_time<S: Server>() -> anyhow::Result<()> {
-    let server = S::start().await;
-    let proxy = Proxy::start(server.socket()).await?;
-    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
-    let (token, ownership) = granted(&client, "kept", &Holder::random(), 600_000).await?;
-    let mut forgotten = Vec::new();
-    for round in 0..5 {
-        forgotten.push(proxy.hold("renew("));
-        let renew = async || client.renew(&name("kept"), &ownership, ttl(600_000)).await;
-        let is_renewed = async || Ok(renew().await.is_ok_and(|renewed| renewed == Some(token)));
-        until_async(SOON, is_renewed).await.with_context(|| format!("round {round}"))?;
-    }
-    ensure!(proxy.has_struck());
-    Ok(())
-}
-
-/// The same for a client that holds nothing: no lock is granted to it or renewed.
-async fn waiter_whose_connections_fall_silent_tries_again<S: Server>() -> anyhow::Result<()> {
-    let server = S::start().await;
-    let holder = S::open(&server.url(), PATIENTLY);
-    granted(&holder, "awaited", &Holder::random(), 600_000).await?;
-    let proxy = Proxy::start(server.socket()).await?;
-    let waiter = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
-    let (lock, own) = (name("awaited"), Holder::random());
-    let tried = async || waiter.try_acquire(&lock, &own, ttl(60_000), Order::Unordered).await;
-    let mut forgotten = Vec::new();
-    for round in 0..5 {
-        forgotten.push(proxy.hold("acquire("));
-        let is_answered = async || Ok(matches!(tried().await, Ok(Attempt::Busy(_))));
-        until_async(SOON, is_answered).await.with_context(|| format!("round {round}"))?;
-    }
-    ensure!(proxy.has_struck());
-    Ok(())
-}
-
-/// The network delays a try. Its client has given it up, and uses another connection for long.
-async fn try_that_arrives_late_is_released<S: Server>() -> anyhow::Result<()> {
-    let server = S::start().await;
-    let proxy = Proxy::start(server.socket()).await?;
-    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
-    let (lock, holder) = (name("late"), Holder::random());
-    let delayed = proxy.hold("acquire(");
-    let tried = client.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
-    ensure!(tried.is_err(), "{tried:?}");
-    let delayed = delayed.caught().await?;
-    ensure!(client.release(&lock, &holder, None).await.is_err(), "the try is under way");
-    let (token, ownership) = granted(&client, "other", &Holder::random(), 600_000).await?;
-    for _ in 0..20 {
-        ensure!(client.renew(&name("other"), &ownership, ttl(600_000)).await? == Some(token));
-        sleep(BY_DEFAULT / 2).await;
-    }
-    delayed.deliver();
-    let is_undone = async || {
-        let status = client.status(&lock).await;
-        Ok(status.is_ok_and(|status| status.last_token.is_some() && status.held.is_none()))
-    };
-    until_async(SOON, is_undone).await.context("nobody releases it")?;
-    Ok(())
-}
-
-/// Others have all connections that the server has left, and the network forgets the one for held locks.
-async fn idle_connection_replaces_the_one_for_held_locks<S: Server>() -> anyhow::Result<()> {
-    let server = S::start().await;
-    let proxy = Proxy::start(server.socket()).await?;
-    let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
-    let (token, ownership) = granted(&client, "kept", &Holder::random(), 600_000).await?;
-    // A second connection.
-    granted(&client, "other", &Holder::random(), 600_000).await?;
-    let _taken = server.take_all().await;
-    let _forgotten = proxy.hold("renew(");
-    let renew = async || client.renew(&name("kept"), &ownership, ttl(600_000)).await;
-    let is_renewed = async || Ok(renew().await.is_ok_and(|renewed| renewed == Some(token)));
-    until_async(SOON, is_renewed).await.context("it has no connection")?;
-    ensure!(proxy.has_struck());
-    Ok(())
-}
-
 /// The caller of a release gives up while the release waits for a try. The lock is not held any more, so the
 /// connection is not checked any more, either.
 async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::Result<()> {
@@ -421,7 +127,7 @@ async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::R
     let client = S::open(&server.url_over(proxy.address()), BY_DEFAULT);
     let (lock, holder) = (name("left"), Holder::random());
     granted(&client, "left", &holder, 600_000).await?;
-    until_async(SOON, async || Ok(proxy.requests("select 1") > 0)).await.context("no checks")?;
+    until_checked(&proxy).await?;
     // The same holder tries again, as after a lost reply.
     let delayed = proxy.hold("acquire(");
     let tried = client.try_acquire(&lock, &holder, ttl(600_000), Order::Unordered).await;
@@ -430,12 +136,7 @@ async fn release_that_nobody_waits_for_ends_the_checks<S: Server>() -> anyhow::R
     let released = timeout(BY_DEFAULT / 10, client.release(&lock, &holder, None)).await;
     ensure!(released.is_err(), "it waits for the try");
     delayed.deliver();
-    let is_over = async || {
-        let before = proxy.requests("select 1");
-        sleep(Duration::from_secs(3)).await;
-        Ok(proxy.requests("select 1") == before)
-    };
-    until_async(SOON, is_over).await.context("the connection is checked until the ttl ends")?;
+    until_unchecked(&server, &proxy).await?;
     ensure!(S::open(&server.url(), PATIENTLY).status(&lock).await?.held.is_none());
     Ok(())
 }
@@ -471,33 +172,13 @@ async fn renewal_does_not_wait_behind_many_releases<S: Server>() -> anyhow::Resu
     Ok(())
 }
 
-/// The server is paused for longer than its client repeats a release.
-async fn background_includes_a_try_that_the_server_carries_out_late<S: Server>()
--> anyhow::Result<()> {
-    let server = S::start().await;
-    let lock = name("late");
-    let locks = Locks::new(S::open(&server.url(), Duration::from_millis(300)));
-    let observer = Locks::new(S::open(&server.url(), PATIENTLY));
-    // Both are connected.
-    locks.status(&lock).await?;
-    observer.status(&lock).await?;
-    server.pause().await?;
-    ensure!(locks.acquire(&lock, unrenewed(600_000)).await.is_err());
-    let ended = timeout(Duration::from_secs(4), locks.wait_for_background()).await;
-    ensure!(ended.is_err(), "the try is still under way");
-    server.resume()?;
-    timeout(SOON, locks.wait_for_background()).await?;
-    let status = observer.status(&lock).await?;
-    ensure!(status.held.is_none() && status.last_token.is_some(), "{status:?}");
-    Ok(())
-}
-
 /// A standby answers in the same way. The first answer says so, and tries continue, because a failover
 /// looks the same.
 async fn server_that_takes_no_writes_is_named_and_tried_again<S: Server>() -> anyhow::Result<()> {
     let server = S::start().await;
     server.set_read_only(true).await?;
-    server_without_writes_answers_nothing(&S::open(&server.named_url(), PATIENTLY)).await?;
+    server_without_writes_answers_nothing(&S::open(&S::named_url(&server.url()), PATIENTLY))
+        .await?;
     let locks = server.named();
     let wait = |seconds| Terms::new(ttl(60_000)).wait(Duration::from_secs(seconds));
     let error = locks.acquire(&name("r"), wait(1)).await.err().context("it takes no writes")?;
@@ -507,4 +188,80 @@ async fn server_that_takes_no_writes_is_named_and_tried_again<S: Server>() -> an
     server.set_read_only(false).await?;
     waiting.await??.release().await?;
     Ok(())
+}
+
+/// Another process may take the lock over, and needs a connection for it then.
+async fn detached_lock_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let locks = Locks::new(S::open(&server.url_over(proxy.address()), PATIENTLY));
+    let lease = locks.acquire(&name("left"), lasting()).await?;
+    until_checked(&proxy).await?;
+    let detached = lease.detach()?;
+    until_unchecked(&server, &proxy).await?;
+    let held = locks.status(&name("left")).await?.held;
+    ensure!(held.is_some_and(|held| held.ownership == detached.ownership));
+    Ok(())
+}
+
+/// A renewal is under way meanwhile, as of a task that is about to end.
+async fn renewal_does_not_keep_a_lock_that_is_detached<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), PATIENTLY);
+    let (token, ownership) = granted(&client, "left", &Holder::random(), 600_000).await?;
+    let renewal = proxy.hold("renew(");
+    let (lock, own, renewing) = (name("left"), ownership.clone(), client.clone());
+    let renewed = tokio::spawn(async move { renewing.renew(&lock, &own, ttl(600_000)).await });
+    let renewal = renewal.caught().await?;
+    client.detach(&ownership, token);
+    renewal.deliver();
+    ensure!(renewed.await?? == Some(token));
+    until_unchecked(&server, &proxy).await
+}
+
+/// The first renewal takes longer than a connection without locks is kept. The other connection is in use,
+/// so this one can't be passed on.
+async fn adopted_lock_keeps_a_connection<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let acquiring = Locks::new(S::open(&server.url(), PATIENTLY));
+    let detached = acquiring.acquire(&name("adopted"), lasting()).await?.detach()?;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&S::named_url(&server.url_over(proxy.address())), PATIENTLY);
+    let held_back = proxy.hold("acquire(");
+    let trying = client.clone();
+    let trying = tokio::spawn(async move {
+        let (lock, holder) = (name("other"), Holder::random());
+        trying.try_acquire(&lock, &holder, ttl(60_000), Order::Unordered).await
+    });
+    let held_back = held_back.caught().await?;
+    proxy.add(Each("renew(", Verdict::DelayReply(Duration::from_secs(3))));
+    let lease = Locks::new(client).adopt(detached, lasting()).await?;
+    let connections = server.count().await?;
+    ensure!(connections == 2, "{connections} connections: one for held locks, one for the try");
+    held_back.deliver();
+    // It may have been answered in time.
+    let _ = trying.await?;
+    ensure!(lease.release().await? == Released::Released);
+    Ok(())
+}
+
+/// Waits until the connection for held locks is checked.
+async fn until_checked(proxy: &Proxy) -> anyhow::Result<()> {
+    let is_checked = async || Ok(proxy.requests("select 1") > 0);
+    until_async(SOON, is_checked).await.context("no connection is kept")
+}
+
+/// Waits until that connection is not checked any more while another client checks its own three times.
+async fn until_unchecked<S: Server>(server: &S, proxy: &Proxy) -> anyhow::Result<()> {
+    let other = Proxy::start(server.socket()).await?;
+    let holder = S::open(&server.url_over(other.address()), PATIENTLY);
+    granted(&holder, "checked", &Holder::random(), 600_000).await?;
+    let checks = |proxy: &Proxy| proxy.requests("select 1");
+    let is_over = async || {
+        let (before, earlier) = (checks(proxy), checks(&other));
+        until_async(SOON, async || Ok(checks(&other) >= earlier + 3)).await?;
+        Ok(checks(proxy) == before)
+    };
+    until_async(SOON, is_over).await.context("the connection is checked until the ttl ends")
 }

@@ -70,7 +70,10 @@ Out of reach are processes of other users, if this user may not signal them or /
 ssh. Elsewhere than on Linux, all but the command is.
 
 If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
-is a set-user-ID program). The processes that it has started live on, without the lock.
+is a set-user-ID program). The processes that it has started live on, without the lock. If Ctrl-Z had \
+stopped them, the kernel lets them continue, with SIGHUP, unless the shell still has a process of the \
+same job, such as tee in `run … | tee log`: then they stay stopped until fg or bg. One in a session of \
+its own (setsid) stays stopped until it gets SIGCONT.
 
 If the lock service does not answer a release, run repeats it, and says so after a while. SIGHUP, \
 SIGINT, SIGQUIT or SIGTERM ends that: the lock is free when its ttl ends.
