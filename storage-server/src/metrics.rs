@@ -74,7 +74,6 @@ struct SampledGauges {
     oldest_operation: Gauge<f64, AtomicU64>,
     bytes_in_flight: Family<PartLabels, Gauge>,
     max_bytes_in_flight: Family<PartLabels, Gauge>,
-    event_streams: Gauge,
     database_up: Gauge,
     auth_file_valid: Gauge,
     tls_files_valid: Gauge,
@@ -86,7 +85,6 @@ pub(crate) struct Sample<'a> {
     pub(crate) queued_operations: usize,
     pub(crate) oldest_operation: Duration,
     pub(crate) budget: &'a MemoryBudget,
-    pub(crate) event_streams: usize,
     pub(crate) is_database_up: bool,
     pub(crate) is_auth_file_valid: bool,
     /// `None` without TLS.
@@ -184,11 +182,6 @@ impl Metrics {
             sampled.max_bytes_in_flight.clone(),
         );
         registry.register(
-            "event_streams",
-            "Clients that watch the decisions",
-            sampled.event_streams.clone(),
-        );
-        registry.register(
             "database_up",
             "1 if the database takes writes",
             sampled.database_up.clone(),
@@ -255,7 +248,6 @@ impl Metrics {
             gauges.bytes_in_flight.get_or_create(&labels).set(gauge_value(share.taken()));
             gauges.max_bytes_in_flight.get_or_create(&labels).set(gauge_value(share.bytes()));
         }
-        gauges.event_streams.set(gauge_value(sample.event_streams));
         gauges.database_up.set(sample.is_database_up.into());
         gauges.auth_file_valid.set(sample.is_auth_file_valid.into());
         gauges.tls_files_valid.set(tls.and_then(Tls::fault).is_none().into());

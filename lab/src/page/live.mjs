@@ -3,7 +3,7 @@
 import { SANDBOX } from "./standing.mjs";
 import { text } from "./words.mjs";
 
-export const TOKEN = "lab-token";
+const TOKEN = "lab-token";
 const ORIGINAL_OF = "original ";
 /** The slowest actions take seconds. */
 const TIMEOUT_MS = 60_000;
@@ -69,7 +69,7 @@ export class Live {
       // The lab was started again, or has forgotten the run. What was shown of it stays, as a record.
       this.run = undefined;
       draw();
-      this.tell(text((await isRejected()) ? "no-token" : "gone"));
+      this.tell(text((await isRejected(run)) ? "no-token" : "gone"));
     };
     let drawing = 0;
     const draw = () => {
@@ -132,14 +132,14 @@ function keep(run, original) {
 }
 
 /** Sends a request with the token to the lab. */
-export function request(path, method = "GET", body = undefined) {
+function request(path, method = "GET", body = undefined) {
   const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
   return fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) });
 }
 
-/** Whether the lab no longer knows the token. */
-export async function isRejected() {
-  const answer = await request("/own").catch(() => ({}));
+/** Whether the lab no longer knows the token. It has no such run any more, so that this ends none. */
+async function isRejected(run) {
+  const answer = await request(`/runs/${run}`, "DELETE").catch(() => ({}));
   return answer.status === 401;
 }
 

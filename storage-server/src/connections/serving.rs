@@ -70,10 +70,6 @@ pub(crate) struct UnfinishedBody;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverBudget;
 
-/// In the extensions of an answer: it goes on until the server stops. The drain does not wait for its client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Endless;
-
 /// Waits until no client may send another request.
 pub(super) async fn last_request(draining: &CancellationToken) {
     draining.cancelled().await;
@@ -157,9 +153,6 @@ pub(super) async fn serve_connection(
             if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
                 in_flight.close_connection();
             }
-            if response.extensions_mut().remove::<Endless>().is_some() {
-                in_flight.note_endless();
-            }
             let is_over_budget = response.extensions_mut().remove::<OverBudget>().is_some();
             if (is_over_budget || is_draining.is_cancelled()) && version < Version::HTTP_2 {
                 let close = HeaderValue::from_static("close");
@@ -183,7 +176,7 @@ pub(super) async fn serve_connection(
         }
         () = reject_client(tls.as_ref(), &certificates) => {
             connection.as_mut().graceful_shutdown();
-            // An answer may have no end of its own.
+            // The client may read its answer slowly.
             timeout(REJECTED_CLIENT_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };

@@ -43,7 +43,6 @@ async fn show(State(service): State<Arc<Service>>) -> Response {
         queued_operations: service.queue.depth(),
         oldest_operation: service.queue.oldest_waited(),
         budget: &service.budget,
-        event_streams: service.queue.events().watchers(),
         is_database_up,
         is_auth_file_valid: service.config.access.fault().is_none(),
         tls: service.config.tls.as_ref(),

@@ -188,8 +188,6 @@ async fn every_answer_is_as_described() {
         (by_id, "POST", vec![], "{}", 415),
         (by_id, "DELETE", vec![], "", 200),
         (STATES, "UNLOCK", vec![], LOCK, 200),
-        ("/v1/events", "GET", vec![], "", 200),
-        ("/v1/events", "GET", vec![("Last-Event-ID", "x")], "", 400),
         ("/v1/resources", "GET", vec![], "", 200),
         ("/v1/resources?limit=0", "GET", vec![], "", 400),
         (value, "DELETE", token("36"), "", 204),

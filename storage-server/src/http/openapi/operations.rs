@@ -11,15 +11,12 @@ use utoipa::openapi::{
 
 use super::{ADDITIONAL_OPERATIONS, described::Described, parts, terraform};
 use crate::{
-    http::{
-        events::X_ACCEL_BUFFERING,
-        problem::kind::{
-            CONDITION_NOT_MET, ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER,
-            MALFORMED_NAME, MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN,
-            NO_TRANSACTIONS, NOT_FOUND, NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY,
-            STALE_TOKEN, TOKEN_REQUIRED, TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, TRANSACTION_REJECTED,
-            UNAUTHENTICATED, VALUE_TOO_LARGE, VERSION_MISMATCH, VERSION_NOT_REACHED,
-        },
+    http::problem::kind::{
+        CONDITION_NOT_MET, ENCODED_VALUE, HOLDER_CONFLICT, Kind, MALFORMED_HOLDER, MALFORMED_NAME,
+        MALFORMED_REQUEST, MALFORMED_SEQUENCE, MALFORMED_TOKEN, NO_TRANSACTIONS, NOT_FOUND,
+        NOT_JSON, SEQUENCE_REUSED, SEQUENCE_TOO_OLD, SLOW_BODY, STALE_TOKEN, TOKEN_REQUIRED,
+        TOKEN_TOO_HIGH, TOO_MANY_REQUESTS, TRANSACTION_REJECTED, UNAUTHENTICATED, VALUE_TOO_LARGE,
+        VERSION_MISMATCH, VERSION_NOT_REACHED,
     },
     metrics,
 };
@@ -43,7 +40,6 @@ pub(super) fn paths() -> Paths {
         show_fence(),
         claim(),
         commit(),
-        watch(),
         terraform::read(),
         terraform::upload(),
         terraform::delete(),
@@ -200,19 +196,6 @@ fn commit() -> Described {
     .problems(&[&SLOW_BODY, &VALUE_TOO_LARGE, &NOT_JSON, &ENCODED_VALUE])
     .for_known_clients()
     .body(body)
-}
-
-fn watch() -> Described {
-    let about = "Server-sent events of the decisions on resources that the client may read. The answer \
-                 ends when the server stops, or who may do what has changed.";
-    let buffering = parts::holds(parts::text(), "`no`: a proxy must pass events on at once.");
-    let stream = plain("A stream of events.", "text/event-stream");
-    Described::new(HttpMethod::Get, "/v1/events", "watchDecisions", "Watch the decisions")
-        .about(about)
-        .parameters([parts::last_event_id()])
-        .answers(StatusCode::OK, stream.header(X_ACCEL_BUFFERING.as_str(), buffering))
-        .problems(&[&MALFORMED_REQUEST])
-        .for_known_clients()
 }
 
 fn alive() -> Described {

@@ -27,7 +27,6 @@ const NAME_BYTES: usize = 512;
 const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 const HOLDER: &str = "^[!-~]{0,128}$";
 const LOCK_ID: &str = "^[!-~]{1,128}$";
-const EVENT_ID: &str = "^([0-9a-f]{16}-[0-9a-f]{16})?$";
 const CONTENT_TYPE: &str = "^[ -~]{0,256}$";
 
 pub(super) fn text() -> ObjectBuilder {
@@ -221,11 +220,6 @@ pub(super) fn if_version_at_least(about: &str) -> Parameter {
     let version = "The version that the value must have at least. A replica may answer then.";
     let schema = self::version().maximum(Some(u64::MAX));
     in_head("If-Version-At-Least", schema, &format!("{version} {about}"))
-}
-
-pub(super) fn last_event_id() -> Parameter {
-    let about = "The id of the last event that the client has seen, to go on after it.";
-    in_head("Last-Event-ID", text().pattern(Some(EVENT_ID)), about)
 }
 
 /// The headers that every request may have.
