@@ -17,9 +17,16 @@ mod serve;
 mod systemd;
 mod tls;
 
-use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    ffi::OsString,
+    fmt::Display,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 use self::{
     audited::{Action, audited},
@@ -146,7 +153,44 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.message(&with_causes(error.as_ref()));
-            error.downcast_ref::<NotFit>().map_or(ExitCode::FAILURE, |it| ExitCode::from(it.code))
+            exit_code(&error)
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<MissingNamedFile>() {
+        return ExitCode::from(2);
+    }
+    error.downcast_ref::<NotFit>().map_or(ExitCode::FAILURE, |it| ExitCode::from(it.code))
+}
+
+/// A file that an option names is missing: the option is wrong, and another try fails as well.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be used: No such file or directory, but {option} names it", path.display())]
+struct MissingNamedFile {
+    option: &'static str,
+    path: PathBuf,
+}
+
+/// Checks that the file of an option is there, or at least that this can't be ruled out.
+fn require_file(option: &'static str, path: &Path) -> Result<(), MissingNamedFile> {
+    match path.try_exists() {
+        Ok(false) => Err(MissingNamedFile { option, path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// Rejects a variable of an option that is empty, as a template leaves it that was not filled in.
+fn reject_empty_variables(command: &clap::Command) -> Result<(), clap::Error> {
+    let mut variables = command.get_arguments().filter_map(Arg::get_env);
+    let is_empty = |name: &_| env::var_os(name).is_some_and(|value| value.is_empty());
+    match variables.find(is_empty) {
+        None => Ok(()),
+        Some(name) => {
+            let name = name.display();
+            let message = format!("the variable {name} is empty: give it a value, or unset it\n");
+            Err(clap::Error::raw(ErrorKind::InvalidValue, message))
         }
     }
 }
@@ -154,6 +198,7 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
 /// Parses the arguments, after those of the config file that they or the environment name.
 fn parse(mut arguments: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
     let command = Arguments::command();
+    reject_empty_variables(&command)?;
     // An argument may need another one of the file. A mistake is found below.
     let early = command.clone().ignore_errors(true).try_get_matches_from(&arguments)?;
     if let Some(path) = early.get_one::<PathBuf>("config") {
