@@ -2,6 +2,8 @@
 //!
 //! No label has the name of a resource or an identity: there may be any number of them.
 
+pub(crate) mod text_format;
+
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
@@ -11,9 +13,6 @@ use prometheus_client::{
 };
 
 use crate::{cut_offs::CutOffs, memory_budget::MemoryBudget, tls::Tls};
-
-/// The media type of the text.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The upper bounds of durations, in seconds.
 const SECONDS: [f64; 15] =
@@ -237,7 +236,7 @@ impl Metrics {
             .observe(duration.as_secs_f64());
     }
 
-    /// Writes all metrics as text.
+    /// Writes all metrics as OpenMetrics.
     pub(crate) fn encode(&self, sample: &Sample<'_>) -> String {
         let Sample { queued_operations, oldest_operation, budget, tls, .. } = *sample;
         let gauges = &self.sampled;

@@ -18,7 +18,7 @@ use crate::{
         problem::{self, kind::KINDS},
         transactions::requested::MAX_ITEMS,
     },
-    metrics::CONTENT_TYPE,
+    metrics::text_format::TextFormat,
 };
 
 const README: &str = include_str!("../../../README.md");
@@ -223,5 +223,6 @@ fn limits_are_those_of_the_code() {
     let slug = &document["paths"]["/problems/{slug}"]["get"]["parameters"][0];
     assert_eq!(slug["schema"]["enum"], json!(problem::slugs().collect::<Vec<_>>()));
     let shown = &document["paths"]["/metrics"]["get"]["responses"]["200"]["content"];
-    assert_eq!(names(shown), BTreeSet::from([CONTENT_TYPE]));
+    let formats = [TextFormat::OpenMetrics, TextFormat::Prometheus];
+    assert_eq!(names(shown), formats.map(TextFormat::content_type).into());
 }
