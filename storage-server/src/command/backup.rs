@@ -13,7 +13,7 @@ use super::{
 };
 use crate::store::{
     open::DatabaseKind,
-    sqlite::integrity::{copy_into, foreign_log, path},
+    sqlite::integrity::{copy_into, foreign_log, parse_url, path},
 };
 
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ impl Backup {
         // 1. Write and check a temporary file. A crash leaves nothing under the backup's name.
         let copy = TemporaryCopy::beside(&backup)?;
         let name = copy.file.path().to_str().context("the file's name is not UTF-8")?;
-        copy_into(database_url, name)
+        copy_into(parse_url(database_url)?, name)
             .await
             .with_context(|| format!("can't copy {database_url} to {}", backup.display()))?;
         check_backup(copy.file.path()).await?.close().await?;
@@ -60,6 +60,11 @@ impl Backup {
         copy.file.as_file().sync_all()?;
         copy.file
             .persist_noclobber(&backup)
+            .or_else(|failed| match backup.exists() {
+                true => Err(failed),
+                // The file system has neither hard links nor a rename that replaces nothing.
+                false => failed.file.persist(&backup),
+            })
             .with_context(|| format!("can't create {}", backup.display()))?;
         File::open(folder_of(&backup))?.sync_all()?;
         print(format_args!("{} is a backup of {database_url}", backup.display()));
