@@ -5,6 +5,7 @@ mod activity;
 mod answer;
 mod client_address;
 mod open_connections;
+mod plain_http;
 mod serving;
 
 use std::{

@@ -2,7 +2,12 @@
 
 use std::{
     array,
-    sync::atomic::{AtomicU64, Ordering},
+    fmt::Display,
+    net::IpAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use prometheus_client::metrics::counter::Counter;
@@ -74,20 +79,37 @@ pub(crate) struct CutOffs {
     counts: [Counter; CutOff::ALL.len()],
     /// How many of them the log has.
     logged: [AtomicU64; CutOff::ALL.len()],
+    /// The last client whose certificate was rejected, and why, until the log has it.
+    rejected_certificate: Mutex<Option<(IpAddr, String)>>,
 }
 
 impl CutOffs {
     /// Counts each reason with its own counter.
     pub(crate) fn new(counter: impl Fn(CutOff) -> Counter) -> Self {
-        Self { counts: CutOff::ALL.map(counter), logged: array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            counts: CutOff::ALL.map(counter),
+            logged: array::from_fn(|_| AtomicU64::new(0)),
+            rejected_certificate: Mutex::default(),
+        }
     }
 
     pub(crate) fn count(&self, cut_off: CutOff) {
         self.counts[cut_off as usize].inc();
     }
 
+    /// Notes a client whose certificate was rejected. The log has the last one of them.
+    pub(crate) fn note_rejected_certificate(&self, client: IpAddr, reason: impl Display) {
+        let mut rejected = self.rejected_certificate.lock().expect("no panic while it is held");
+        *rejected = Some((client, reason.to_string()));
+    }
+
     /// Logs a line for each reason that there was since the last call.
     pub(crate) fn log(&self) {
+        let mut rejected = self.rejected_certificate.lock().expect("no panic while it is held");
+        if let Some((client, reason)) = rejected.take() {
+            tracing::warn!(%client, "rejected the certificate of a client: {reason}");
+        }
+        drop(rejected);
         for cut_off in CutOff::ALL {
             let total = self.counts[cut_off as usize].get();
             let count = total - self.logged[cut_off as usize].swap(total, Ordering::Relaxed);

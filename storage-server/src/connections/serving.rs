@@ -23,7 +23,10 @@ use tokio::{
 };
 use tokio_util::{either::Either, sync::CancellationToken};
 
-use super::{activity::Activity, answer::Answer, client_address::ClientAddress};
+use super::{
+    activity::Activity, answer::Answer, client_address::ClientAddress,
+    plain_http::reject_plain_http,
+};
 use crate::{
     access::certificate::CertificateNames,
     cut_offs::{CutOff, CutOffs},
@@ -93,6 +96,7 @@ type Opened = (Either<Encrypted, TcpStream>, Vec<CertificateDer<'static>>);
 
 async fn open(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Opened> {
     let Some(tls) = tls else { return Ok((Either::Right(stream), Vec::new())) };
+    let stream = reject_plain_http(stream).await?;
     let stream = tls.handshake(stream).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     Ok((Either::Left(stream), certificates))
@@ -120,9 +124,12 @@ pub(super) async fn serve_connection(
         opened = open(stream, tls.as_ref()) => match opened {
             Ok(opened) => opened,
             Err(error) => {
-                if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
+                if let Some(reason) = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
                     tracing::debug!(%error, "a TLS handshake failed");
                     cut_offs.count(CutOff::FailedHandshake);
+                    if let rustls::Error::InvalidCertificate(_) = reason {
+                        cut_offs.note_rejected_certificate(client.0, reason);
+                    }
                 }
                 return;
             }
