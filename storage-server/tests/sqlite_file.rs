@@ -1,6 +1,12 @@
 //! The file of an SQLite database: a missing one, and one that goes away.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
@@ -216,9 +222,11 @@ async fn backup_needs_no_hard_links() {
     assert_eq!(backed_up("first").await.0, Some(0));
     let copied = fs::read(&backup).unwrap();
     assert!(copied.starts_with(b"SQLite format 3"));
-    // The control: a file that is there is not replaced.
-    fs::write(&backup, "other").unwrap();
+    // The control: a link that leads nowhere passes the first look, and is not replaced.
+    fs::remove_file(&backup).unwrap();
+    symlink("nowhere", &backup).unwrap();
     let (code, error) = backed_up("second").await;
-    assert!(code == Some(1) && error.contains("exists already"), "{error}");
-    assert_eq!(fs::read(&backup).unwrap(), b"other");
+    assert!(code == Some(1) && error.contains("can't create"), "{error}");
+    assert_eq!(fs::read_link(&backup).unwrap(), PathBuf::from("nowhere"));
+    assert!(!folder.path().join("nowhere").exists());
 }
