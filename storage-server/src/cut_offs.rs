@@ -25,6 +25,8 @@ pub(crate) enum CutOff {
     HeadTooLarge,
     /// A connection on which the client and the server did not agree on TLS.
     FailedHandshake,
+    /// A connection whose client speaks plain HTTP where the server speaks https only.
+    PlainHttp,
     /// A connection that the system did not let the server accept.
     NotAccepted,
     /// A body that came too slowly.
@@ -34,12 +36,13 @@ pub(crate) enum CutOff {
 }
 
 impl CutOff {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Silent,
         Self::UnreadAnswer,
         Self::Displaced,
         Self::HeadTooLarge,
         Self::FailedHandshake,
+        Self::PlainHttp,
         Self::NotAccepted,
         Self::SlowBody,
         Self::OverBudget,
@@ -53,6 +56,7 @@ impl CutOff {
             Self::Displaced => "displaced",
             Self::HeadTooLarge => "head-too-large",
             Self::FailedHandshake => "failed-handshake",
+            Self::PlainHttp => "plain-http",
             Self::NotAccepted => "not-accepted",
             Self::SlowBody => "slow-body",
             Self::OverBudget => "over-budget",
@@ -66,6 +70,9 @@ impl CutOff {
             Self::Displaced => "closed idle connections, to accept others",
             Self::HeadTooLarge => "rejected requests whose headers are too many or too large",
             Self::FailedHandshake => "closed connections whose TLS handshake failed",
+            Self::PlainHttp => {
+                "closed connections that spoke plain HTTP where only https is spoken"
+            }
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "rejected bodies that came too slowly",
             Self::OverBudget => "rejected bodies and answers: too many bytes are in flight",
@@ -105,11 +112,11 @@ impl CutOffs {
 
     /// Logs a line for each reason that there was since the last call.
     pub(crate) fn log(&self) {
-        let mut rejected = self.rejected_certificate.lock().expect("no panic while it is held");
-        if let Some((client, reason)) = rejected.take() {
+        // Handshakes wait for this mutex, and must not wait for the log.
+        let rejected = self.rejected_certificate.lock().expect("no panic while it is held").take();
+        if let Some((client, reason)) = rejected {
             tracing::warn!(%client, "rejected the certificate of a client: {reason}");
         }
-        drop(rejected);
         for cut_off in CutOff::ALL {
             let total = self.counts[cut_off as usize].get();
             let count = total - self.logged[cut_off as usize].swap(total, Ordering::Relaxed);

@@ -153,6 +153,7 @@ async fn connections_are_encrypted_for_http1_and_http2() {
     plain.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let told = timeout(PATIENCE, wire::answer(&mut plain)).await.unwrap();
     assert_eq!((told.status, &*told.text()), (400, "this address speaks https only\n"));
+    is_logged(&server, "closed connections that spoke plain HTTP").await;
     // The control: one that does not trust the authority.
     let other = Authority::new().unwrap();
     is_rejected(&Client::new(&[&other], None), &server, "UnknownIssuer").await;

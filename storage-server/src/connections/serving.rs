@@ -24,8 +24,10 @@ use tokio::{
 use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{
-    activity::Activity, answer::Answer, client_address::ClientAddress,
-    plain_http::reject_plain_http,
+    activity::Activity,
+    answer::Answer,
+    client_address::ClientAddress,
+    plain_http::{PlainHttp, reject_plain_http},
 };
 use crate::{
     access::certificate::CertificateNames,
@@ -124,7 +126,9 @@ pub(super) async fn serve_connection(
         opened = open(stream, tls.as_ref()) => match opened {
             Ok(opened) => opened,
             Err(error) => {
-                if let Some(reason) = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
+                if error.get_ref().is_some_and(|it| it.is::<PlainHttp>()) {
+                    cut_offs.count(CutOff::PlainHttp);
+                } else if let Some(reason) = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
                     tracing::debug!(%error, "a TLS handshake failed");
                     cut_offs.count(CutOff::FailedHandshake);
                     if let rustls::Error::InvalidCertificate(_) = reason {
