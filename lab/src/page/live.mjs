@@ -69,7 +69,7 @@ export class Live {
       // The lab was started again, or has forgotten the run. What was shown of it stays, as a record.
       this.run = undefined;
       draw();
-      this.tell(text((await isRejected(run)) ? "no-token" : "gone"));
+      this.tell(text((await isRejected()) ? "no-token" : "gone"));
     };
     let drawing = 0;
     const draw = () => {
@@ -137,9 +137,9 @@ function request(path, method = "GET", body = undefined) {
   return fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) });
 }
 
-/** Whether the lab no longer knows the token. It has no such run any more, so that this ends none. */
-async function isRejected(run) {
-  const answer = await request(`/runs/${run}`, "DELETE").catch(() => ({}));
+/** Whether the lab no longer knows the token. */
+async function isRejected() {
+  const answer = await request("/token").catch(() => ({}));
   return answer.status === 401;
 }
 

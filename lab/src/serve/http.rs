@@ -63,6 +63,8 @@ pub(super) fn router(access: Access, runs: Arc<Runs>) -> Router {
         .route("/sandboxes", post(open))
         .route("/runs/{id}/actions", post(act))
         .route("/runs/{id}", delete(leave))
+        // By this, a page learns whether its token is still the lab's.
+        .route("/token", get(|| async { StatusCode::NO_CONTENT }))
         .layer(from_fn_with_state(access.clone(), with_the_token));
     Router::new()
         .route("/", file("text/html; charset=utf-8", page::served()))
