@@ -85,7 +85,11 @@ async fn flags_win_over_the_environment_and_that_wins_over_the_file() {
 async fn variable_that_is_empty_or_no_word_of_a_flag_is_rejected() {
     let folder = Folder::with_config("");
     for (name, value, reason) in [
-        ("FENCED_INSECURE", "flase", "invalid value 'flase' for '--insecure'"),
+        (
+            "FENCED_INSECURE",
+            "flase",
+            "the variable FENCED_INSECURE can't be used: invalid value 'flase'",
+        ),
         ("FENCED_NO_CREATE", "ture", "invalid value 'ture' for '--no-create'"),
         ("FENCED_NO_MIGRATE", "nope", "invalid value 'nope' for '--no-migrate'"),
         ("FENCED_ACCESS_LOG", "offf", "invalid value 'offf' for '--access-log'"),
@@ -96,6 +100,10 @@ async fn variable_that_is_empty_or_no_word_of_a_flag_is_rejected() {
         let ran = folder.run(&[(name, value)], &["config"]).await;
         assert_eq!(ran.code, Some(2), "{name}={value}: {ran:?}");
         assert!(ran.stderr.contains(reason), "{name}={value}: {ran:?}");
+    }
+    // Neither help nor a command that doesn't use the variable is held up by it.
+    for arguments in [&["--help"][..], &["--version"], &["migrate"]] {
+        folder.run(&[("FENCED_AUTH_FILE", "")], arguments).await.printed();
     }
     // The control: the words that are known.
     for (value, in_force) in [("true", "true"), ("yes", "true"), ("0", "false"), ("off", "false")] {
@@ -196,7 +204,7 @@ async fn check_tries_everything_and_starts_nothing() {
     // 1. What the file names is read.
     let missing = folder.check(&[]).await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
-    assert!(missing.stderr.contains("auth.toml can't be used: No such file"), "{missing:?}");
+    assert!(missing.stderr.contains("auth.toml, which does not exist"), "{missing:?}");
     folder.run(&[], &[&auth[..], &["--allow", "read"]].concat()).await.printed();
 
     // 2. A database that is missing is all right only if the server may create it.

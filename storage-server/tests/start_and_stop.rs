@@ -193,7 +193,7 @@ async fn sigterm_ends_a_server_with_a_half_sent_request() {
 /// Operators send them to servers that read their files again, or write their logs again. This one does so
 /// without a signal, and must not end without a drain.
 #[tokio::test]
-async fn signals_that_ask_for_nothing_that_the_server_lacks_do_not_end_it() {
+async fn sighup_and_sigusr1_do_not_end_the_server() {
     let mut server = StorageServer::start(&storage_server(), &[]).await.unwrap();
     for signal in [Signal::HUP, Signal::USR1] {
         server.process().signal(signal).unwrap();

@@ -71,7 +71,7 @@ async fn server_does_not_start_with_a_file_that_it_can_not_trust() {
     // A wrong option: another try fails as well.
     let missing = start().await;
     assert_eq!(missing.code, Some(2), "{missing:?}");
-    assert!(missing.stderr.contains("No such file"), "{missing:?}");
+    assert!(missing.stderr.contains("which does not exist"), "{missing:?}");
     guarded.identity("first", &["--prefix", "", "--allow", "read"]).await;
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("allow", "allows")).unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, OpenError> {
 
 /// Checks that a file can be read and written. SQLite says of one that can't only that it can't, or opens it
 /// for reading alone. Creates a file that is missing, if that is wanted, for its owner alone.
-fn require_file(file: &Path, database: &str, create: bool) -> Result<(), OpenError> {
+fn require_writable_file(file: &Path, database: &str, create: bool) -> Result<(), OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(create).mode(0o600);
     match options.open(file) {
@@ -57,10 +57,10 @@ pub(super) async fn require_whole_file(
 ) -> Result<(), OpenError> {
     let exists = file.exists();
     if exists {
-        require_file(file, database, false)?;
+        require_writable_file(file, database, false)?;
     }
     check_integrity(file, database).await?;
-    if exists { Ok(()) } else { require_file(file, database, create) }
+    if exists { Ok(()) } else { require_writable_file(file, database, create) }
 }
 
 /// Checks that a file is whole, if it exists. `database` is its address, for errors.
