@@ -4,8 +4,7 @@
 //! reads a record, `story.mjs` finds what its events mean, `panel.mjs` draws that, and `main.mjs`
 //! brings them together. All texts are in `texts.mjs`. `standing.mjs` finds how things stand in a
 //! sandbox, `answers.mjs` says it, and `fork.mjs` finds the steps that lead there. `wire.mjs` shows
-//! what went over the wire. `live.mjs`, `own.mjs` and `sandbox.mjs` are used only where the lab
-//! serves the page.
+//! what went over the wire. `live.mjs` and `sandbox.mjs` are used only where the lab serves the page.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +18,7 @@ use crate::{record::RunRecord, sandbox, scenario};
 pub(crate) const STYLE: &str = include_str!("page/page.css");
 const BODY: &str = include_str!("page/body.html");
 /// In the order in which they are needed.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 16] = [
     include_str!("page/standing.mjs"),
     include_str!("page/fork.mjs"),
     include_str!("page/texts.mjs"),
@@ -34,7 +33,6 @@ const MODULES: [&str; 17] = [
     include_str!("page/table.mjs"),
     include_str!("page/answers.mjs"),
     include_str!("page/live.mjs"),
-    include_str!("page/own.mjs"),
     include_str!("page/sandbox.mjs"),
     include_str!("page/main.mjs"),
 ];

@@ -2,7 +2,6 @@
 
 mod access;
 mod http;
-mod own;
 mod run;
 mod runs;
 
@@ -25,7 +24,7 @@ use tokio::{
     time::sleep,
 };
 
-use self::{access::Access, own::OwnArguments, runs::Runs};
+use self::{access::Access, runs::Runs};
 
 /// What opens an address in the user's browser: on Linux and on macOS.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
@@ -42,8 +41,6 @@ pub struct Serve {
     /// Don't open the page in a browser
     #[arg(long)]
     no_open: bool,
-    #[command(flatten)]
-    own: OwnArguments,
     /// How many times as long leases last that will expire, for a busy machine
     #[arg(long, hide = true, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=5))]
     ttl_factor: u32,
@@ -53,19 +50,17 @@ impl Serve {
     /// Serves the page until it is interrupted.
     ///
     /// # Errors
-    /// If the address is no loopback address, or nothing can listen there. If your own services are named
-    /// by URLs that can't be used.
+    /// If the address is no loopback address, or nothing can listen there.
     ///
     /// # Cancellation safety
     /// If it is dropped, all runs end, and their processes with them.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { listen, no_open, own, ttl_factor } = self;
+        let Self { listen, no_open, ttl_factor } = self;
         ensure!(
             listen.ip().is_loopback(),
             "cannot listen at {listen}: whoever reaches the page starts processes, so only loopback \
              addresses are allowed"
         );
-        let own = own.open()?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen at {listen}"))?;
@@ -86,9 +81,7 @@ impl Serve {
             if !no_open {
                 spawn_local(open(url));
             }
-            spawn_local(
-                async move { axum::serve(listener, http::router(access, runs, own)).await },
-            );
+            spawn_local(async move { axum::serve(listener, http::router(access, runs)).await });
             playing.await;
         });
         serving.await;

@@ -30,7 +30,6 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 pub(super) const TAB: &str = "\u{e004}";
 pub(super) const ENTER: &str = "\u{e007}";
 pub(super) const SHIFT: &str = "\u{e008}";
-pub(super) const ESCAPE: &str = "\u{e00c}";
 pub(super) const SPACE: &str = " ";
 pub(super) const END: &str = "\u{e010}";
 pub(super) const HOME: &str = "\u{e011}";
@@ -148,13 +147,6 @@ impl Browser {
     /// The value of an expression in the page.
     pub(super) async fn value(&self, expression: &str) -> Value {
         self.run(&format!("return {expression}")).await
-    }
-
-    /// Waits until an element has this text somewhere.
-    pub(super) async fn wait_until_text(&self, selector: &str, text: &str) {
-        let (selector, text) = (json!(selector), json!(text));
-        self.wait_until(&format!("document.querySelector({selector})?.innerText.includes({text})"))
-            .await;
     }
 
     /// What the browser has reported of the page, such as scripts that its policy forbids.

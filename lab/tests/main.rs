@@ -5,8 +5,6 @@ mod bench;
 mod browser;
 mod doctor;
 mod hammer;
-#[cfg(target_os = "linux")]
-mod own;
 mod patroni_at_length;
 #[cfg(target_os = "linux")]
 mod power_loss;

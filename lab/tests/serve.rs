@@ -30,7 +30,6 @@ pub(super) struct Server {
     /// Its address, without the token.
     pub(super) url: String,
     pub(super) token: String,
-    arguments: Vec<String>,
     client: Client,
     /// Where it keeps the data of its runs. One that is killed does not remove it.
     _folder: TempDir,
@@ -38,24 +37,17 @@ pub(super) struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_with(&[])
+        Self::start_at("127.0.0.1:0")
     }
 
-    /// Starts a server with further arguments.
-    pub(super) fn start_with(arguments: &[&str]) -> Self {
-        Self::start_at("127.0.0.1:0", arguments)
-    }
-
-    fn start_at(address: &str, arguments: &[&str]) -> Self {
+    fn start_at(address: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
-        command
-            .args(["serve", "--no-open", "--listen", address, "--ttl-factor", "4"])
-            .args(arguments);
-        Self::start_as(command, arguments)
+        command.args(["serve", "--no-open", "--listen", address, "--ttl-factor", "4"]);
+        Self::start_as(command)
     }
 
-    /// Starts a server by a command that ends with these arguments.
-    fn start_as(mut command: Command, arguments: &[&str]) -> Self {
+    /// Starts a server by a command.
+    fn start_as(mut command: Command) -> Self {
         // A PostgreSQL runs as another user.
         let folder = Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
         let mut process =
@@ -64,18 +56,15 @@ impl Server {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let (url, token) = line.trim().split_once("/#token=").unwrap();
         let (url, token) = (url.to_owned(), token.to_owned());
-        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { process, url, token, arguments, client: client(), _folder: folder }
+        Self { process, url, token, client: client(), _folder: folder }
     }
 
-    /// Starts a server that was killed again, at its address and with its arguments.
-    pub(super) fn start_again(&mut self) {
-        let address = self.url.strip_prefix("http://").unwrap();
-        let arguments: Vec<&str> = self.arguments.iter().map(|argument| &**argument).collect();
-        *self = Self::start_at(address, &arguments);
+    /// Starts a server that was killed again, at its address.
+    fn start_again(&mut self) {
+        *self = Self::start_at(self.url.strip_prefix("http://").unwrap());
     }
 
-    pub(super) fn kill(&mut self) {
+    fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }

@@ -172,19 +172,9 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may act on the resource.
-    pub(crate) fn may(&self, permission: Permission, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|identity| identity.may(permission, name))
-    }
-
-    /// Whether the caller may act on some resources.
-    pub(crate) fn may_on_some(&self, permission: Permission) -> bool {
-        self.0.as_ref().is_none_or(|identity| identity.may_on_some(permission))
-    }
-
     /// Whether the caller may operate the server, which has no name that a prefix could select.
     pub(crate) fn operates(&self) -> bool {
-        self.may_on_some(Permission::Operate)
+        self.0.as_ref().is_none_or(|identity| identity.operates())
     }
 
     /// The name of the identity, if the server has an auth file.

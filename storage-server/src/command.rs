@@ -17,9 +17,21 @@ mod serve;
 mod systemd;
 mod tls;
 
-use std::{ffi::OsString, fmt::Display, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    ffi::OsString,
+    fmt::Display,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand,
+    builder::Resettable,
+    error::{ContextKind, ContextValue, ErrorKind},
+    parser::ValueSource,
+};
 
 use self::{
     audited::{Action, audited},
@@ -122,8 +134,8 @@ impl Command {
 /// process already has a `tracing` subscriber.
 ///
 /// The exit code is 0 after a clean stop and after `--help`. It is 1 if the server can't start or the
-/// command fails. It is 2 if an argument, a variable of the environment or the config file is wrong.
-/// `doctor` has the exit codes of doctor/README.md.
+/// command fails. It is 2 if an argument, a variable of the environment or the config file is wrong, or
+/// if the auth file or a file of TLS is missing. `doctor` has the exit codes of doctor/README.md.
 pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
     let matches = match parse(arguments.into_iter().map(Into::into).collect()) {
         Ok(matches) => matches,
@@ -146,21 +158,110 @@ pub async fn run(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.message(&with_causes(error.as_ref()));
-            error.downcast_ref::<NotFit>().map_or(ExitCode::FAILURE, |it| ExitCode::from(it.code))
+            exit_code(&error)
         }
     }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    if error.is::<MissingNamedFile>() {
+        return ExitCode::from(2);
+    }
+    error.downcast_ref::<NotFit>().map_or(ExitCode::FAILURE, |it| ExitCode::from(it.code))
+}
+
+/// A file that an option names is missing: the option is wrong, and another try fails as well.
+#[derive(Debug, thiserror::Error)]
+#[error("{option} names {}, which does not exist", path.display())]
+struct MissingNamedFile {
+    option: &'static str,
+    path: PathBuf,
+}
+
+/// Checks that the file of an option is there, or at least that this can't be ruled out.
+fn require_file(option: &'static str, path: &Path) -> Result<(), MissingNamedFile> {
+    match path.try_exists() {
+        Ok(false) => Err(MissingNamedFile { option, path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a subcommand uses an option of the server.
+fn uses(subcommand: Option<&str>, option: &Arg) -> bool {
+    match subcommand {
+        None | Some("config") => true,
+        Some("completions" | "man") => option.get_id() == "log_format",
+        Some(_) => option.is_global_set() || option.get_id() == "log_format",
+    }
+}
+
+/// Rejects a variable that is empty, as a template leaves it that was not filled in. An argument wins over it.
+fn reject_empty_variables(
+    command: &clap::Command,
+    arguments: &ArgMatches,
+) -> Result<(), clap::Error> {
+    let is_argument = |option: &&Arg| {
+        arguments.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
+    };
+    let options = command.get_arguments().filter(|option| !is_argument(option));
+    let is_empty = |name: &_| env::var_os(name).is_some_and(|value| value.is_empty());
+    match options.filter_map(Arg::get_env).find(is_empty) {
+        None => Ok(()),
+        Some(name) => {
+            let name = name.display();
+            let message = format!("the variable {name} is empty: give it a value, or unset it\n");
+            Err(clap::Error::raw(ErrorKind::InvalidValue, message))
+        }
+    }
+}
+
+/// Names the variable whose value is wrong. clap names only its option.
+fn name_variable(error: clap::Error, command: &clap::Command) -> clap::Error {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (option, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    let is_wrong = |it: &&Arg| it.to_string() == option;
+    let variable = command.get_arguments().find(is_wrong).and_then(Arg::get_env);
+    match variable.filter(|name| env::var_os(name).is_some_and(|it| it == value)) {
+        None => error,
+        Some(name) => {
+            let (name, reason) = (name.display(), reason(&error));
+            let message = format!("the variable {name} can't be used: {reason}\n");
+            clap::Error::raw(error.kind(), message)
+        }
+    }
+}
+
+/// The reason of an error of clap in one line, without its advice.
+fn reason(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let (reason, _advice) = text.split_once("\n\n").unwrap_or((text, ""));
+    reason.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Parses the arguments, after those of the config file that they or the environment name.
 fn parse(mut arguments: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
     let command = Arguments::command();
-    // An argument may need another one of the file. A mistake is found below.
+    // 1. Look for --help, the subcommand and the config file. An argument may need another one of that
+    //    file, so a mistake is found below.
     let early = command.clone().ignore_errors(true).try_get_matches_from(&arguments)?;
+    // 2. Read the variables of what the subcommand uses, and no others.
+    let subcommand = early.subcommand_name();
+    let with_variables = command.clone().mut_args(|option| match uses(subcommand, &option) {
+        true => option,
+        false => option.env(Resettable::Reset),
+    });
+    reject_empty_variables(&with_variables, &early)?;
+    // 3. Put the config file before the arguments, which win over it.
     if let Some(path) = early.get_one::<PathBuf>("config") {
         let program = 1.min(arguments.len());
         arguments.splice(program..program, config_file::read(path, &command)?);
     }
-    command.args_override_self(true).try_get_matches_from(arguments)
+    let parsed = with_variables.clone().args_override_self(true).try_get_matches_from(arguments);
+    parsed.map_err(|error| name_variable(error, &with_variables))
 }
 
 async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {

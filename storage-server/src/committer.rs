@@ -68,7 +68,7 @@ impl Committer {
         let close = CancellationToken::new();
         let (jobs, queued) = mpsc::unbounded_channel();
         let mut lanes = JoinSet::new();
-        let (last_failure, events) = (group_commit.last_failure(), group_commit.events());
+        let last_failure = group_commit.last_failure();
         let (transactions, queued_transactions) = mpsc::unbounded_channel();
         let oldest = [Oldest::default(), Oldest::default(), Oldest::default()];
         let [of_batches, of_blocked, of_transactions] = oldest.clone();
@@ -105,7 +105,7 @@ impl Committer {
                 max_value_bytes,
             ));
         }
-        (Queue::new(jobs, transactions, oldest, last_failure, events), Self { close, lanes })
+        (Queue::new(jobs, transactions, oldest, last_failure), Self { close, lanes })
     }
 
     /// Closes the queue, and waits until all queued operations are answered.

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use clap::{Args, ValueEnum, builder::FalseyValueParser};
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -83,7 +83,7 @@ pub struct Config {
     pub requests_per_second: Option<NonZeroU32>,
 
     /// Log a line for each request.
-    #[arg(long, env = "FENCED_ACCESS_LOG", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "FENCED_ACCESS_LOG", value_parser = BoolishValueParser::new())]
     pub access_log: bool,
 
     /// Who may do what. The command reads this from the auth file.

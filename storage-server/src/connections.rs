@@ -5,6 +5,7 @@ mod activity;
 mod answer;
 mod client_address;
 mod open_connections;
+mod plain_http;
 mod serving;
 
 use std::{
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     client_address::client_address,
-    serving::{Endless, OverBudget, UnfinishedBody},
+    serving::{OverBudget, UnfinishedBody},
 };
 use self::{
     open_connections::OpenConnections,
@@ -134,13 +135,7 @@ pub(crate) async fn serve(
     if let Some((stream, client)) = waiting {
         connections.start(stream, client);
     }
-    // Endless answers have ended by now, a second ago. Nobody waits for clients that don't read them.
-    while !connections.serving.is_empty() {
-        tokio::select! {
-            _ = connections.serving.join_next() => {}
-            _ = sweep.tick() => connections.close_endless(),
-        }
-    }
+    while connections.serving.join_next().await.is_some() {}
     connections.cut_offs.log();
 }
 

@@ -2,7 +2,12 @@
 
 use std::{
     array,
-    sync::atomic::{AtomicU64, Ordering},
+    fmt::Display,
+    net::IpAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use prometheus_client::metrics::counter::Counter;
@@ -20,6 +25,8 @@ pub(crate) enum CutOff {
     HeadTooLarge,
     /// A connection on which the client and the server did not agree on TLS.
     FailedHandshake,
+    /// A connection whose client speaks plain HTTP where the server speaks https only.
+    PlainHttp,
     /// A connection that the system did not let the server accept.
     NotAccepted,
     /// A body that came too slowly.
@@ -29,12 +36,13 @@ pub(crate) enum CutOff {
 }
 
 impl CutOff {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Silent,
         Self::UnreadAnswer,
         Self::Displaced,
         Self::HeadTooLarge,
         Self::FailedHandshake,
+        Self::PlainHttp,
         Self::NotAccepted,
         Self::SlowBody,
         Self::OverBudget,
@@ -48,6 +56,7 @@ impl CutOff {
             Self::Displaced => "displaced",
             Self::HeadTooLarge => "head-too-large",
             Self::FailedHandshake => "failed-handshake",
+            Self::PlainHttp => "plain-http",
             Self::NotAccepted => "not-accepted",
             Self::SlowBody => "slow-body",
             Self::OverBudget => "over-budget",
@@ -61,6 +70,9 @@ impl CutOff {
             Self::Displaced => "closed idle connections, to accept others",
             Self::HeadTooLarge => "rejected requests whose headers are too many or too large",
             Self::FailedHandshake => "closed connections whose TLS handshake failed",
+            Self::PlainHttp => {
+                "closed connections that spoke plain HTTP where only https is spoken"
+            }
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "rejected bodies that came too slowly",
             Self::OverBudget => "rejected bodies and answers: too many bytes are in flight",
@@ -74,20 +86,37 @@ pub(crate) struct CutOffs {
     counts: [Counter; CutOff::ALL.len()],
     /// How many of them the log has.
     logged: [AtomicU64; CutOff::ALL.len()],
+    /// The last client whose certificate was rejected, and why, until the log has it.
+    rejected_certificate: Mutex<Option<(IpAddr, String)>>,
 }
 
 impl CutOffs {
     /// Counts each reason with its own counter.
     pub(crate) fn new(counter: impl Fn(CutOff) -> Counter) -> Self {
-        Self { counts: CutOff::ALL.map(counter), logged: array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            counts: CutOff::ALL.map(counter),
+            logged: array::from_fn(|_| AtomicU64::new(0)),
+            rejected_certificate: Mutex::default(),
+        }
     }
 
     pub(crate) fn count(&self, cut_off: CutOff) {
         self.counts[cut_off as usize].inc();
     }
 
+    /// Notes a client whose certificate was rejected. The log has the last one of them.
+    pub(crate) fn note_rejected_certificate(&self, client: IpAddr, reason: impl Display) {
+        let mut rejected = self.rejected_certificate.lock().expect("no panic while it is held");
+        *rejected = Some((client, reason.to_string()));
+    }
+
     /// Logs a line for each reason that there was since the last call.
     pub(crate) fn log(&self) {
+        // Handshakes wait for this mutex, and must not wait for the log.
+        let rejected = self.rejected_certificate.lock().expect("no panic while it is held").take();
+        if let Some((client, reason)) = rejected {
+            tracing::warn!(%client, "rejected the certificate of a client: {reason}");
+        }
         for cut_off in CutOff::ALL {
             let total = self.counts[cut_off as usize].get();
             let count = total - self.logged[cut_off as usize].swap(total, Ordering::Relaxed);

@@ -3,7 +3,6 @@
 mod body;
 mod body_digest;
 mod caller;
-mod events;
 mod fences;
 mod head;
 mod health;
@@ -112,7 +111,6 @@ fn for_known_clients() -> Router<Arc<Service>> {
         .merge(fences::routes())
         .merge(transactions::routes())
         .merge(terraform::routes())
-        .merge(events::routes())
 }
 
 fn for_all_clients() -> Router<Arc<Service>> {

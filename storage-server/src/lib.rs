@@ -27,8 +27,7 @@
 //! a row like any other, of which the committer knows no more. A `transaction` has several
 //! operations, which take effect together or not at all.
 //! `store` makes the changed rows durable. Only then does `http` send the answers. `metrics` counts
-//! all of it, `audit` records what was rejected, and `events` tells the clients that watch. Start with `row`,
-//! then read `committer/group_commit`.
+//! all of it, and `audit` records what was rejected. Start with `row`, then read `committer/group_commit`.
 
 mod command;
 mod config;
@@ -54,7 +53,6 @@ mod sequence;
 mod transaction;
 
 mod committer;
-mod events;
 
 mod store;
 

@@ -2,6 +2,8 @@
 //!
 //! No label has the name of a resource or an identity: there may be any number of them.
 
+pub(crate) mod text_format;
+
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
@@ -11,9 +13,6 @@ use prometheus_client::{
 };
 
 use crate::{cut_offs::CutOffs, memory_budget::MemoryBudget, tls::Tls};
-
-/// The media type of the text.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The upper bounds of durations, in seconds.
 const SECONDS: [f64; 15] =
@@ -74,7 +73,6 @@ struct SampledGauges {
     oldest_operation: Gauge<f64, AtomicU64>,
     bytes_in_flight: Family<PartLabels, Gauge>,
     max_bytes_in_flight: Family<PartLabels, Gauge>,
-    event_streams: Gauge,
     database_up: Gauge,
     auth_file_valid: Gauge,
     tls_files_valid: Gauge,
@@ -86,7 +84,6 @@ pub(crate) struct Sample<'a> {
     pub(crate) queued_operations: usize,
     pub(crate) oldest_operation: Duration,
     pub(crate) budget: &'a MemoryBudget,
-    pub(crate) event_streams: usize,
     pub(crate) is_database_up: bool,
     pub(crate) is_auth_file_valid: bool,
     /// `None` without TLS.
@@ -184,11 +181,6 @@ impl Metrics {
             sampled.max_bytes_in_flight.clone(),
         );
         registry.register(
-            "event_streams",
-            "Clients that watch the decisions",
-            sampled.event_streams.clone(),
-        );
-        registry.register(
             "database_up",
             "1 if the database takes writes",
             sampled.database_up.clone(),
@@ -244,7 +236,7 @@ impl Metrics {
             .observe(duration.as_secs_f64());
     }
 
-    /// Writes all metrics as text.
+    /// Writes all metrics as OpenMetrics.
     pub(crate) fn encode(&self, sample: &Sample<'_>) -> String {
         let Sample { queued_operations, oldest_operation, budget, tls, .. } = *sample;
         let gauges = &self.sampled;
@@ -255,7 +247,6 @@ impl Metrics {
             gauges.bytes_in_flight.get_or_create(&labels).set(gauge_value(share.taken()));
             gauges.max_bytes_in_flight.get_or_create(&labels).set(gauge_value(share.bytes()));
         }
-        gauges.event_streams.set(gauge_value(sample.event_streams));
         gauges.database_up.set(sample.is_database_up.into());
         gauges.auth_file_valid.set(sample.is_auth_file_valid.into());
         gauges.tls_files_valid.set(tls.and_then(Tls::fault).is_none().into());

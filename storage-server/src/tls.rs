@@ -252,6 +252,11 @@ impl TlsFiles {
         let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| {
             TlsFileError::new(&self.key, "it has no private key as PEM without a passphrase")
         })?;
+        provider.key_provider.load_private_key(key.clone_key()).map_err(|error| {
+            let usable = "RSA of 2048 to 4096 bits, ECDSA P-256 or P-384, or Ed25519";
+            let reason = format!("{error}; use {usable}");
+            TlsFileError::new(&self.key, reason)
+        })?;
         let mut config = config.with_single_cert(chain, key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 let certificate = self.certificate.display();

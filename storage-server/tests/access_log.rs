@@ -6,7 +6,7 @@ use testbed::{StorageServer, wait::until};
 use crate::{
     access::Guarded,
     database::{Database, get},
-    logs::{PATIENCE, stop_and_read_log},
+    logs::{PATIENCE, is_logged, stop_and_read_log},
     rate_limit,
     wire::{self, Answer},
 };
@@ -37,6 +37,17 @@ async fn line(server: &StorageServer, id: &str) -> Value {
     };
     until(PATIENCE, || Ok(find().is_some())).await.unwrap();
     find().unwrap()
+}
+
+/// Whoever reads the log, or a program that does, would take it for what the server says.
+#[tokio::test]
+async fn id_of_a_client_looks_like_no_other_field_or_span_of_the_log() {
+    let database = Database::sqlite();
+    let server = database.serve(&["--access-log"]).await;
+    let forged = "x}:request{request_id=other}:status=200";
+    with_ids(&server, "GET", "/v1/fences/r", &[forged]).await;
+    let quoted = r#"request{request_id="x}:request{request_id=other}:status=200"}"#;
+    is_logged(&server, quoted).await;
 }
 
 #[tokio::test]

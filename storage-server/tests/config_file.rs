@@ -80,6 +80,38 @@ async fn flags_win_over_the_environment_and_that_wins_over_the_file() {
     assert_eq!(folder.in_force("auth-file", &[], &[]).await, None);
 }
 
+/// A word that is misspelt must not open the server, or turn a protection off.
+#[tokio::test]
+async fn variable_that_is_empty_or_no_word_of_a_flag_is_rejected() {
+    let folder = Folder::with_config("");
+    for (name, value, reason) in [
+        (
+            "FENCED_INSECURE",
+            "flase",
+            "the variable FENCED_INSECURE can't be used: invalid value 'flase'",
+        ),
+        ("FENCED_NO_CREATE", "ture", "invalid value 'ture' for '--no-create'"),
+        ("FENCED_NO_MIGRATE", "nope", "invalid value 'nope' for '--no-migrate'"),
+        ("FENCED_ACCESS_LOG", "offf", "invalid value 'offf' for '--access-log'"),
+        ("FENCED_NO_CREATE", "", "the variable FENCED_NO_CREATE is empty"),
+        ("FENCED_LISTEN", "", "the variable FENCED_LISTEN is empty"),
+        ("FENCED_AUTH_FILE", "", "the variable FENCED_AUTH_FILE is empty"),
+    ] {
+        let ran = folder.run(&[(name, value)], &["config"]).await;
+        assert_eq!(ran.code, Some(2), "{name}={value}: {ran:?}");
+        assert!(ran.stderr.contains(reason), "{name}={value}: {ran:?}");
+    }
+    // Neither help nor a command that doesn't use the variable is held up by it.
+    for arguments in [&["--help"][..], &["--version"], &["migrate"]] {
+        folder.run(&[("FENCED_AUTH_FILE", "")], arguments).await.printed();
+    }
+    // The control: the words that are known.
+    for (value, in_force) in [("true", "true"), ("yes", "true"), ("0", "false"), ("off", "false")] {
+        let variable = [("FENCED_INSECURE", value)];
+        assert_eq!(folder.in_force("insecure", &variable, &[]).await.unwrap(), in_force, "{value}");
+    }
+}
+
 #[tokio::test]
 async fn server_obeys_its_config_file() {
     let folder = Folder::with_config("max-value-bytes = 3\ntoken-ceiling = 40\n");
@@ -170,8 +202,9 @@ async fn check_tries_everything_and_starts_nothing() {
     let auth = ["auth", "new", "--auth-file", "auth.toml", "--name", "a", "--prefix", ""];
 
     // 1. What the file names is read.
-    let error = folder.check(&[]).await.failed();
-    assert!(error.contains("auth.toml can't be used"), "{error}");
+    let missing = folder.check(&[]).await;
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    assert!(missing.stderr.contains("auth.toml, which does not exist"), "{missing:?}");
     folder.run(&[], &[&auth[..], &["--allow", "read"]].concat()).await.printed();
 
     // 2. A database that is missing is all right only if the server may create it.

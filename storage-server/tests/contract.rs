@@ -17,6 +17,7 @@ on_all_stores!(&[] =>
     delete_keeps_the_fence_and_counts_as_a_version,
     claim_advances_the_fence_and_leaves_the_value,
     conditional_writes_depend_on_the_version,
+    tag_that_never_matches_is_named_as_such,
     head_reads_and_never_claims,
     known_version_is_not_sent_again,
     holders_are_shown_whole_only_to_themselves,
@@ -317,4 +318,25 @@ async fn other_paths_and_methods_are_problems_too() {
     let posted = world.ask("POST", "/v1/resources/r", &[]).await;
     assert_eq!(posted.problem(), "405 method-not-allowed");
     assert_eq!(posted.header("allow"), Some("GET,HEAD,PUT,DELETE"));
+}
+
+/// A client behind a proxy that compresses would try for ever.
+async fn tag_that_never_matches_is_named_as_such(world: World) {
+    let written = world.put("/v1/resources/r", &[("Fencing-Token", "34")], "one").await;
+    assert_eq!(written.status, 201);
+    for (tag, never_matches) in [
+        ("W/\"1\"", true),
+        ("\"1-gzip\"", true),
+        ("\"01\"", true),
+        ("\"7\", \"1-gzip\"", true),
+        // The control: another version.
+        ("\"7\"", false),
+    ] {
+        let headers = [("Fencing-Token", "34"), ("If-Match", tag)];
+        let rejected = world.put("/v1/resources/r", &headers, "two").await;
+        assert_eq!(rejected.problem(), "412 version-mismatch", "{tag}");
+        let detail = rejected.json()["detail"].as_str().unwrap().to_owned();
+        let says_so = detail.contains("never matches") && detail.contains("proxy that compresses");
+        assert_eq!(says_so, never_matches, "{tag}: {detail}");
+    }
 }

@@ -50,7 +50,7 @@ async fn only_operators_see_what_is_wrong_with_the_database() {
         let id = format!("hidden-{number}");
         let seen = detail(&client, &id).await;
         assert!(!has_reason(&seen) && !seen.contains("database"), "{method} {path}: {seen}");
-        let problem = format!("request{{request_id={id}}}: storage_server::http::problem");
+        let problem = format!("request{{request_id={id:?}}}: storage_server::http::problem");
         is_logged(&server, &problem).await;
         let log = server.log().unwrap();
         let line = log.lines().find(|line| line.contains(&problem));

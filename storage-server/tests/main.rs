@@ -16,7 +16,6 @@ mod contract;
 mod database;
 mod doctor;
 mod enforcement;
-mod events;
 mod exposure;
 mod failover;
 mod fence_command;

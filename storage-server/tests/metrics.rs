@@ -224,3 +224,38 @@ async fn guide_lists_every_metric() {
     assert_eq!(table, families.collect());
     assert!(table.len() > 10);
 }
+
+#[tokio::test]
+async fn metrics_have_the_format_that_accept_prefers_with_help_and_type_for_each_family() {
+    let database = Database::sqlite();
+    let server = database.serve(&[]).await;
+    traffic(&server).await;
+    let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let plain = "text/plain; version=0.0.4; charset=utf-8";
+    for (accept, content_type, counters, end) in [
+        ("text/plain", plain, "storage_server_requests_total", false),
+        ("application/openmetrics-text", open_metrics, "storage_server_requests", true),
+        ("*/*", open_metrics, "storage_server_requests", true),
+    ] {
+        let headers = [("Accept", accept)];
+        let answer = wire::request(server.url(), "GET", "/metrics", &headers, "").await;
+        assert_eq!(answer.header("content-type"), Some(content_type), "{accept}");
+        let text = answer.text();
+        assert!(text.contains(&format!("# TYPE {counters} counter\n")), "{accept}: {text}");
+        assert!(text.contains(&format!("# HELP {counters} Requests")), "{accept}: {text}");
+        assert_eq!(text.contains("# EOF"), end, "{accept}: {text}");
+        assert_eq!(text.contains("# UNIT"), end, "{accept}: {text}");
+        let families = |kind: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(kind)?.split(' ').next());
+            lines.map(str::to_owned).collect()
+        };
+        let typed = families("# TYPE ");
+        assert_eq!(typed, families("# HELP "), "{accept}");
+        for series in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = series.split(['{', ' ']).next().unwrap();
+            let parts = ["", "_total", "_bucket", "_sum", "_count"];
+            let mut names = parts.iter().filter_map(|part| name.strip_suffix(part));
+            assert!(names.any(|name| typed.contains(name)), "{accept}: {series}");
+        }
+    }
+}

@@ -11,7 +11,7 @@ on_empty_databases! {
 async fn no_migrate_fails_until_migrate_has_run(database: Database) {
     let no_migrate = ["--listen", "127.0.0.1:0", "--no-migrate"];
     let error = database.run(&no_migrate).await.failed();
-    let sqlite_error = "unable to open database file";
+    let sqlite_error = "fenced.db: No such file or directory";
     assert!(error.contains("storage-server migrate") || error.contains(sqlite_error), "{error}");
     assert!(!database.file("fenced.db").exists(), "nothing was created");
 

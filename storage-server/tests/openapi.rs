@@ -32,7 +32,8 @@ impl Document {
     async fn of(server: &StorageServer) -> Self {
         let answer = get(server, "/openapi.json").await;
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
-        Self(answer.json())
+        let document = answer.json();
+        Self(with_parts(&document, &document))
     }
 
     fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
@@ -91,6 +92,22 @@ impl Document {
         };
         let is_listed = |values: &Vec<Value>| values.contains(value);
         types.iter().any(is_of) && schema["enum"].as_array().is_none_or(is_listed)
+    }
+}
+
+/// A part of a document in which what it refers to takes the place of its references, except for schemas.
+fn with_parts(document: &Value, part: &Value) -> Value {
+    let reference = part["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+    if let Some(path) = reference.filter(|path| !path.starts_with("/components/schemas/")) {
+        return with_parts(document, document.pointer(path).unwrap());
+    }
+    match part {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, member)| (name.clone(), with_parts(document, member)))
+            .collect(),
+        Value::Array(items) => items.iter().map(|item| with_parts(document, item)).collect(),
+        other => other.clone(),
     }
 }
 

@@ -1,12 +1,18 @@
 //! The file of an SQLite database: a missing one, and one that goes away.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
 
 use crate::database::{Database, offer};
-use crate::logs::stop_and_read_log;
+use crate::logs::{stop, stop_and_read_log};
 use crate::programs::{STORAGE_SERVER, storage_server};
 use crate::wire::{self, Answer};
 
@@ -125,4 +131,102 @@ async fn missing_file_is_created_with_a_warning_unless_that_is_forbidden() {
     let opened = StorageServer::start_on(&storage_server(), &url, &["--no-create"]).await.unwrap();
     let log = stop_and_read_log(opened).await;
     assert!(!log.contains(warning), "{log}");
+}
+
+#[tokio::test]
+async fn new_file_is_for_its_owner_alone() {
+    let (_folder, file, _server) = writing_server().await;
+    for suffix in ["", "-wal", "-shm"] {
+        let part = PathBuf::from(format!("{}{suffix}", file.display()));
+        let mode = fs::metadata(&part).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", part.display());
+    }
+}
+
+#[tokio::test]
+async fn file_that_cannot_be_opened_is_named_with_the_reason_of_the_system() {
+    let database = Database::sqlite();
+    fs::create_dir(database.file("folder")).unwrap();
+    let missing = database.file("no/folder/f.db");
+    for (file, reason) in
+        [(&missing, "No such file or directory"), (&database.file("folder"), "Is a directory")]
+    {
+        let file = file.display();
+        for arguments in [&["--listen", "127.0.0.1:0"][..], &["fence", "show", "r"]] {
+            let url = format!("sqlite:{file}");
+            let arguments = [&["--database-url", &url][..], arguments].concat();
+            let error = database.run(&arguments).await.failed();
+            assert!(error.contains(&format!("can't open sqlite:{file}: {reason}")), "{error}");
+        }
+    }
+}
+
+/// SQLite opens a file that it may not write for reading, so that the server would start, and reject all
+/// writes.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn file_that_the_server_may_not_write_is_rejected_at_the_start() {
+    let (folder, file, mut server) = writing_server().await;
+    stop(&mut server).await;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+    let mut command = match rustix::process::geteuid().is_root() {
+        false => Command::new(STORAGE_SERVER),
+        // Permissions mean nothing to root, unless it has lost this right.
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set=-all", "--inh-caps=-all", STORAGE_SERVER]);
+            command
+        }
+    };
+    command.args(["--listen", "127.0.0.1:0", "--database-url"]);
+    command.arg(format!("sqlite:{}", file.display()));
+    let mut process = Process::spawn("rejected", &command, folder.path()).unwrap();
+    let status = process.exit(Duration::from_secs(20)).await.unwrap();
+    let error = process.stderr().unwrap();
+    assert_eq!(status.code(), Some(1), "{error}");
+    assert!(error.contains("fenced.db: Permission denied"), "{error}");
+}
+
+#[tokio::test]
+async fn percent_sign_in_a_path_is_one() {
+    let database = Database::sqlite();
+    let file = database.file("a%20b.db");
+    let url = format!("sqlite:{}", file.display());
+    let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
+    assert_eq!(put(server.url(), "34").await.status, 201);
+    assert!(file.exists() && !database.file("a b.db").exists());
+    // Commands name the same file.
+    let on_it = ["--database-url", &url];
+    let shown = database.run(&[&on_it[..], &["fence", "show", "r"]].concat()).await.printed();
+    assert!(shown.contains("34"), "{shown}");
+    database.run(&[&on_it[..], &["backup", "b%41.db"]].concat()).await.printed();
+    assert!(database.file("b%41.db").exists());
+}
+
+/// Such as an exFAT stick, or some file systems of a network.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn backup_needs_no_hard_links() {
+    let (folder, file, _server) = writing_server().await;
+    let backup = folder.path().join("backup.db");
+    let backed_up = async |name: &str| {
+        let mut command = Command::new("strace");
+        let faults = ["inject=renameat2:error=EINVAL", "inject=link,linkat:error=EPERM"];
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", faults[0], "-e", faults[1]]);
+        command.args([STORAGE_SERVER, "--database-url", &format!("sqlite:{}", file.display())]);
+        command.arg("backup").arg(&backup);
+        let mut process = Process::spawn(name, &command, folder.path()).unwrap();
+        let status = process.exit(Duration::from_secs(60)).await.unwrap();
+        (status.code(), process.stderr().unwrap())
+    };
+    assert_eq!(backed_up("first").await.0, Some(0));
+    let copied = fs::read(&backup).unwrap();
+    assert!(copied.starts_with(b"SQLite format 3"));
+    // The control: a link that leads nowhere passes the first look, and is not replaced.
+    fs::remove_file(&backup).unwrap();
+    symlink("nowhere", &backup).unwrap();
+    let (code, error) = backed_up("second").await;
+    assert!(code == Some(1) && error.contains("can't create"), "{error}");
+    assert_eq!(fs::read_link(&backup).unwrap(), PathBuf::from("nowhere"));
+    assert!(!folder.path().join("nowhere").exists());
 }

@@ -189,3 +189,18 @@ async fn sigterm_ends_a_server_with_a_half_sent_request() {
     let status = server.process().exit(Duration::from_secs(30)).await.unwrap();
     assert_eq!(status.code(), Some(0));
 }
+
+/// Operators send them to servers that read their files again, or write their logs again. This one does so
+/// without a signal, and must not end without a drain.
+#[tokio::test]
+async fn sighup_and_sigusr1_do_not_end_the_server() {
+    let mut server = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    for signal in [Signal::HUP, Signal::USR1] {
+        server.process().signal(signal).unwrap();
+    }
+    assert_eq!(wire::request(server.url(), "GET", "/livez", &[], "").await.status, 200);
+    // A process that a signal has ended has no exit code.
+    server.process().signal(Signal::TERM).unwrap();
+    let status = server.process().exit(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}

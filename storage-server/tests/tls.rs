@@ -20,11 +20,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use testbed::{Authority, Certificate, StorageServer, wait::until_async};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
@@ -152,12 +148,13 @@ async fn connections_are_encrypted_for_http1_and_http2() {
     let request = request.body(Full::<Bytes>::default()).unwrap();
     assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
 
-    // The controls: a client that does not encrypt, and one that does not trust the authority.
+    // A client that does not encrypt learns why it gets nothing.
     let mut plain = TcpStream::connect(server.address()).await.unwrap();
     plain.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut alert = Vec::new();
-    timeout(PATIENCE, plain.read_to_end(&mut alert)).await.unwrap().unwrap();
-    assert!(!alert.starts_with(b"HTTP"), "{alert:?}");
+    let told = timeout(PATIENCE, wire::answer(&mut plain)).await.unwrap();
+    assert_eq!((told.status, &*told.text()), (400, "this address speaks https only\n"));
+    is_logged(&server, "closed connections that spoke plain HTTP").await;
+    // The control: one that does not trust the authority.
     let other = Authority::new().unwrap();
     is_rejected(&Client::new(&[&other], None), &server, "UnknownIssuer").await;
     is_logged(&server, "closed connections whose TLS handshake failed").await;

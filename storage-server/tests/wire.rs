@@ -81,20 +81,10 @@ pub(crate) async fn answer(connection: &mut (impl AsyncRead + Unpin)) -> Answer 
     try_answer(connection).await.unwrap()
 }
 
-/// Whether the first event of a stream has come, which has no end.
-fn has_event(bytes: &[u8]) -> bool {
-    let is_stream = bytes.len() < 4096 && bytes.ends_with(b"\n\n\r\n");
-    is_stream && bytes.windows(17).any(|it| it == b"text/event-stream")
-}
-
-/// Reads the answer, unless the connection breaks. Of a stream, it reads the first event.
+/// Reads the answer, unless the connection breaks.
 pub(crate) async fn try_answer(connection: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let mut bytes = Vec::new();
-    let read = async {
-        while !has_event(&bytes) && connection.read_buf(&mut bytes).await? > 0 {}
-        Ok::<_, io::Error>(())
-    };
-    timeout(ANSWER_TIMEOUT, read).await.expect("no answer")?;
+    timeout(ANSWER_TIMEOUT, connection.read_to_end(&mut bytes)).await.expect("no answer")?;
     Ok(parse(&bytes))
 }
 

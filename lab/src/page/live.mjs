@@ -3,7 +3,7 @@
 import { SANDBOX } from "./standing.mjs";
 import { text } from "./words.mjs";
 
-export const TOKEN = "lab-token";
+const TOKEN = "lab-token";
 const ORIGINAL_OF = "original ";
 /** The slowest actions take seconds. */
 const TIMEOUT_MS = 60_000;
@@ -132,14 +132,14 @@ function keep(run, original) {
 }
 
 /** Sends a request with the token to the lab. */
-export function request(path, method = "GET", body = undefined) {
+function request(path, method = "GET", body = undefined) {
   const headers = { authorization: `Bearer ${sessionStorage.getItem(TOKEN)}`, "content-type": "application/json" };
   return fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(TIMEOUT_MS) });
 }
 
 /** Whether the lab no longer knows the token. */
-export async function isRejected() {
-  const answer = await request("/own").catch(() => ({}));
+async function isRejected() {
+  const answer = await request("/token").catch(() => ({}));
   return answer.status === 401;
 }
 

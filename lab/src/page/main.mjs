@@ -3,7 +3,6 @@
 import { answers } from "./answers.mjs";
 import { ORIGINAL, difference, forkAt, isForkable, leaseAt, original } from "./fork.mjs";
 import { Live } from "./live.mjs";
-import { Own } from "./own.mjs";
 import { sample, panel } from "./panel.mjs";
 import { Player } from "./player.mjs";
 import { decisive, described, parsed } from "./record.mjs";
@@ -27,7 +26,7 @@ const { scenarios, record, serves } = brought;
 const address = new URLSearchParams(location.hash.slice(1));
 /** The event of a run that the address leads to. */
 const awaited = { run: address.get("run"), event: Number(address.get("event") ?? 0) - 1 };
-let run, own, sandbox, live;
+let run, sandbox, live;
 let [drawnWidth, waiting, ticking, shownBefore] = [0, 0, 0, -1];
 let detailed = {};
 
@@ -80,7 +79,6 @@ live = serves ? new Live(find, address, scenarios, {
 }) : undefined;
 /** What follows the `#` in the address, as the page has found or written it last. */
 let written = location.hash;
-if (serves) own = new Own(find);
 if (live) sandbox = new Sandbox(find, live, () => player.choose(player.count - 1));
 
 /** Says what is wrong, or what is going on. */
@@ -108,7 +106,6 @@ function speak(name) {
     item.append(sample(entry), ` ${text(`legend.${entry}`)}`);
     return item;
   }));
-  own?.draw();
   sandbox?.label();
   if (run) open(run.record, followed(run.record));
   claimed();

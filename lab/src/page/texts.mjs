@@ -30,27 +30,6 @@ export const TEXTS = {
   "why.check": ["Why doesn't it help to check the lease before the write? Because a client can be stopped after its check and before its write, and then it writes although its lease is over.", "为什么写入前检查租约没有用？因为客户端可能在检查之后、写入之前被暂停，等它醒来时租约已经过期，它却仍然会写入。"],
   "why.token": ["What does the token do? Each grant of the lock has a higher number, every write carries it, and the storage rejects a write whose number is lower than one that it has seen.", "令牌有什么用？每次获得锁都会得到一个更大的数字，每次写入都带上它；存储若见过更大的数字，就拒绝这次写入。"],
 
-  // Your own services.
-  own: ["Your own services", "你自己的服务"], "own.locks": ["Locks that are held", "当前持有的锁"], "own.decisions": ["Decisions of the storage", "存储的决定"],
-  "own.lock": ["lock", "锁"], "own.holder": ["holder", "持有者"], "own.label": ["label", "标签"], "own.remaining": ["remaining", "剩余"], "own.queued": ["waiting", "等待"], "own.token": ["token", "令牌"],
-  "own.fence": ["fence", "围栏"], "own.time": ["time", "时间"], "own.resource": ["resource", "资源"], "own.decision": ["decision", "决定"],
-  "own.held": ["{address}: locks held: {count}.", "{address}：持有的锁：{count}。"], "own.more": [" The first {count} are shown.", "只显示前 {count} 个。"],
-  "own.unreadable": [" {count} can't be read.", "{count} 个无法读取。"], "own.no-locks": ["The lock service can't be read: {reason}. The page tries again.", "无法读取锁服务：{reason}。页面会重试。"],
-  "own.watched": ["{address}: decisions are shown as they happen.", "{address}：实时显示决定。"], "own.connecting": ["{address}: connecting…", "{address}：正在连接……"],
-  "own.no-storage": ["The storage can't be watched: {reason}. The page tries again.", "无法观察存储：{reason}。页面会重试。"],
-  "own.stopping": ["the server stops", "服务器正在停止"], "own.access-changed": ["who may do what has changed", "访问权限已改变"],
-  "own.missed.slow": ["Decisions are missing here: the page was too slow.", "此处缺少决定：页面太慢。"], "own.missed.too-old": ["Decisions are missing here: the page was away for too long.", "此处缺少决定：页面离开太久。"],
-  "own.missed.restarted": ["The storage was restarted. Decisions may be missing here.", "存储已重启，此处可能缺少决定。"],
-  "own.write": ["writes with {token}", "用 {token} 写入"], "own.delete": ["deletes with {token}", "用 {token} 删除"],
-  "own.claim": ["claims with {token}", "用 {token} 认领"], "own.read": ["claims with {token}, and reads", "用 {token} 认领并读取"],
-  "own.accepted": ["{action}: accepted", "{action}：接受"], "own.claimed": ["{action}: accepted", "{action}：接受"], "own.rejected": ["{action}: REJECTED ({reason})", "{action}：拒绝（{reason}）"],
-  "own.overruled": ["{action}: accepted, although the rule rejects it ({reason})", "{action}：接受，尽管规则会拒绝（{reason}）"],
-  "own.stale-token": ["stale-token", "令牌已过时"], "own.holder-conflict": ["holder-conflict", "令牌属于另一个持有者"],
-  "own.last-rejected": ["Rejected last: {resource}, token {token}: {reason}", "最近拒绝：{resource}，令牌 {token}：{reason}"],
-  "own.break": ["Break", "强制释放"], "own.keep": ["Leave it", "不动它"], "own.break-lock": ["Break the lock {name}", "强制释放锁 {name}"],
-  "own.break-words": ["Break the lock {name} of {label}, which has token {token}? Another client may acquire it at once. If its holder still lives, only a storage that checks tokens keeps its late writes out.", "强制释放 {label} 的锁 {name}（令牌 {token}）？其他客户端可能立即获得它。如果持有者仍然存活，只有检查令牌的存储才能拒绝它迟到的写入。"],
-  "own.broken": ["The lock {name} is broken.", "锁 {name} 已被强制释放。"], "own.not-broken": ["The lock {name} was left alone: it has another token, or is free.", "锁 {name} 未被释放：它的令牌已改变，或已空闲。"],
-
   // The sandbox.
   sandbox: ["Play with it yourself", "自己动手"], "sandbox.settings": ["Settings of the next sandbox", "下一个沙盒的设置"], "sandbox.intro": ["The clients, the lock service and the storage are real processes, and you drive them.", "客户端、锁服务和存储都是真实的进程，由你来操作。"],
   fence: ["the storage checks tokens (the fence)", "存储检查令牌（围栏）"], claims: ["clients claim before they read: they show their token, and the storage remembers it", "客户端读之前先认领：出示令牌，存储记住它"], lease: ["a lease lasts", "租约时长"],

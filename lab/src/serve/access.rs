@@ -49,11 +49,8 @@ impl Access {
 
     fn has_token(&self, request: &Request) -> bool {
         let value = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
-        let offered = value.and_then(|value| value.strip_prefix(b"Bearer "));
-        // A browser sends no header of the page's own when it opens a stream of events.
-        let in_query = request.uri().query().and_then(|query| query.strip_prefix("token="));
-        offered
-            .or(in_query.map(str::as_bytes))
+        value
+            .and_then(|value| value.strip_prefix(b"Bearer "))
             .is_some_and(|offered| offered.ct_eq(self.token.as_bytes()).into())
     }
 }

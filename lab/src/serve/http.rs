@@ -18,7 +18,6 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     access::{Access, from_the_page, with_the_token},
-    own::{self, Own},
     run::{End, Play, Progress, Run},
     runs::Runs,
 };
@@ -32,7 +31,7 @@ use crate::{
 const ALIVE: Duration = Duration::from_secs(15);
 /// How many steps a fork repeats, at most.
 const MOST_STEPS: usize = 1_000;
-pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 #[derive(Deserialize)]
 struct Start {
@@ -54,8 +53,8 @@ struct Act {
     action: String,
 }
 
-/// The routes. Those that start processes, end them, or show your own services, need the token.
-pub(super) fn router(access: Access, runs: Arc<Runs>, own: Arc<Own>) -> Router {
+/// The routes. Those that start processes, or end them, need the token.
+pub(super) fn router(access: Access, runs: Arc<Runs>) -> Router {
     let file = |kind: &'static str, content: String| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], content) })
     };
@@ -64,7 +63,8 @@ pub(super) fn router(access: Access, runs: Arc<Runs>, own: Arc<Own>) -> Router {
         .route("/sandboxes", post(open))
         .route("/runs/{id}/actions", post(act))
         .route("/runs/{id}", delete(leave))
-        .merge(own::routes(own))
+        // By this, a page learns whether its token is still the lab's.
+        .route("/token", get(|| async { StatusCode::NO_CONTENT }))
         .layer(from_fn_with_state(access.clone(), with_the_token));
     Router::new()
         .route("/", file("text/html; charset=utf-8", page::served()))

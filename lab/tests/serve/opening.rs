@@ -47,7 +47,7 @@ async fn browser_gets_the_token_from_a_file_that_nobody_else_reads_and_that_goes
     let mut command = Command::new(env!("CARGO_BIN_EXE_lab"));
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     command.args(["serve", "--listen", "127.0.0.1:0"]).env("PATH", path).env("NOTES", &notes);
-    let mut server = Server::start_as(command, &[]);
+    let mut server = Server::start_as(command);
     let Notes { group, arguments } = Notes::read(&notes).await;
 
     // What everybody reads among the arguments leads to the file, and says nothing of the token.

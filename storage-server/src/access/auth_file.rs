@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert_eq!(ceiling(orders, permission, name), None, "{permission} {name}");
         }
-        assert!(!orders.may_on_some(Permission::Operate));
+        assert!(!orders.operates());
     }
 
     #[test]

@@ -67,14 +67,9 @@ impl Identity {
         scopes.map(|scope| scope.token_ceiling.unwrap_or(default).highest_token()).max()
     }
 
-    /// Whether it may act on the resource.
-    pub(super) fn may(&self, permission: Permission, name: &str) -> bool {
-        self.scopes.iter().any(|scope| scope.allows(permission, name))
-    }
-
-    /// Whether it may act on some resources.
-    pub(super) fn may_on_some(&self, permission: Permission) -> bool {
-        self.scopes.iter().any(|scope| scope.allow.contains(&permission))
+    /// Whether it may operate the server, which has no name that a prefix could select.
+    pub(super) fn operates(&self) -> bool {
+        self.scopes.iter().any(|scope| scope.allow.contains(&Permission::Operate))
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn check(
         Err(OpenError::OutdatedSchema { .. }) if migrates => {
             print("the configuration can be used; the server will create or change its tables");
         }
-        Err(OpenError::Connect { .. }) if creates && is_missing_file(database_url)? => {
+        Err(OpenError::File { .. }) if creates && is_missing_file(database_url)? => {
             let file = path(database_url)?;
             tempfile::tempfile_in(folder_of(&file))
                 .with_context(|| format!("can't create {}", file.display()))?;

@@ -9,6 +9,7 @@ use clap::{
 };
 use toml::Value;
 
+use super::reason;
 use crate::toml_error::line_and_message;
 
 /// The options of the server that are not settings.
@@ -100,12 +101,7 @@ fn check_values(arguments: &[(&Arg, String)], command: &Command) -> Result<(), S
     let arguments = arguments.iter().map(|(_, argument)| argument.as_str());
     let arguments = [command.get_name()].into_iter().chain(arguments);
     match without_environment.try_get_matches_from(arguments) {
-        Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
-            let text = error.render().to_string();
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            let (reason, _advice) = text.split_once("\n\n").unwrap_or((text, ""));
-            Err(reason.lines().map(str::trim).collect::<Vec<_>>().join(" "))
-        }
+        Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => Err(reason(&error)),
         _ => Ok(()),
     }
 }

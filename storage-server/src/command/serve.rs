@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use clap::{Args, builder::FalseyValueParser};
+use clap::{Args, builder::BoolishValueParser};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::{
     net::{TcpListener, lookup_host},
@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     check::check,
+    require_file,
     systemd::{notify_ready, notify_stopping, passed_listener},
     tls::TlsArguments,
 };
@@ -44,11 +45,11 @@ pub(super) struct Serve {
     listen: String,
 
     /// Don't create a database file that is missing: an empty one knows no fence.
-    #[arg(long, env = "FENCED_NO_CREATE", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "FENCED_NO_CREATE", value_parser = BoolishValueParser::new())]
     no_create: bool,
 
     /// Create no tables: fail unless `storage-server migrate` has.
-    #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "FENCED_NO_MIGRATE", value_parser = BoolishValueParser::new())]
     no_migrate: bool,
 
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub(super) struct Serve {
 
     /// Listen on an address that other machines reach, although connections are not encrypted or
     /// every client may do everything. This goes for --metrics-listen, too.
-    #[arg(long, env = "FENCED_INSECURE", value_parser = FalseyValueParser::new())]
+    #[arg(long, env = "FENCED_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
 
     /// Another address for /metrics, which needs no identity there. If other machines reach it, it has
@@ -111,12 +112,17 @@ impl Serve {
         let (terminate, interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let mut shutdown = Box::pin(either(terminate, interrupt));
+        // They would end the process without a drain. The files are read again without a signal.
+        for harmless in [SignalKind::hangup(), SignalKind::user_defined1()] {
+            drop(signal(harmless)?);
+        }
         let authenticates = auth_file.is_some() || tls.authenticates();
         config.tls = tls.open(auth_file.is_some()).await?;
         let missing = missing_protection(config.tls.is_some(), authenticates);
         // Metrics need no identity, wherever they are.
         let metrics_missing = config.tls.is_none().then_some("--tls-cert and --tls-key");
         if let Some(path) = auth_file {
+            require_file("--auth-file", &path)?;
             config.access = Access::from_file(path).await?;
         }
         // What reads a file of the configuration belongs before this.

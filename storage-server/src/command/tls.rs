@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
+use super::require_file;
 use crate::tls::{ClientCertificates, Tls, TlsFiles};
 
 #[derive(Debug, Args)]
@@ -39,6 +40,11 @@ impl TlsArguments {
             (Some(_), None) => bail!("--tls-cert needs --tls-key"),
             (None, Some(_)) => bail!("--tls-key needs --tls-cert"),
         };
+        require_file("--tls-cert", &certificate)?;
+        require_file("--tls-key", &key)?;
+        if let Some(authority) = &self.tls_client_ca {
+            require_file("--tls-client-ca", authority)?;
+        }
         let client_certificates = match self.tls_client_ca {
             None => ClientCertificates::None,
             Some(authority) if has_auth_file => ClientCertificates::Optional(authority),

@@ -5,13 +5,7 @@ use std::time::Duration;
 use fence::ResourceName;
 
 use super::job::{Job, Unavailable, UnavailableOutcome};
-use crate::{
-    config::Enforcement,
-    events::{Decision, Events},
-    operation::Decided,
-    row::Row,
-    store::Change,
-};
+use crate::{config::Enforcement, operation::Decided, row::Row, store::Change};
 
 /// How long an operation is retried while rivals or other people's locks are in the way.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -81,15 +75,8 @@ impl Folded {
         (self.resource, self.decided.into_iter().map(|(job, _)| job).collect())
     }
 
-    /// Publishes the decisions and answers the jobs if the change was applied, which makes their decisions
-    /// durable. Otherwise adds them to the undecided ones, or answers that they are unavailable.
-    pub(super) fn answer(self, fate: Fate, events: &Events, undecided: &mut Undecided) {
-        if matches!(fate, Fate::Applied) {
-            let decided = self.decided.iter();
-            events.publish(
-                decided.map(|(job, decided)| Decision::from_operation(&job.operation, decided)),
-            );
-        }
+    /// Answers the jobs if the change was applied, which makes their decisions durable. Otherwise adds them to the undecided ones, or answers that they are unavailable.
+    pub(super) fn answer(self, fate: Fate, undecided: &mut Undecided) {
         for (job, decided) in self.decided {
             match &fate {
                 Fate::Applied => job.answer(Ok(decided)),

@@ -15,7 +15,6 @@ use super::{
 use crate::{
     causes::with_causes,
     config::Enforcement,
-    events::Events,
     metrics::CommitMetrics,
     row::Row,
     store::{
@@ -31,7 +30,6 @@ pub(super) struct GroupCommit {
     guesses: Guesses,
     last_failure: LastFailure,
     metrics: CommitMetrics,
-    events: Events,
 }
 
 impl GroupCommit {
@@ -46,18 +44,12 @@ impl GroupCommit {
             guesses: Guesses::default(),
             last_failure: LastFailure::default(),
             metrics,
-            events: Events::default(),
         }
     }
 
     /// Shows whether the last commit failed.
     pub(super) fn last_failure(&self) -> LastFailure {
         self.last_failure.clone()
-    }
-
-    /// Publishes all decisions.
-    pub(super) fn events(&self) -> Events {
-        self.events.clone()
     }
 
     /// Decides the batch, answers all jobs that it can, and returns the others.
@@ -85,7 +77,7 @@ impl GroupCommit {
             if folded.is_change() {
                 changed.push(folded);
             } else {
-                folded.answer(Fate::Applied, &self.events, &mut undecided);
+                folded.answer(Fate::Applied, &mut undecided);
             }
         }
 
@@ -106,7 +98,7 @@ impl GroupCommit {
 
         // 7. Answer only now. An answer before step 5 would report a write that a crash can undo.
         for (folded, fate) in changed.into_iter().zip(fates) {
-            folded.answer(fate, &self.events, &mut undecided);
+            folded.answer(fate, &mut undecided);
         }
         undecided
     }
@@ -138,7 +130,7 @@ impl GroupCommit {
         let mut undecided = Undecided::default();
         self.guesses.update([(&resource, None)].into_iter());
         if let Some(folded) = folded {
-            folded.answer(fate, &self.events, &mut undecided);
+            folded.answer(fate, &mut undecided);
         } else {
             for job in jobs.into_iter().flatten() {
                 undecided.retry_or_answer(job, &fate);

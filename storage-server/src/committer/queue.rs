@@ -10,7 +10,6 @@ use super::{
     oldest::Oldest,
 };
 use crate::{
-    events::Events,
     operation::{Decided, Operation},
     transaction::{DecidedTransaction, Transaction},
 };
@@ -27,7 +26,6 @@ pub(crate) struct Queue {
     /// The oldest operation of each lane.
     oldest: [Oldest; 3],
     last_failure: LastFailure,
-    events: Events,
 }
 
 impl Queue {
@@ -36,15 +34,9 @@ impl Queue {
         transactions: mpsc::UnboundedSender<TransactionJob>,
         oldest: [Oldest; 3],
         last_failure: LastFailure,
-        events: Events,
     ) -> Self {
         let places = Arc::new(Semaphore::new(MAX_QUEUED));
-        Self { jobs, transactions, places, oldest, last_failure, events }
-    }
-
-    /// The decisions on all that is queued here.
-    pub(crate) fn events(&self) -> &Events {
-        &self.events
+        Self { jobs, transactions, places, oldest, last_failure }
     }
 
     /// How many operations wait for their decision.
@@ -123,8 +115,7 @@ mod tests {
     async fn full_queue_is_unavailable_and_nothing_has_happened() {
         let (jobs, _queued) = mpsc::unbounded_channel();
         let (transactions, _queued) = mpsc::unbounded_channel();
-        let (last_failure, events) = (LastFailure::default(), Events::default());
-        let mut queue = Queue::new(jobs, transactions, Default::default(), last_failure, events);
+        let mut queue = Queue::new(jobs, transactions, Default::default(), LastFailure::default());
         queue.places = Arc::new(Semaphore::new(0));
         let unavailable = queue.submit(operation(Action::Claim)).await.unwrap_err();
         assert_eq!(unavailable.outcome, UnavailableOutcome::None);

@@ -23,8 +23,6 @@ struct State {
     /// When the last request ended, or the connection was accepted.
     idle_since: Instant,
     has_served: bool,
-    /// Whether the answer to the last request that ended had no end of its own.
-    last_was_endless: bool,
     /// The connection is being closed: a request that comes now must not begin.
     is_closed: bool,
     /// Is cancelled when the connection shall end once its requests are answered.
@@ -35,8 +33,6 @@ struct State {
 struct Progress {
     id: u64,
     stage: Stage,
-    /// Whether the answer goes on until the server stops.
-    is_endless: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +41,6 @@ enum Stage {
     Undecided,
     /// At this moment, the client could last receive a further part of the answer.
     UnreadSince(Instant),
-    /// The client could receive more, and the server has nothing to send.
-    Silent,
 }
 
 /// A connection without a request in flight.
@@ -74,7 +68,6 @@ impl Activity {
             next_id: 0,
             idle_since: now,
             has_served: false,
-            last_was_endless: false,
             is_closed: false,
             closing: CancellationToken::new(),
         })))
@@ -90,7 +83,7 @@ impl Activity {
         let id = state.next_id;
         state.next_id += 1;
         state.has_served = true;
-        state.requests.push(Progress { id, stage: Stage::Undecided, is_endless: false });
+        state.requests.push(Progress { id, stage: Stage::Undecided });
         Some(InFlight { activity: self.clone(), id })
     }
 
@@ -126,7 +119,7 @@ impl Activity {
         let is_idle = state.requests.is_empty();
         let unread_for = state.requests.iter().filter_map(|request| match request.stage {
             Stage::UnreadSince(since) => Some(now.duration_since(since)),
-            Stage::Undecided | Stage::Silent => None,
+            Stage::Undecided => None,
         });
         let unread_for = unread_for.max();
         let is_undecided = state.requests.iter().any(|it| it.stage == Stage::Undecided);
@@ -146,16 +139,6 @@ impl Activity {
         };
         state.is_closed = true;
         Some(overdue)
-    }
-
-    /// Whether only answers are left that have no end of their own, or what hyper still holds of one that was
-    /// ended.
-    pub(super) fn is_endless(&self) -> bool {
-        let state = self.state();
-        match &state.requests[..] {
-            [] => state.last_was_endless,
-            requests => requests.iter().all(|request| request.is_endless),
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -180,31 +163,15 @@ impl InFlight {
 
     /// Notes that the client can receive a further part of the answer.
     pub(super) fn note_progress(&self) {
-        self.update(|request| request.stage = Stage::UnreadSince(Instant::now()));
-    }
-
-    /// Notes that the server has nothing to send now. Its client doesn't keep it waiting.
-    pub(super) fn note_silence(&self) {
-        self.update(|request| request.stage = Stage::Silent);
-    }
-
-    /// Notes that the answer has no end of its own.
-    pub(super) fn note_endless(&self) {
-        self.update(|request| request.is_endless = true);
-    }
-
-    fn update(&self, update: impl FnOnce(&mut Progress)) {
         let mut state = self.activity.state();
         let request = state.requests.iter_mut().find(|request| request.id == self.id);
-        update(request.expect("it is in flight"));
+        request.expect("it is in flight").stage = Stage::UnreadSince(Instant::now());
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut state = self.activity.state();
-        state.last_was_endless =
-            state.requests.iter().any(|request| request.id == self.id && request.is_endless);
         state.requests.retain(|request| request.id != self.id);
         state.idle_since = Instant::now();
     }
@@ -253,33 +220,6 @@ mod tests {
         // The control: without the unread one, the same moment is too early.
         drop(unread);
         assert_eq!(overdue_after(&activity, just_before), None);
-    }
-
-    /// Otherwise a client that watches would be cut off whenever nothing happens.
-    #[test]
-    fn answer_of_which_nothing_is_to_be_sent_is_not_unread() {
-        let activity = Activity::new(Instant::now());
-        let watching = activity.begin().unwrap();
-        watching.note_endless();
-        watching.note_progress();
-        // The control: a part that is not read is unread here, too.
-        let unread = activity.close_if_overdue(Instant::now() + UNREAD, IDLE, UNREAD);
-        assert_eq!(unread, Some(Overdue::Unread));
-        watching.note_silence();
-        assert_eq!(overdue_after(&activity, 100 * IDLE), None);
-        assert!(activity.is_endless());
-        let activity = Activity::new(Instant::now());
-        assert!(!activity.is_endless(), "a connection without requests");
-        let (endless, other) = (activity.begin().unwrap(), activity.begin().unwrap());
-        endless.note_endless();
-        assert!(!activity.is_endless(), "another request has an end");
-        drop(other);
-        assert!(activity.is_endless());
-        // hyper may hold the end of the answer, for a client that reads nothing.
-        drop(endless);
-        assert!(activity.is_endless());
-        drop(activity.begin());
-        assert!(!activity.is_endless(), "the last answer has an end");
     }
 
     /// Otherwise its client would not learn what was decided.

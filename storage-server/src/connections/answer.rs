@@ -47,10 +47,7 @@ impl HttpBody for Answer {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Poll::Ready(end_or_error) => return Poll::Ready(end_or_error),
-                Poll::Pending => {
-                    self.in_flight.note_silence();
-                    return Poll::Pending;
-                }
+                Poll::Pending => return Poll::Pending,
             }
         }
         let part = PART_BYTES.min(self.rest.len());

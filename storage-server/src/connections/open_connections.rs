@@ -111,13 +111,6 @@ impl OpenConnections {
         });
     }
 
-    /// Closes the connections on which only endless answers are left, or what was not read of them.
-    pub(super) fn close_endless(&mut self) {
-        for Connection { task, .. } in self.open.values().filter(|it| it.activity.is_endless()) {
-            task.abort();
-        }
-    }
-
     /// Closes an idle connection. Returns whether there was one.
     ///
     /// Those that never had a request and those that have had one are two groups. Of the larger

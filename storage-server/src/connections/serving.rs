@@ -23,7 +23,12 @@ use tokio::{
 };
 use tokio_util::{either::Either, sync::CancellationToken};
 
-use super::{activity::Activity, answer::Answer, client_address::ClientAddress};
+use super::{
+    activity::Activity,
+    answer::Answer,
+    client_address::ClientAddress,
+    plain_http::{PlainHttp, reject_plain_http},
+};
 use crate::{
     access::certificate::CertificateNames,
     cut_offs::{CutOff, CutOffs},
@@ -70,10 +75,6 @@ pub(crate) struct UnfinishedBody;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverBudget;
 
-/// In the extensions of an answer: it goes on until the server stops. The drain does not wait for its client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Endless;
-
 /// Waits until no client may send another request.
 pub(super) async fn last_request(draining: &CancellationToken) {
     draining.cancelled().await;
@@ -97,6 +98,7 @@ type Opened = (Either<Encrypted, TcpStream>, Vec<CertificateDer<'static>>);
 
 async fn open(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Opened> {
     let Some(tls) = tls else { return Ok((Either::Right(stream), Vec::new())) };
+    let stream = reject_plain_http(stream).await?;
     let stream = tls.handshake(stream).await?;
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
     Ok((Either::Left(stream), certificates))
@@ -124,9 +126,14 @@ pub(super) async fn serve_connection(
         opened = open(stream, tls.as_ref()) => match opened {
             Ok(opened) => opened,
             Err(error) => {
-                if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
+                if error.get_ref().is_some_and(|it| it.is::<PlainHttp>()) {
+                    cut_offs.count(CutOff::PlainHttp);
+                } else if let Some(reason) = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()) {
                     tracing::debug!(%error, "a TLS handshake failed");
                     cut_offs.count(CutOff::FailedHandshake);
+                    if let rustls::Error::InvalidCertificate(_) = reason {
+                        cut_offs.note_rejected_certificate(client.0, reason);
+                    }
                 }
                 return;
             }
@@ -157,9 +164,6 @@ pub(super) async fn serve_connection(
             if response.extensions_mut().remove::<UnfinishedBody>().is_some() {
                 in_flight.close_connection();
             }
-            if response.extensions_mut().remove::<Endless>().is_some() {
-                in_flight.note_endless();
-            }
             let is_over_budget = response.extensions_mut().remove::<OverBudget>().is_some();
             if (is_over_budget || is_draining.is_cancelled()) && version < Version::HTTP_2 {
                 let close = HeaderValue::from_static("close");
@@ -183,7 +187,7 @@ pub(super) async fn serve_connection(
         }
         () = reject_client(tls.as_ref(), &certificates) => {
             connection.as_mut().graceful_shutdown();
-            // An answer may have no end of its own.
+            // The client may read its answer slowly.
             timeout(REJECTED_CLIENT_TIMEOUT, connection).await.unwrap_or(Ok(()))
         }
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     extract::State,
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -13,7 +13,7 @@ use axum::{
 use super::{observe::OperatorAction, problem::Problem, service::Service};
 use crate::{
     access::{Caller, identity::Permission},
-    metrics::{CONTENT_TYPE, Sample},
+    metrics::{Sample, text_format::TextFormat},
 };
 
 pub(super) fn routes_for_all() -> Router<Arc<Service>> {
@@ -27,26 +27,27 @@ pub(super) fn routes_for_operators() -> Router<Arc<Service>> {
 async fn show_to_operators(
     State(service): State<Arc<Service>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     if !caller.operates() {
         return Err(Problem::forbidden(&caller, Permission::Operate, "/metrics"));
     }
-    let mut response = show(State(service)).await;
+    let mut response = show(State(service), headers).await;
     response.extensions_mut().insert(OperatorAction);
     Ok(response)
 }
 
-async fn show(State(service): State<Arc<Service>>) -> Response {
+async fn show(State(service): State<Arc<Service>>, headers: HeaderMap) -> Response {
     let is_database_up =
         service.queue.recent_failure().is_none() && service.prober.probe().await.is_ok();
     let text = service.metrics.encode(&Sample {
         queued_operations: service.queue.depth(),
         oldest_operation: service.queue.oldest_waited(),
         budget: &service.budget,
-        event_streams: service.queue.events().watchers(),
         is_database_up,
         is_auth_file_valid: service.config.access.fault().is_none(),
         tls: service.config.tls.as_ref(),
     });
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+    let format = TextFormat::from_headers(&headers);
+    ([(header::CONTENT_TYPE, format.content_type())], format.translate(text)).into_response()
 }

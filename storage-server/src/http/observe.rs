@@ -40,7 +40,8 @@ pub(super) async fn observe(
 ) -> Response {
     let id = RequestId::from_headers(request.headers());
     let trace_id = trace_id(request.headers());
-    let span = tracing::error_span!("request", request_id = %id, trace_id);
+    // As text, it stands in quotes: an id of a client can't look like another field.
+    let span = tracing::error_span!("request", request_id = id.as_str(), trace_id);
     let mut observed = Observed::new(service, &request, id, span.clone());
     request.extensions_mut().insert(observed.progress.clone());
     let mut response = next.run(request).instrument(span).await;

@@ -176,8 +176,19 @@ impl Problem {
             .with("ceiling", ceiling.as_u64())
     }
 
-    pub(super) fn version_mismatch(resource: &ResourceName, version: u64) -> Self {
-        Self::new(&VERSION_MISMATCH, format!("the resource is at version {version}"))
+    /// `has_unmatchable` says that `If-Match` has a tag that matches no version.
+    pub(super) fn version_mismatch(
+        resource: &ResourceName,
+        version: u64,
+        has_unmatchable: bool,
+    ) -> Self {
+        let mut detail = format!("the resource is at version {version}");
+        if has_unmatchable {
+            detail += ". If-Match has a tag that never matches: a version is a number in quotes, \
+                without W/ before it. A proxy that compresses answers changes tags so, to W/\"3\" or \
+                \"3-gzip\"";
+        }
+        Self::new(&VERSION_MISMATCH, detail)
             .with("resource", resource.as_str())
             .with("version", version)
     }

@@ -185,16 +185,21 @@ pub(super) fn single<'a>(
 }
 
 /// The conditions of a request on the version.
-pub(super) struct Conditional(pub(super) Condition);
+pub(super) struct Conditional {
+    pub(super) condition: Condition,
+    /// Whether a tag of `If-Match` matches no version, whichever the resource has.
+    pub(super) has_unmatchable: bool,
+}
 
 impl<S: Sync> FromRequestParts<S> for Conditional {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Ok(Self(Condition {
-            if_match: versions(&parts.headers, &header::IF_MATCH, Comparison::Strong)?,
-            if_none_match: versions(&parts.headers, &header::IF_NONE_MATCH, Comparison::Weak)?,
-        }))
+        let (if_match, has_unmatchable) =
+            versions(&parts.headers, &header::IF_MATCH, Comparison::Strong)?;
+        let (if_none_match, _) =
+            versions(&parts.headers, &header::IF_NONE_MATCH, Comparison::Weak)?;
+        Ok(Self { condition: Condition { if_match, if_none_match }, has_unmatchable })
     }
 }
 
@@ -206,19 +211,20 @@ enum Comparison {
     Weak,
 }
 
-/// The versions in a condition's entity tags. A tag that this server can't have made is left out.
+/// The versions in a condition's entity tags, and whether a tag matches none. A tag that this server can't
+/// have made is left out.
 fn versions(
     headers: &HeaderMap,
     name: &HeaderName,
     comparison: Comparison,
-) -> Result<Option<Versions>, Problem> {
+) -> Result<(Option<Versions>, bool), Problem> {
     let malformed =
         || Problem::malformed_request(format!("{name} must be * or a list of entity tags"));
-    let mut versions = None;
+    let (mut versions, mut has_unmatchable) = (None, false);
     for line in headers.get_all(name) {
         let line = line.to_str().map_err(|_| malformed())?;
         if line.trim() == "*" {
-            return Ok(Some(Versions::Any));
+            return Ok((Some(Versions::Any), false));
         }
         let versions = versions.get_or_insert_with(Vec::new);
         for tag in split_tags(line).map(str::trim).filter(|tag| !tag.is_empty()) {
@@ -228,12 +234,14 @@ fn versions(
             };
             let version = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
             let version = version.filter(|version| !version.contains('"')).ok_or_else(malformed)?;
-            if strong || comparison == Comparison::Weak {
-                versions.extend(version.parse().ok().filter(|n: &u64| n.to_string() == version));
+            let version = version.parse().ok().filter(|n: &u64| n.to_string() == version);
+            match version.filter(|_| strong || comparison == Comparison::Weak) {
+                Some(version) => versions.push(version),
+                None => has_unmatchable = true,
             }
         }
     }
-    Ok(versions.map(Versions::Listed))
+    Ok((versions.map(Versions::Listed), has_unmatchable))
 }
 
 /// Splits a list of entity tags. A tag may have commas itself.
@@ -333,6 +341,7 @@ mod tests {
         let versions = |list: &str| {
             let headers = [(header::IF_MATCH, HeaderValue::from_str(list).unwrap())];
             super::versions(&HeaderMap::from_iter(headers), &header::IF_MATCH, Comparison::Strong)
+                .map(|(versions, _)| versions)
         };
         for (list, listed) in [
             (r#""3", "4""#, vec![3, 4]),

@@ -1,7 +1,5 @@
 //! The ids by which the logs of several programs are compared.
 
-use std::fmt;
-
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::request::single;
@@ -33,12 +31,6 @@ impl RequestId {
 
     pub(super) fn header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).expect("it is visible ASCII")
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -66,8 +66,8 @@ async fn write(
     State(service): State<Arc<Service>>,
     Written { head, content }: Written<WriteHead>,
 ) -> Result<Response, Problem> {
-    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, condition) = head;
-    let Conditional(condition) = condition;
+    let (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional) = head;
+    let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Write { content, condition };
     let outcome = service.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
     match outcome {
@@ -75,20 +75,24 @@ async fn write(
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
             Ok((status, Accepted::new(&resource, &fencing, version)).into_response())
         }
-        Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
+        Outcome::VersionMismatch { version } => {
+            Err(Problem::version_mismatch(&resource, version, has_unmatchable))
+        }
         other => unreachable!("{other:?} is not the outcome of a write"),
     }
 }
 
 async fn delete(
     State(service): State<Arc<Service>>,
-    (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, condition): WriteHead,
+    (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional): WriteHead,
 ) -> Result<StatusCode, Problem> {
-    let Conditional(condition) = condition;
+    let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Delete { condition };
     match service.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
-        Outcome::VersionMismatch { version } => Err(Problem::version_mismatch(&resource, version)),
+        Outcome::VersionMismatch { version } => {
+            Err(Problem::version_mismatch(&resource, version, has_unmatchable))
+        }
         other => unreachable!("{other:?} is not the outcome of a delete"),
     }
 }
@@ -100,7 +104,7 @@ async fn read(
     Extension(caller): Extension<Caller>,
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
-    Conditional(Condition { if_none_match, .. }): Conditional,
+    Conditional { condition: Condition { if_none_match, .. }, .. }: Conditional,
     VersionAtLeast(at_least): VersionAtLeast,
 ) -> Result<Response, Problem> {
     let claims = method == Method::GET && fencing.token.is_some();

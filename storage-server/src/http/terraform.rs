@@ -41,8 +41,8 @@ use crate::{
 };
 
 const PATH: &str = "/v1/terraform/{*name}";
-pub(super) const LOCK: &str = "LOCK";
-pub(super) const UNLOCK: &str = "UNLOCK";
+const LOCK: &str = "LOCK";
+const UNLOCK: &str = "UNLOCK";
 /// What to do if a lock was sent as another request.
 const DEFAULT_METHODS: &str = "To lock and unlock, leave lock_method and unlock_method of the backend at \
     their defaults, and unset TF_HTTP_LOCK_METHOD and TF_HTTP_UNLOCK_METHOD";

@@ -33,6 +33,14 @@ pub enum OpenError {
         /// What failed.
         source: sqlx::Error,
     },
+    /// The file can't be opened.
+    #[error("can't open {database}")]
+    File {
+        /// The database's address.
+        database: String,
+        /// What the system says.
+        source: io::Error,
+    },
     /// None of several hosts is the primary.
     #[error("{database} has no primary that can be used: {reason}")]
     NoPrimary {

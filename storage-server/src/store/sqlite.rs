@@ -7,7 +7,7 @@ pub(crate) mod maintenance;
 mod statements;
 mod writer;
 
-use std::{num::NonZero, str::FromStr, thread::available_parallelism, time::Duration};
+use std::{num::NonZero, thread::available_parallelism, time::Duration};
 
 use async_trait::async_trait;
 use fence::ResourceName;
@@ -23,7 +23,7 @@ use tokio::{
 
 use self::{
     file::OpenedFile,
-    integrity::{check_integrity, primary_code},
+    integrity::{parse_url, primary_code, require_whole_file},
     statements::{apply_changes, list_rows, load_rows, probe},
     writer::Writer,
 };
@@ -90,8 +90,12 @@ impl SqliteStore {
         let create = missing_file == MissingFile::Create && migrations == Migrations::Apply;
         let options = options(url)?.synchronous(synchronous).create_if_missing(create);
         let connect_error = |source| OpenError::Connect { database: url.to_owned(), source };
-        let is_new = !options.get_filename().exists();
-        check_integrity(options.get_filename(), url).await?;
+        let path = options.get_filename();
+        let is_new = !path.exists();
+        // A database in memory has no file, and is rejected below.
+        if !is_in_memory(url) {
+            require_whole_file(path, url, create).await?;
+        }
         let mut writer = options.connect().await.map_err(connect_error)?;
         let mode: String = sqlx::query_scalar("pragma journal_mode")
             .fetch_one(&mut writer)
@@ -130,8 +134,7 @@ impl SqliteStore {
 
 /// How every connection is opened, except for how durable its commits are.
 fn options(url: &str) -> Result<SqliteConnectOptions, OpenError> {
-    Ok(SqliteConnectOptions::from_str(url)
-        .map_err(OpenError::InvalidUrl)?
+    Ok(parse_url(url)?
         .journal_mode(SqliteJournalMode::Wal)
         // On macOS, a plain sync leaves the data in the disk's own cache.
         .pragma("fullfsync", "on")
@@ -141,6 +144,10 @@ fn options(url: &str) -> Result<SqliteConnectOptions, OpenError> {
         .pragma(CACHE_SIZE, WRITER_CACHE)
         .pragma("wal_autocheckpoint", LOG_PAGES)
         .disable_statement_logging())
+}
+
+fn is_in_memory(url: &str) -> bool {
+    url.contains(":memory:") || url.contains("mode=memory")
 }
 
 async fn prepare_schema(

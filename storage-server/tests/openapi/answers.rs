@@ -16,6 +16,7 @@ use crate::{
 /// The headers of an answer that are those of HTTP itself.
 const OF_HTTP: [&str; 6] =
     ["connection", "content-length", "content-type", "date", "allow", "transfer-encoding"];
+const PROBLEM: &str = "application/problem+json";
 /// The answers of a server that is busy or slow. One of each is enough: all requests have the same ones.
 const OF_A_BUSY_SERVER: [&str; 3] = ["408", "429", "503"];
 
@@ -23,6 +24,8 @@ const OF_A_BUSY_SERVER: [&str; 3] = ["408", "429", "503"];
 struct Compared<'a> {
     document: &'a Document,
     seen: BTreeSet<(String, &'a str, String)>,
+    /// The problem types that were seen.
+    problems: BTreeSet<String>,
 }
 
 impl<'a> Compared<'a> {
@@ -55,9 +58,19 @@ impl<'a> Compared<'a> {
                 assert!(!self.document.allows(&content["schema"], &more), "{request}");
                 assert!(!self.document.allows(&content["schema"], &less), "{request}");
             }
+            if media_type == PROBLEM {
+                self.problems.insert(slug(answer));
+            }
         }
         self.seen.insert((operation.method(), operation.path, status));
     }
+}
+
+/// The problem type of an answer.
+fn slug(answer: &Answer) -> String {
+    let problem = answer.json();
+    let path = problem["type"].as_str().unwrap();
+    path.strip_prefix("/problems/").unwrap().to_owned()
 }
 
 /// Sends requests until one is rejected: two within a second are enough.
@@ -82,7 +95,8 @@ async fn every_answer_is_as_described() {
     let arguments = ["--max-value-bytes", "300", "--auth-file", file.to_str().unwrap()];
     let server = guarded.database.serve(&arguments).await;
     let document = Document::of(&server).await;
-    let mut compared = Compared { document: &document, seen: BTreeSet::new() };
+    let mut compared =
+        Compared { document: &document, seen: BTreeSet::new(), problems: BTreeSet::new() };
     let ask =
         async |bearer: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
             let authorization = format!("Bearer {bearer}");
@@ -128,6 +142,8 @@ async fn every_answer_is_as_described() {
         (value, "PUT", with("Fencing-Holder", "b"), "x", 409),
         (value, "DELETE", with("Fencing-Holder", "b"), "", 409),
         (value, "GET", with("Fencing-Holder", "b"), "", 409),
+        (value, "PUT", with("Fencing-Holder", "a b"), "x", 400),
+        (value, "GET", vec![("If-Version-At-Least", "99")], "", 503),
         (value, "PUT", with("Fencing-Sequence", "2"), "x", 200),
         (value, "PUT", with("Fencing-Sequence", "2"), "y", 422),
         (value, "DELETE", with("Fencing-Sequence", "2"), "", 422),
@@ -188,8 +204,6 @@ async fn every_answer_is_as_described() {
         (by_id, "POST", vec![], "{}", 415),
         (by_id, "DELETE", vec![], "", 200),
         (STATES, "UNLOCK", vec![], LOCK, 200),
-        ("/v1/events", "GET", vec![], "", 200),
-        ("/v1/events", "GET", vec![("Last-Event-ID", "x")], "", 400),
         ("/v1/resources", "GET", vec![], "", 200),
         ("/v1/resources?limit=0", "GET", vec![], "", 400),
         (value, "DELETE", token("36"), "", 204),
@@ -290,7 +304,13 @@ async fn every_answer_is_as_described() {
         .collect();
     assert_eq!(of_a_busy_server, BTreeSet::from(OF_A_BUSY_SERVER));
 
-    // 6. That was all, but for the same answers to other requests.
+    // 6. A method that no operation has.
+    let other = ask(&all, "PATCH", "/v1/resources/r", &[], "").await;
+    let schema = &document.0["components"]["schemas"][format!("problem-{}", slug(&other))];
+    assert!(other.status == 405 && document.allows(schema, &other.json()), "{other:?}");
+    compared.problems.insert(slug(&other));
+
+    // 7. That was all, but for the same answers to other requests.
     for operation in document.operations() {
         for status in operation.described["responses"].as_object().unwrap().keys() {
             let is_of_a_busy_server = OF_A_BUSY_SERVER.contains(&status.as_str());
@@ -301,4 +321,7 @@ async fn every_answer_is_as_described() {
             );
         }
     }
+    let schemas = document.0["components"]["schemas"].as_object().unwrap().keys();
+    let problems = schemas.filter_map(|name| Some(name.strip_prefix("problem-")?.to_owned()));
+    assert_eq!(compared.problems, problems.collect());
 }

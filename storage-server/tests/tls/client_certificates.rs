@@ -18,6 +18,7 @@ use super::{Client, is_rejected, options};
 use crate::{
     access::{Guarded, IN_FORCE},
     database::Database,
+    logs::is_logged,
     programs::storage_server,
 };
 
@@ -85,6 +86,8 @@ async fn names_in_a_certificate_are_an_identity() {
     // The same name from another authority is worth nothing.
     let own = other.sign("DNS:orders.example").unwrap();
     is_rejected(&Client::new(&[&authority], Some(&own)), &server, "UnknownCA").await;
+    let reason = "rejected the certificate of a client: invalid peer certificate: UnknownIssuer";
+    is_logged(&server, &format!("{reason} client=127.0.0.1")).await;
 }
 
 #[tokio::test]

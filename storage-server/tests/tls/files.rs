@@ -84,15 +84,26 @@ async fn server_does_not_start_with_files_that_do_not_fit() {
     let paths = [&one.certificate, &one.key, &two.key, &no_key, &empty, &missing];
     let [certificate, key, other_key, no_key, empty, missing] =
         paths.map(|path| path.to_str().unwrap());
-    let cases: [(&[&str], &str); 9] = [
+    // A curve that neither browsers nor the server know.
+    let curve = database.file("secp256k1.pem");
+    let mut openssl = Command::new("openssl");
+    openssl.args(["ecparam", "-name", "secp256k1", "-genkey", "-noout", "-out"]).arg(&curve);
+    assert!(openssl.status().unwrap().success());
+    fs::set_permissions(&curve, Permissions::from_mode(0o600)).unwrap();
+    let curve = curve.to_str().unwrap();
+    let cases: [(&[&str], &str); 10] = [
         (&["--tls-cert", certificate], "--tls-cert needs --tls-key"),
         (&["--tls-key", key], "--tls-key needs --tls-cert"),
         (&["--tls-client-ca", certificate], "--tls-client-ca needs --tls-cert and --tls-key"),
-        (&["--tls-cert", missing, "--tls-key", key], "missing.pem can't be used: No such file"),
-        (&["--tls-cert", certificate, "--tls-key", missing], "missing.pem can't be used: No such"),
+        (&["--tls-cert", missing, "--tls-key", key], "missing.pem, which does not exist"),
+        (&["--tls-cert", certificate, "--tls-key", missing], "missing.pem, which does not exist"),
         (&["--tls-cert", empty, "--tls-key", key], "empty.pem can't be used: it has no certif"),
         (&["--tls-cert", certificate, "--tls-key", no_key], "it has no private key as PEM"),
         (&["--tls-cert", certificate, "--tls-key", other_key], "not the key of the certificate in"),
+        (
+            &["--tls-cert", certificate, "--tls-key", curve],
+            "; use RSA of 2048 to 4096 bits, ECDSA P-256 or P-384, or Ed25519",
+        ),
         (
             &["--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", empty],
             "empty.pem can't be used: it has no certificate",
@@ -100,8 +111,11 @@ async fn server_does_not_start_with_files_that_do_not_fit() {
     ];
     for (options, reason) in cases {
         let arguments = [&["--listen", "127.0.0.1:0"][..], options].concat();
-        let error = database.run(&arguments).await.failed();
-        assert!(error.contains(reason), "{options:?}: {error}");
+        let ran = database.run(&arguments).await;
+        // A file that an option names and that is missing is a wrong option.
+        let code = if reason.contains("does not exist") { 2 } else { 1 };
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.stderr.contains(reason), "{options:?}: {ran:?}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::store::{
     open::{MissingFile, open_store},
     replication::Replication,
     schema::Migrations,
-    sqlite::integrity::copy_into,
+    sqlite::integrity::{copy_into, parse_url},
 };
 
 const BACKED_UP: i64 = 33;
@@ -43,7 +43,7 @@ async fn backup_and_killed_database(folder: &Path) -> (PathBuf, PathBuf) {
     let replication = Replication::default();
     let server = open_store(&url(&live), missing_file, migrations, &replication).await.unwrap();
     set_token(&live, BACKED_UP).await;
-    copy_into(&url(&live), backup.to_str().unwrap()).await.unwrap();
+    copy_into(parse_url(&url(&live)).unwrap(), backup.to_str().unwrap()).await.unwrap();
     set_token(&live, NEWEST).await;
     let killed = folder.join("killed.db");
     for part in ["", "-wal"] {

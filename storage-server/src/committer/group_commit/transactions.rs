@@ -13,7 +13,6 @@ use crate::{
         folded::PATIENCE,
         job::{TransactionJob, Unavailable, UnavailableOutcome},
     },
-    events::Decision,
     row::Row,
     store::{
         Wanted, WantedValue,
@@ -148,7 +147,6 @@ impl GroupCommit {
                     self.last_failure.forget();
                 }
                 for (job, decision) in decided {
-                    self.events.publish(Decision::from_transaction(&job.operation, &decision));
                     job.answer(Ok(decision));
                 }
                 Tried::Answered

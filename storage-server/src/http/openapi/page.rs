@@ -47,7 +47,7 @@ pub(super) fn render(document: &Value) -> String {
     }
     page += "</ul>\n";
     for (method, path, operation) in operations() {
-        render_operation(&mut page, &method, path, operation);
+        render_operation(&mut page, document, &method, path, operation);
     }
     page += "<h2>Schemas</h2>\n";
     for (name, schema) in members(&document["components"]["schemas"]) {
@@ -57,7 +57,13 @@ pub(super) fn render(document: &Value) -> String {
     page
 }
 
-fn render_operation(page: &mut String, method: &str, path: &str, operation: &Value) {
+fn render_operation(
+    page: &mut String,
+    document: &Value,
+    method: &str,
+    path: &str,
+    operation: &Value,
+) {
     let (id, summary) = (escaped(&operation["operationId"]), escaped(&operation["summary"]));
     let (path, description) = (escape(path), escaped(&operation["description"]));
     let _ = write!(
@@ -66,6 +72,7 @@ fn render_operation(page: &mut String, method: &str, path: &str, operation: &Val
          <table>\n<tr><th>parameter<th>in<th>\n"
     );
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        let parameter = target(document, parameter);
         let (name, place) = (escaped(&parameter["name"]), escaped(&parameter["in"]));
         let required = if parameter["required"] == true { "Required. " } else { "" };
         let (about, schema) = (escaped(&parameter["description"]), limits(&parameter["schema"]));
@@ -79,6 +86,7 @@ fn render_operation(page: &mut String, method: &str, path: &str, operation: &Val
     }
     *page += "</table>\n<table>\n<tr><th>status<th><th>schema<th>headers\n";
     for (status, response) in members(&operation["responses"]) {
+        let response = target(document, response);
         let description = escaped(&response["description"]);
         let schemas = links(&response["content"]);
         let headers: Vec<_> = members(&response["headers"]).map(|(name, _)| escape(name)).collect();
@@ -105,6 +113,12 @@ fn render_schema(page: &mut String, name: &str, schema: &Value) {
     *page += "</table>\n</section>\n";
 }
 
+/// The part of the document that another part refers to, or that part itself.
+pub(super) fn target<'a>(document: &'a Value, part: &'a Value) -> &'a Value {
+    let reference = part["$ref"].as_str().and_then(|reference| reference.strip_prefix('#'));
+    reference.and_then(|path| document.pointer(path)).unwrap_or(part)
+}
+
 /// Links to the schemas of a body.
 fn links(content: &Value) -> String {
     let names = members(content).flat_map(|(_, content)| references(&content["schema"]));
@@ -113,7 +127,7 @@ fn links(content: &Value) -> String {
 }
 
 /// The names of the schemas that a schema refers to.
-fn references(schema: &Value) -> Vec<String> {
+pub(super) fn references(schema: &Value) -> Vec<String> {
     let alternatives = schema["oneOf"].as_array().into_iter().flatten();
     let references = [schema].into_iter().chain(alternatives).filter_map(|it| it["$ref"].as_str());
     references.filter_map(|path| path.rsplit('/').next()).map(escape).collect()

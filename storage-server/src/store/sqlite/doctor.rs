@@ -1,21 +1,19 @@
 //! Whether an SQLite file can lose an acknowledged fence.
 
-use std::str::FromStr;
-
 use doctor::{Check, Report, Verdict, sqlite};
-use sqlx::sqlite::SqliteConnectOptions;
 
-use super::integrity::{check_integrity, path};
+use super::integrity::{check_integrity, parse_url, path};
 use crate::store::error::OpenError;
 
 /// Examines the file, and doesn't create it. A server sets WAL mode and `synchronous=FULL` by itself.
 pub(in crate::store) async fn examine(url: &str) -> Result<Report, OpenError> {
     let file = path(url)?;
     let failed = |source| OpenError::Connect { database: url.to_owned(), source };
-    std::fs::metadata(&file).map_err(|error| failed(error.into()))?;
+    std::fs::metadata(&file)
+        .map_err(|source| OpenError::File { database: url.to_owned(), source })?;
     match check_integrity(&file, url).await {
         Ok(()) => {
-            let options = SqliteConnectOptions::from_str(url).map_err(OpenError::InvalidUrl)?;
+            let options = parse_url(url)?;
             let mut report = sqlite::examine(&options).await.map_err(failed)?;
             report.checks.retain(|check| check.name != "journal_mode");
             report.checks.push(Check::ok("structure", "whole"));

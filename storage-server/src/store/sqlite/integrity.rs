@@ -1,9 +1,10 @@
 //! An SQLite file as a whole: whether it is damaged, and copies of it.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{ErrorKind, Read},
     mem,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -15,10 +16,29 @@ use sqlx::{
 
 use crate::store::error::OpenError;
 
+/// Parses a database URL. A percent sign in a path is one: the URL is not encoded.
+pub(crate) fn parse_url(url: &str) -> Result<SqliteConnectOptions, OpenError> {
+    SqliteConnectOptions::from_str(&url.replace('%', "%25")).map_err(OpenError::InvalidUrl)
+}
+
 /// Returns the path of the file at a database URL.
 pub(crate) fn path(url: &str) -> Result<PathBuf, OpenError> {
-    let options = SqliteConnectOptions::from_str(url).map_err(OpenError::InvalidUrl)?;
-    Ok(options.get_filename().to_owned())
+    Ok(parse_url(url)?.get_filename().to_owned())
+}
+
+/// Checks that a file can be read and written. SQLite says of one that can't only that it can't, or opens it
+/// for reading alone. Creates a file that is missing, if that is wanted, for its owner alone.
+fn require_writable_file(file: &Path, database: &str, create: bool) -> Result<(), OpenError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(create).mode(0o600);
+    match options.open(file) {
+        Ok(file) => {
+            // It is never closed, as in `foreign_log`.
+            mem::forget(file);
+            Ok(())
+        }
+        Err(source) => Err(OpenError::File { database: database.to_owned(), source }),
+    }
 }
 
 /// The file of the write-ahead log, or of its index, beside a file.
@@ -26,6 +46,21 @@ pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// Checks that a file can be used and is whole, or creates it if that is wanted. `database` is its address,
+/// for errors.
+pub(super) async fn require_whole_file(
+    file: &Path,
+    database: &str,
+    create: bool,
+) -> Result<(), OpenError> {
+    let exists = file.exists();
+    if exists {
+        require_writable_file(file, database, false)?;
+    }
+    check_integrity(file, database).await?;
+    if exists { Ok(()) } else { require_writable_file(file, database, create) }
 }
 
 /// Checks that a file is whole, if it exists. `database` is its address, for errors.
@@ -127,9 +162,11 @@ fn code(error: &sqlx::Error) -> Option<u32> {
 }
 
 /// Writes a copy of the database as of this moment into an empty file. The copy has no log.
-pub(crate) async fn copy_into(url: &str, copy: &str) -> Result<(), sqlx::Error> {
-    let options = SqliteConnectOptions::from_str(url)?.disable_statement_logging();
-    let mut connection = options.connect().await?;
+pub(crate) async fn copy_into(
+    database: SqliteConnectOptions,
+    copy: &str,
+) -> Result<(), sqlx::Error> {
+    let mut connection = database.disable_statement_logging().connect().await?;
     sqlx::query("vacuum into ?").bind(copy).execute(&mut connection).await?;
     connection.close().await
 }

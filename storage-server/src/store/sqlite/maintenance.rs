@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use fence::{Fence, ResourceName, Token};
 use sqlx::{ConnectOptions, SqliteConnection};
 
-use super::{integrity::check_integrity, options, prepare_schema, sync_log};
+use super::{integrity::require_whole_file, options, prepare_schema, sync_log};
 use crate::store::{
     error::OpenError,
     maintenance::{Counted, Maintenance, StoredRow, Unreadable},
@@ -19,7 +19,7 @@ pub(in crate::store) struct SqliteMaintenance(SqliteConnection);
 impl SqliteMaintenance {
     pub(in crate::store) async fn open(url: &str) -> Result<Self, OpenError> {
         let options = options(url)?;
-        check_integrity(options.get_filename(), url).await?;
+        require_whole_file(options.get_filename(), url, false).await?;
         let connected = options.connect().await;
         let mut connection =
             connected.map_err(|source| OpenError::Connect { database: url.to_owned(), source })?;
