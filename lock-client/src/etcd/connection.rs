@@ -1,13 +1,13 @@
 //! Requests to the members of etcd.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Request, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     failure::Failure,
-    http::{Http, Line, Message, whole},
+    http::{Http, Line, Message, Pool, whole},
     keys::Keys,
     messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
@@ -26,59 +26,64 @@ use super::{
 };
 use crate::backend::BackendError;
 
-/// How long an answer may take at least until the reserved connection is given up, though its caller
-/// has given up.
+/// How long an answer may take at least until a kept connection is given up, though its caller has
+/// given up.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+/// How many further connections tries have at most.
+const MOST_OF_TRIES: usize = 12;
+/// The same for renewals, and for releases.
+const MOST_OF_HELD: usize = 4;
 
-/// The connections of a client. Requests go to one member, until it fails.
+/// A client's requests for one purpose. They go to one member, until it fails.
 #[derive(Clone)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    /// The token of the user's login. One request logs in, and the others wait for it.
+    login: Arc<Mutex<Option<String>>>,
+    /// Requests at one time wait for the session that one of them begins.
+    pub(super) beginning: Arc<Mutex<()>>,
     pub(super) answer_timeout: Duration,
-    /// Whether the requests are those of held locks, which go before tries.
-    is_held: bool,
 }
 
+/// What the requests for all purposes share.
 struct Shared {
     server: Server,
     http: Http,
     /// The number of the member that requests go to.
     current: watch::Sender<usize>,
-    /// The token of the user's login.
-    login: Mutex<Option<String>>,
 }
 
 impl Connection {
-    pub(super) fn new(server: Server, answer_timeout: Duration) -> Self {
+    /// Prepares the requests of tries. It connects when it is first used.
+    pub(super) fn of_tries(server: Server, answer_timeout: Duration) -> Self {
         let (http, current) = (Http::new(&server), watch::Sender::new(0));
-        let shared = Shared { server, http, current, login: Mutex::default() };
-        Self { shared: Arc::new(shared), answer_timeout, is_held: false }
+        let pool = Pool::new(&http, MOST_OF_TRIES);
+        let shared = Arc::new(Shared { server, http, current });
+        let (login, beginning) = Default::default();
+        Self { shared, pool, login, beginning, answer_timeout }
     }
 
-    pub(super) fn answer_within(self, answer_timeout: Duration) -> Self {
-        Self { answer_timeout, ..self }
-    }
-
-    /// The same connections, for the requests of held locks.
-    pub(super) fn for_held(&self) -> Self {
-        Self { is_held: true, ..self.clone() }
+    /// Prepares the requests to the same members for a purpose of held locks. They wait for no request
+    /// for another purpose.
+    pub(super) fn of_held(&self) -> Self {
+        let (shared, pool) = (self.shared.clone(), Pool::new(&self.shared.http, MOST_OF_HELD));
+        let (login, beginning) = Default::default();
+        Self { shared, pool, login, beginning, answer_timeout: self.answer_timeout }
     }
 
     pub(super) fn server(&self) -> &Server {
         &self.shared.server
     }
 
-    /// Makes the reserved connection, if there is none.
-    pub(super) async fn reserve(&self) -> Result<(), Failure> {
-        let number = *self.shared.current.borrow();
-        let member = &self.shared.server.members[number];
-        let reserving = timeout(self.answer_timeout, self.shared.http.reserve(member));
-        let reserved = reserving.await.unwrap_or_else(|_| Err(self.silent(member)));
-        reserved.inspect_err(|_| self.fail_over_from(number))
-    }
-
     pub(super) fn http(&self) -> &Http {
         &self.shared.http
+    }
+
+    /// Makes the kept connection, if there is none.
+    pub(super) async fn keep(&self) -> Result<(), Failure> {
+        let member = self.current();
+        self.in_time(member, self.pool.keep(member)).await.inspect_err(|_| self.leave(member))
     }
 
     /// Sends one request, and returns the answer.
@@ -90,14 +95,27 @@ impl Connection {
         self.call_over(self.line().await?, method, request).await
     }
 
+    /// Sends a request to one member after the other, until one has received it.
     async fn call_over<T: DeserializeOwned>(
         &self,
-        line: Line,
+        mut line: Line,
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        let send = |line, member, message| self.exchange(line, member, message);
-        self.ask(line, method, request, send).await
+        let request = encoded(request);
+        let mut attempts = self.server().members.len();
+        loop {
+            attempts -= 1;
+            let member = self.current();
+            match self.ask(&mut line, member, method, &request).await {
+                Err(Failure::NotSent(_)) if attempts > 0 => self.leave(member),
+                Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
+                    self.leave(member);
+                    return Err(failure);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Carries out a transaction.
@@ -126,104 +144,89 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        let request = serde_json::to_vec(request).expect("a message is JSON");
-        let send = |line, member, message| self.exchange(line, member, message);
-        self.ask_member(&mut self.line().await?, member, method, request.into(), &send).await
+        self.ask(&mut self.line().await?, member, method, &encoded(request)).await
     }
 
-    /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
-    /// another member. Returns after the first message, which confirms the stream.
+    /// Sends a request whose answer is a stream, over a connection of its own. It ends when etcd ends
+    /// it, or when requests go to another member. Returns once the answer begins, which confirms the
+    /// stream. Another request came before, and has logged in.
     pub(super) async fn stream(
         &self,
         method: &str,
         request: &impl Serialize,
     ) -> Result<Stream, Failure> {
         let mut current = self.shared.current.subscribe();
-        current.mark_unchanged();
-        let send = |line, member, message| async move { (line, self.open(member, message).await) };
-        let body = self.ask(Line::default(), method, request, send).await?;
+        let member = &self.server().members[*current.borrow_and_update()];
+        let opening = async {
+            let token = self.login.lock().await.clone();
+            let message = message(member, method, encoded(request), token.as_deref())?;
+            let response = self.http().open(member, message).await?;
+            if response.status().is_success() {
+                return Ok(response.into_body());
+            }
+            let (status, body) = whole(member, response).await?;
+            Err(Failure::from_answer(member, status, &body))
+        };
+        let body = self.in_time(member, opening).await.inspect_err(|failure| {
+            if let Failure::NotSent(_) | Failure::Other(BackendError::Unavailable(_)) = failure {
+                self.leave(member);
+            }
+        })?;
         Ok(Stream { body, current, read: Vec::new() })
     }
 
     /// Waits for a connection. A request that gets none was not sent, whatever the member does.
     pub(super) async fn line(&self) -> Result<Line, Failure> {
-        let http = &self.shared.http;
-        let line = async {
-            match self.is_held {
-                true => http.line_of_held().await,
-                false => http.line_of_try().await,
-            }
-        };
-        timeout(self.answer_timeout, line).await.map_err(|_| {
+        timeout(self.answer_timeout, self.pool.line()).await.map_err(|_| {
             let reason = format!("{}: all connections of this client are busy", self.server());
             Failure::NotSent(BackendError::Unavailable(reason.into()))
         })
     }
 
-    /// Sends a request to one member after the other, until one has received it.
-    async fn ask<T, F: Future<Output = (Line, Result<T, Failure>)>>(
-        &self,
-        mut line: Line,
-        method: &str,
-        request: &impl Serialize,
-        send: impl Fn(Line, Member, Message) -> F,
-    ) -> Result<T, Failure> {
-        let request = Bytes::from(serde_json::to_vec(request).expect("a message is JSON"));
-        let mut attempts = self.shared.server.members.len();
-        loop {
-            attempts -= 1;
-            let number = *self.shared.current.borrow();
-            let member = &self.shared.server.members[number];
-            match self.ask_member(&mut line, member, method, request.clone(), &send).await {
-                Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
-                Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
-                    self.fail_over_from(number);
-                    return Err(failure);
-                }
-                answer => return answer,
-            }
-        }
+    fn current(&self) -> &Member {
+        &self.server().members[*self.shared.current.borrow()]
     }
 
-    fn silent(&self, member: &Member) -> Failure {
-        let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
-        Failure::unavailable(member, &reason)
+    /// Limits the time in which a member answers.
+    async fn in_time<T>(
+        &self,
+        member: &Member,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        timeout(self.answer_timeout, answer).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
+            Err(Failure::unavailable(member, &reason))
+        })
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
-    fn fail_over_from(&self, number: usize) {
-        let count = self.shared.server.members.len();
+    fn leave(&self, member: &Member) {
+        let members = &self.server().members;
         self.shared.current.send_if_modified(|current| {
-            let leaves = *current == number && count > 1;
+            let leaves = members.len() > 1 && members[*current] == *member;
             if leaves {
-                *current = (number + 1) % count;
+                *current = (*current + 1) % members.len();
             }
             leaves
         });
     }
 
-    /// Sends a request to a member, and limits the time for its answer. If its login is not valid
-    /// any more, this logs in again.
-    async fn ask_member<T, F: Future<Output = (Line, Result<T, Failure>)>>(
+    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    async fn ask<T: DeserializeOwned>(
         &self,
         line: &mut Line,
         member: &Member,
         method: &str,
-        request: Bytes,
-        send: &impl Fn(Line, Member, Message) -> F,
+        request: &Bytes,
     ) -> Result<T, Failure> {
         let asking = async {
             let token = self.log_in(line, member, None).await?;
-            let sent = message(member, method, request.clone(), token.as_deref())?;
-            let (back, answer) = send(mem::take(line), member.clone(), sent).await;
-            *line = back;
+            let answer = self.exchange(line, member, method, request, token.as_deref()).await;
             if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
                 return answer;
             }
             let token = self.log_in(line, member, token).await?;
-            let again = message(member, method, request, token.as_deref())?;
-            let (back, answer) = send(mem::take(line), member.clone(), again).await;
-            *line = back;
+            let answer = self.exchange(line, member, method, request, token.as_deref()).await;
             // The password is right, so that a later login may succeed.
             answer.map_err(|failure| match failure {
                 Failure::LoggedOut(reason) => {
@@ -232,8 +235,7 @@ impl Connection {
                 failure => failure,
             })
         };
-        let answer = timeout(self.answer_timeout, asking).await;
-        answer.unwrap_or_else(|_| Err(self.silent(member)))
+        self.in_time(member, asking).await
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -243,51 +245,36 @@ impl Connection {
         member: &Member,
         expired: Option<String>,
     ) -> Result<Option<String>, Failure> {
-        let Some(user) = &self.shared.server.user else { return Ok(None) };
-        // One request logs in, and the others wait for it.
-        let mut login = self.shared.login.lock().await;
+        let Some(user) = &self.server().user else { return Ok(None) };
+        let mut login = self.login.lock().await;
         if login.is_none() || *login == expired {
-            let credentials = json!({ "name": user.name, "password": user.password });
-            let request = serde_json::to_vec(&credentials).expect("a message is JSON");
-            let message = message(member, "auth/authenticate", request.into(), None)?;
-            let (status, body) = self.exchange_over(line, member, message).await?;
-            let authenticated: Authenticated = serde_json::from_slice(&body)
-                .map_err(|_| Failure::from_answer(member, status, &body))?;
-            *login = Some(authenticated.token);
+            let request = encoded(&json!({ "name": user.name, "password": user.password }));
+            let method = "auth/authenticate";
+            let authenticated = self.exchange(line, member, method, &request, None).await;
+            let Authenticated { token } = authenticated?;
+            *login = Some(token);
         }
         Ok(login.clone())
     }
 
-    /// Sends a request, and parses the answer.
+    /// Sends a request over a connection, and parses the answer.
     async fn exchange<T: DeserializeOwned>(
-        &self,
-        mut line: Line,
-        member: Member,
-        message: Message,
-    ) -> (Line, Result<T, Failure>) {
-        let exchanged = self.exchange_over(&mut line, &member, message).await;
-        (line, exchanged.and_then(|(status, body)| parse(&member, status, &body)))
-    }
-
-    async fn exchange_over(
         &self,
         line: &mut Line,
         member: &Member,
-        message: Message,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+        method: &str,
+        request: &Bytes,
+        token: Option<&str>,
+    ) -> Result<T, Failure> {
+        let message = message(member, method, request.clone(), token)?;
         let longest = self.answer_timeout.max(LONGEST_ANSWER);
-        self.shared.http.exchange(line, member, message, self.is_held, longest).await
+        let (status, body) = line.exchange(member, message, longest).await?;
+        parse(member, status, &body)
     }
+}
 
-    /// Sends a request whose answer is a stream.
-    async fn open(&self, member: Member, message: Message) -> Result<Incoming, Failure> {
-        let response = self.shared.http.open(&member, message).await?;
-        if response.status().is_success() {
-            return Ok(response.into_body());
-        }
-        let (status, body) = whole(&member, response).await?;
-        Err(Failure::from_answer(&member, status, &body))
-    }
+fn encoded(request: &impl Serialize) -> Bytes {
+    serde_json::to_vec(request).expect("a message is JSON").into()
 }
 
 fn parse<T: DeserializeOwned>(
@@ -312,7 +299,8 @@ fn message(
     request: Bytes,
     token: Option<&str>,
 ) -> Result<Message, Failure> {
-    let mut message = Request::post(member.method(method))
+    let mut message = Request::post(format!("/v3/{method}"))
+        .header(HOST, member.to_string())
         .header(CONTENT_TYPE, "application/json")
         // A member without a leader rejects requests at once, and ends its streams.
         .header("Grpc-Metadata-hasleader", "true");

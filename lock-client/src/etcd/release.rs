@@ -5,7 +5,7 @@
 //! until that is answered. If a deletion has no answer for a ttl, the session is given up: nobody
 //! keeps it alive, and it ends with what is left on it. Its other locks move to a new session.
 //!
-//! A client has one such task, as long as it has holders. It also reserves a connection for them.
+//! A client has one such task, as long as it has holders. It also keeps connections for them.
 
 use std::{error::Error, time::Duration};
 
@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     client::{Etcd, LONGEST_METHOD},
+    failure::Failure,
     keys::{self, Keys},
     messages::{Txn, delete},
     own_keys::OwnKey,
@@ -51,7 +52,7 @@ impl Etcd {
         };
         // 2. Delete the own key, in any case. No other holder ever has it, whatever its revision.
         let success = vec![View::read_of_queue(keys, Part::Owner), delete(place)];
-        let reply = self.held.transact(&Txn { success, ..Txn::default() }).await?;
+        let reply = self.releases.transact(&Txn { success, ..Txn::default() }).await?;
         let was_there = reply.deleted() > 0;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
@@ -63,9 +64,14 @@ impl Etcd {
         // 4. A session that no other lock shares ends with its lock, now or with its time.
         if let Some(lease) = owned.map(|owner| owner.lease).filter(|&lease| !keys::is_shared(lease))
         {
-            let _ended_or_not = self.held.revoke(lease).await;
+            let _ended_or_not = self.releases.revoke(lease).await;
         }
         Ok(owned.is_some())
+    }
+
+    /// Makes the connections that held locks keep.
+    pub(super) async fn keep_connections(&self) -> Result<(), Failure> {
+        tokio::try_join!(self.renewals.keep(), self.releases.keep()).map(drop)
     }
 
     /// How long a release may take, and be repeated after that.
@@ -78,13 +84,13 @@ impl Etcd {
         let _deleted_or_not = timeout(self.patience(), self.own.deleted()).await;
     }
 
-    /// Deletes keys in time, and reserves a connection. Ends when there are no holders.
+    /// Deletes keys in time, and keeps connections. Ends when there are no holders.
     pub(super) async fn delete_in_time(self) {
         let mut pauses = pauses(LONGEST_PAUSE);
         let (mut repeats_in, mut reconnects_at) = (None, Moment::now());
         while let Some(next) = self.own.looks_at() {
             // A load balancer may close each connection that it takes.
-            let http = self.connection.http();
+            let http = self.tries.http();
             let lost = async move {
                 http.lost.notified().await;
                 reconnects_at.passed().await;
@@ -100,9 +106,9 @@ impl Etcd {
             if self.own.is_empty() {
                 continue;
             }
-            let (reserved, is_swept) = tokio::join!(self.connection.reserve(), self.sweep());
+            let (kept, is_swept) = tokio::join!(self.keep_connections(), self.sweep());
             (repeats_in, reconnects_at) = (None, Moment::now() + LONGEST_PAUSE);
-            if reserved.is_ok() && is_swept {
+            if kept.is_ok() && is_swept {
                 pauses = self::pauses(LONGEST_PAUSE);
             } else {
                 repeats_in = pauses.next();
@@ -123,7 +129,7 @@ impl Etcd {
         // 2. Delete the keys, in any case.
         for ended in ended.chunks(DELETIONS) {
             let success = ended.iter().map(|(place, _)| delete(place)).collect();
-            let deleted = self.held.transact(&Txn { success, ..Txn::default() }).await;
+            let deleted = self.releases.transact(&Txn { success, ..Txn::default() }).await;
             let deleted = deleted.map_err(BackendError::from);
             is_done &= deleted.is_ok();
             for (place, own) in ended {

@@ -14,10 +14,11 @@ use tokio::sync::oneshot;
 
 use super::{
     client::Etcd,
+    connection::Connection,
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
-    session::{Joined, Purpose, Session, begin_session},
+    session::{Joined, Session, begin_session},
     view::{Part, View, token},
 };
 use crate::{
@@ -88,7 +89,7 @@ impl Etcd {
             if !session.serves(seconds) {
                 let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
-                    true => self.join(Purpose::Held, seconds..=seconds, asked).await?,
+                    true => self.join(&self.renewals, seconds..=seconds, asked).await?,
                     false => self.begin_own_session(seconds).await?,
                 };
                 session = joined.session;
@@ -106,7 +107,7 @@ impl Etcd {
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
                     if let Some(joined) = self.keep_alive(&session, asked).await? {
-                        let moved = self.move_key(keys, &owner, &joined).await;
+                        let moved = self.move_key(&self.renewals, keys, &owner, &joined).await;
                         moved.map_err(BackendError::after_a_change)?;
                     }
                 }
@@ -124,11 +125,11 @@ impl Etcd {
         seconds: i64,
     ) -> Result<Option<Arc<Session>>, BackendError> {
         let asked = Moment::now();
-        let view = self.held.view(keys, Part::Owner).await?;
+        let view = self.renewals.view(keys, Part::Owner).await?;
         let place = keys.place(&ownership.holder);
         let Some(owner) = view.owner_if(&place, ownership.grant.as_i64()) else { return Ok(None) };
         let alive = match keys::is_shared(owner.lease) {
-            false => self.held.keep_alive(owner.lease).await?,
+            false => self.renewals.keep_alive(owner.lease).await?,
             true => None,
         };
         Ok(Some(match alive {
@@ -139,13 +140,14 @@ impl Etcd {
 
     /// Begins a session of one lock, for these seconds or longer.
     async fn begin_own_session(&self, seconds: i64) -> Result<Joined, BackendError> {
-        begin_session(&self.held, keys::own_lease(), seconds..=i64::MAX).await
+        begin_session(&self.renewals, keys::own_lease(), seconds..=i64::MAX).await
     }
 
     /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or
     /// deleted meanwhile.
     pub(super) async fn move_key(
         &self,
+        connection: &Connection,
         keys: &Keys,
         own: &KeyValue,
         joined: &Joined,
@@ -154,7 +156,7 @@ impl Etcd {
         let success = [&[put(place, "", lease)], &View::reads(keys, Part::Owner)[..]].concat();
         // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
         let compare = vec![is_changed(place, own.mod_revision)];
-        let reply = self.held.transact(&Txn { compare, success, failure: Vec::new() }).await;
+        let reply = connection.transact(&Txn { compare, success, failure: Vec::new() }).await;
         let reply = reply.inspect_err(|failure| {
             // The lease may not exist, such as after a restore.
             if let Failure::NoLease = failure {
@@ -180,7 +182,7 @@ impl Etcd {
         let created = ownership.grant.as_i64();
         let place = keys.place(&ownership.holder);
         loop {
-            let view = self.held.view(keys, Part::Owner).await?;
+            let view = self.renewals.view(keys, Part::Owner).await?;
             let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
             let raised = token(view.token(owner)?.max(above).as_i64() + 1)?;
             // The key that is the oldest stays the oldest as long as it exists.
@@ -189,7 +191,7 @@ impl Etcd {
             let offset = (raised.as_i64() - created).to_string();
             let success = vec![put(&keys.offset(), &offset, 0)];
             let raises = Txn { compare, success, failure: Vec::new() };
-            if self.held.transact(&raises).await?.succeeded {
+            if self.renewals.transact(&raises).await?.succeeded {
                 return Ok(Some(raised));
             }
         }
@@ -246,7 +248,7 @@ impl Etcd {
             let these: Vec<_> = renewals.drain(..number).collect();
             let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
             let transaction = Txn { success: reads.collect(), ..Txn::default() };
-            let reply = match self.held.transact(&transaction).await {
+            let reply = match self.renewals.transact(&transaction).await {
                 Ok(reply) => reply,
                 Err(failure) => {
                     fail(these, &BackendError::from(failure).after_a_change());

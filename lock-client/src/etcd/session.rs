@@ -47,18 +47,6 @@ pub(super) struct Alive {
 pub(super) struct Sessions {
     /// The newest session for each ttl in seconds.
     newest: Arc<Mutex<HashMap<i64, Arc<Session>>>>,
-    /// Tries at one time wait for the session that one of them begins.
-    beginning: Arc<tokio::sync::Mutex<()>>,
-    /// Locks that move at one time wait for the session that one of them begins. They wait for no try.
-    moving: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Try,
-    /// A held lock, which moves.
-    Held,
 }
 
 impl Sessions {
@@ -176,13 +164,14 @@ impl Session {
 
 impl Etcd {
     /// Joins the client's session for the shortest of these times, which was kept alive since a
-    /// moment. A new one lasts for one of these times. The last one is the ttl.
+    /// moment. A new one lasts for one of these times, and is begun over this connection. The last time
+    /// is the ttl.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if etcd's shortest time is longer.
     pub(super) async fn join(
         &self,
-        purpose: Purpose,
+        connection: &Connection,
         seconds: RangeInclusive<i64>,
         since: Moment,
     ) -> Result<Joined, BackendError> {
@@ -191,11 +180,7 @@ impl Etcd {
         if let Some(joined) = joined {
             return Ok(joined);
         }
-        let (turn, connection) = match purpose {
-            Purpose::Try => (&self.sessions.beginning, &self.connection),
-            Purpose::Held => (&self.sessions.moving, &self.held),
-        };
-        let _turn = turn.lock().await;
+        let _turn = connection.beginning.lock().await;
         if let Some(session) = self.sessions.find(key)
             && let Some(joined) = self.keep_alive(&session, since).await?
         {
@@ -221,7 +206,7 @@ impl Etcd {
             return Ok(Some(joined));
         }
         let asked = Moment::now();
-        let alive = self.held.keep_alive(session.lease).await?;
+        let alive = self.renewals.keep_alive(session.lease).await?;
         session.state().kept = alive.map(|alive| (alive, asked));
         if alive.is_none() {
             session.give_up();
@@ -236,7 +221,7 @@ impl Etcd {
         let put = async || {
             let lease = session.lease;
             let put = json!({ "key": bytes(&keys::seal(lease)), "lease": lease });
-            match self.held.call::<IgnoredAny>("kv/put", &put).await {
+            match self.releases.call::<IgnoredAny>("kv/put", &put).await {
                 // No key is put on a lease that has ended.
                 Err(Failure::NoLease) => session.give_up(),
                 reply => drop(reply?),
