@@ -83,9 +83,7 @@ impl Etcd {
         let place = &attempt.place;
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
-            _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
-                self.own.set_deadline(place, waits_until)
-            }
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.end_by(place, waits_until),
             _ => {}
         }
         outcome
@@ -247,14 +245,13 @@ impl Try<'_> {
         compare: Value,
         part: Part,
     ) -> Result<Option<(View, bool)>, BackendError> {
-        let (own, session) = (&self.etcd.own, &joined.session);
         // Without a connection, it is not sent.
         let line = self.etcd.tries.line().await?;
-        own.change(&self.place, |own| own.late = Some(session.clone()));
-        let unsealed = is_created(&keys::seal(session.lease), 0);
+        self.etcd.remember_put(&self.place, &joined.session)?;
+        let unsealed = is_created(&keys::seal(joined.session.lease), 0);
         let reply = self.put(line, joined, vec![compare, unsealed], part).await;
         if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
-            own.change(&self.place, |own| own.late = None);
+            self.etcd.own.change(&self.place, |own| own.late = None);
         }
         match reply {
             Err(Failure::NoLease) => Ok(None),

@@ -1,10 +1,8 @@
 //! The end of a lock: its key is deleted, by its holder, or by the client's task when its time is up.
 //!
-//! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, a
-//! waiter that tries no more, and a holder whose release had no answer are deleted, again and again
-//! until that is answered. If a deletion has no answer for a ttl, the session is given up: nobody
-//! keeps it alive, and it ends with what is left on it. Its other locks move to a new session.
-//!
+//! The task deletes a lock that is not renewed any more, a waiter that tries no more, and the key of a
+//! holder whose release had no answer. It repeats that until it is answered. Without an answer for a
+//! ttl, it gives the session up, which ends with what is left on it. Other locks move to a new session.
 //! A client has one such task, as long as it has holders. It also keeps connections for them.
 
 use std::{error::Error, time::Duration};
@@ -138,7 +136,7 @@ impl Etcd {
                         self.own.forget(place);
                     }
                     // A request may make it again. It has had an answer just now.
-                    Ok(_) => self.own.set_deadline(place, Moment::now()),
+                    Ok(_) => self.own.change(place, |own| own.deadline = Moment::now()),
                     Err(error) => give_up_after_a_ttl(own, error),
                 }
             }
@@ -150,7 +148,7 @@ impl Etcd {
 /// Lets the sessions of a lock end that could not be deleted for a ttl. It may live by another one, if
 /// the answer to a move was lost. So the deletion is repeated.
 fn give_up_after_a_ttl(own: &OwnKey, error: &BackendError) {
-    if own.deadline.is_some_and(|deadline| (deadline + own.ttl).has_passed()) {
+    if (own.deadline + own.ttl).has_passed() {
         for session in own.session.iter().chain(&own.late) {
             if session.serves(0) {
                 let error = error as &dyn Error;

@@ -97,10 +97,10 @@ impl Etcd {
             match self.renew_by(&session, keys, ownership).await? {
                 Renewed::Full(token) => {
                     let ttl = ttl.as_duration();
-                    match is_adopted {
-                        true => self.remember_lock(&place, &session, ttl, asked)?,
-                        false => self.remember_renewal(&place, &session, ttl, asked)?,
+                    if is_adopted {
+                        self.remember(&place, ttl, asked + ttl)?;
                     }
+                    self.remember_lock(&place, &session, ttl, asked)?;
                     return Ok(Some(token));
                 }
                 Renewed::NotOurs => return Ok(None),

@@ -181,6 +181,75 @@ async fn release_without_an_answer_is_repeated_until_it_has_one() {
     kept(&locks, &name("a"), &first, secs(60), until_free).await.unwrap();
 }
 
+/// The client repeats it for longer than what is left of the ttl.
+#[tokio::test]
+async fn release_without_an_answer_postpones_no_deadline() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, ttl) = (client(&proxy.url("etcd")), secs(5));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let second = acquired(&locks, &name("b"), ttl).await;
+    let acquired_at = Moment::now();
+    proxy.lose_request("request_delete_range");
+    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
+    assert!(is_held(&locks, &name("b")).await, "the control");
+    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
+    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
+    let lasted = acquired_at.elapsed();
+    assert!(lasted < Duration::from_secs(8), "it doesn't outlast its ttl: {lasted:?}");
+}
+
+/// Its time ends while it waits for a connection, as it does if the machine is suspended. Nobody
+/// would delete the key: the caller gives up, and another lock keeps the session alive.
+#[tokio::test]
+async fn attempt_whose_time_is_up_puts_no_key() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let (b, ttl) = (name("b"), secs(4));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let outlasts = async {
+        // 1. Tries that hang have all connections that tries may have.
+        let mut hanging = Vec::new();
+        for number in 0..12 {
+            let (locks, hold) = (locks.clone(), proxy.hold("request_put"));
+            let name = name(&format!("r{number}"));
+            let trying = tokio::spawn(async move { acquired(&locks, &name, secs(60)).await });
+            hanging.push((hold.caught().await.unwrap(), trying));
+        }
+        // 2. The attempt is forgotten.
+        let deletions = proxy.requests("request_delete_range");
+        let mut trying = {
+            let (locks, b) = (locks.clone(), b.clone());
+            tokio::spawn(async move {
+                locks.try_acquire(&b, &Holder::random(), ttl, Order::Unordered).await
+            })
+        };
+        until_async(SOON, async || Ok(proxy.requests("request_delete_range") > deletions))
+            .await
+            .expect("its time is up");
+        assert!(!trying.is_finished(), "the control");
+        // 3. It gets a connection. If it puts the key, that arrives late.
+        let hold = proxy.hold("request_put");
+        for (hangs, _) in hanging {
+            hangs.deliver();
+        }
+        let tried = tokio::select! {
+            tried = &mut trying => tried,
+            late = hold.caught() => {
+                let late = late.unwrap().cut();
+                let tried = trying.await;
+                late.deliver().await.unwrap();
+                tried
+            }
+        };
+        let tried = tried.unwrap();
+        assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+    };
+    kept(&locks, &name("a"), &first, ttl, outlasts).await;
+    assert!(!is_held(&locks, &b).await);
+}
+
 #[tokio::test]
 async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     let (etcd, _proxy, locks, _) = without_deletions().await;
