@@ -63,14 +63,15 @@ impl OwnKeys {
         self.forgotten.notify_waiters();
     }
 
-    /// Lets the key of a holder that is released be deleted at a moment, if its caller gives up, or at
-    /// the deadline that it has.
+    /// Lets the key of a holder that is being released be deleted at a moment, or at its deadline if
+    /// that is earlier. The caller may have given up then.
     pub(super) fn release_until(&self, place: &str, at: Moment) {
         self.change(place, |own| own.is_released = true);
-        self.end_by(place, at);
+        self.advance_deadline(place, at);
     }
 
-    /// Waits until the keys are deleted of holders whose time is up. Callers have given up all releases.
+    /// Waits until the keys of all ended and released holders are deleted. The callers of the releases
+    /// have given up.
     pub(super) async fn deleted(&self) {
         let now = Moment::now();
         for own in self.table().holders.values_mut().filter(|own| own.is_released) {
@@ -87,7 +88,7 @@ impl OwnKeys {
     }
 
     /// Lets the key be deleted at a moment, if it is not sooner anyway.
-    pub(super) fn end_by(&self, place: &str, at: Moment) {
+    pub(super) fn advance_deadline(&self, place: &str, at: Moment) {
         self.change(place, |own| own.deadline = own.deadline.min(at));
         if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
             self.is_sooner.notify_one();
@@ -142,6 +143,8 @@ impl Etcd {
         let new =
             OwnKey { turn: None, session: None, late: None, deadline, ttl, is_released: false };
         let own = table.holders.entry(place.to_owned()).or_insert(new);
+        // A try after a release without an answer begins anew.
+        own.is_released = false;
         let known = OwnKey { turn: own.turn.take(), ..own.clone() };
         self.lasts(&mut table, place, ttl, deadline).map(|_| known)
     }
@@ -161,32 +164,44 @@ impl Etcd {
         if table.looks_at.is_some_and(|looks_at| deadline < looks_at) {
             self.own.is_sooner.notify_one();
         }
-        let own = self.known(table, place)?;
+        let own = known(table, place);
+        let own =
+            own.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))?;
         (own.ttl, own.deadline) = (ttl, deadline);
         Ok(own)
-    }
-
-    /// Returns what is known of a holder.
-    ///
-    /// # Errors
-    /// [`BackendError::Unavailable`] if nothing is, or its time is up.
-    fn known<'a>(&self, table: &'a mut Table, place: &str) -> Result<&'a mut OwnKey, BackendError> {
-        let known = table.holders.get_mut(place).filter(|own| !own.deadline.has_passed());
-        known.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))
     }
 
     /// Remembers that a request may make the key on a session. If that arrives late, the holder's end
     /// prevents it. A request of a holder that is not known any more would make a key for nobody.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] if the holder's time was up, such as after a suspension.
+    /// [`BackendError::Unavailable`] if the holder was released, or its time was up, such as after a
+    /// suspension.
     pub(super) fn remember_put(
         &self,
         place: &str,
         session: &Arc<Session>,
     ) -> Result<(), BackendError> {
-        self.known(&mut self.own.table(), place)?.late = Some(session.clone());
+        let mut table = self.own.table();
+        let own = known(&mut table, place);
+        let own = own.ok_or_else(|| self.unavailable("the attempt took longer than its ttl"))?;
+        own.late = Some(session.clone());
         Ok(())
+    }
+
+    /// Remembers a holder whose lock this client may not know yet. Unless the adoption succeeds, this
+    /// forgets the holder: another process may have its lock.
+    pub(super) fn begin_adoption<'a>(
+        &'a self,
+        place: &'a str,
+        ttl: Duration,
+        asked: Moment,
+    ) -> Result<Adoption<'a>, BackendError> {
+        let is_new = self.own.get(place).is_none();
+        if is_new {
+            self.remember(place, ttl, asked + ttl)?;
+        }
+        Ok(Adoption { own: &self.own, place: is_new.then_some(place) })
     }
 
     /// Remembers that a lock of a known holder is held until its ttl ends.
@@ -203,5 +218,35 @@ impl Etcd {
         let mut table = self.own.table();
         self.lasts(&mut table, place, ttl, asked + ttl)?.session = Some(session.clone());
         Ok(())
+    }
+}
+
+/// Returns what is known of a holder that may go on: it was not released, and its time is not up.
+fn known<'a>(table: &'a mut Table, place: &str) -> Option<&'a mut OwnKey> {
+    let goes_on = |own: &&mut OwnKey| !own.is_released && !own.deadline.has_passed();
+    table.holders.get_mut(place).filter(goes_on)
+}
+
+/// The adoption of a lock, which may fail.
+pub(super) struct Adoption<'a> {
+    own: &'a OwnKeys,
+    /// The key of a holder that is forgotten if this fails.
+    place: Option<&'a str>,
+}
+
+impl Adoption<'_> {
+    pub(super) fn succeed(mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for Adoption<'_> {
+    fn drop(&mut self) {
+        // The task repeats a release that had no answer.
+        if let Some(place) = self.place
+            && self.own.get(place).is_some_and(|own| !own.is_released)
+        {
+            self.own.forget(place);
+        }
     }
 }

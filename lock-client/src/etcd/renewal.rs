@@ -77,8 +77,9 @@ impl Etcd {
     ) -> Result<Option<Token>, BackendError> {
         let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
+        // A lock that is detached while it is adopted is not remembered again.
+        let adoption = self.begin_adoption(&place, ttl.as_duration(), asked)?;
         let known = self.own.get(&place).and_then(|own| own.session);
-        let is_adopted = known.is_none();
         let Some(mut session) = (match known {
             Some(session) => Some(session),
             None => self.adopt_session(keys, ownership, seconds).await?,
@@ -96,11 +97,8 @@ impl Etcd {
             }
             match self.renew_by(&session, keys, ownership).await? {
                 Renewed::Full(token) => {
-                    let ttl = ttl.as_duration();
-                    if is_adopted {
-                        self.remember(&place, ttl, asked + ttl)?;
-                    }
-                    self.remember_lock(&place, &session, ttl, asked)?;
+                    self.remember_lock(&place, &session, ttl.as_duration(), asked)?;
+                    adoption.succeed();
                     return Ok(Some(token));
                 }
                 Renewed::NotOurs => return Ok(None),

@@ -186,17 +186,19 @@ async fn release_without_an_answer_is_repeated_until_it_has_one() {
 async fn release_without_an_answer_postpones_no_deadline() {
     let etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let (locks, ttl) = (client(&proxy.url("etcd")), secs(5));
+    // A release is repeated for two minutes.
+    let (locks, ttl) = (client(&proxy.url("etcd")).answer_within(SOON), secs(12));
     let first = acquired(&locks, &name("a"), ttl).await;
     let second = acquired(&locks, &name("b"), ttl).await;
     let acquired_at = Moment::now();
     proxy.lose_request("request_delete_range");
-    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
+    let released = async { locks.release(&name("b"), &second.ownership.holder, None).await };
+    timeout(Duration::from_secs(1), released).await.expect_err("the control");
     assert!(is_held(&locks, &name("b")).await, "the control");
     let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
     kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
     let lasted = acquired_at.elapsed();
-    assert!(lasted < Duration::from_secs(8), "it doesn't outlast its ttl: {lasted:?}");
+    assert!(lasted < 3 * ttl.as_duration(), "it doesn't outlast its ttl: {lasted:?}");
 }
 
 /// Its time ends while it waits for a connection, as it does if the machine is suspended. Nobody
@@ -306,25 +308,74 @@ async fn releases_without_an_answer_are_waited_for() {
     assert!(is_held(&locks, &name("b")).await);
 }
 
+/// A release whose caller gives up. Its request is lost.
+async fn release_given_up(locks: &etcd::Etcd, proxy: &Proxy, lock: &ResourceName, holder: &Holder) {
+    let hold = proxy.hold("request_delete_range");
+    tokio::select! {
+        released = locks.release(lock, holder, None) => panic!("the control: {released:?}"),
+        late = hold.caught() => drop(late.unwrap().cut()),
+    }
+}
+
+/// The renewal has succeeded, and its answer arrives later.
+#[tokio::test]
+async fn renewal_that_ends_after_a_release_postpones_no_deletion() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(Duration::from_secs(2));
+    let (r, ttl) = (name("r"), secs(300));
+    let lock = acquired(&locks, &r, ttl).await;
+    let hold = proxy.hold("/v3/kv/txn");
+    let releases = async {
+        let read = hold.caught().await.unwrap();
+        release_given_up(&locks, &proxy, &r, &lock.ownership.holder).await;
+        read.deliver();
+    };
+    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), releases);
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    assert!(is_held(&locks, &r).await, "the control");
+    until_async(SOON, async || Ok(!is_held(&locks, &r).await)).await.expect("it is deleted");
+}
+
+/// The release before it had no answer.
+#[tokio::test]
+async fn holder_that_tries_again_after_a_release_keeps_its_lock() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, r, ttl) = (client(&proxy.url("etcd")), name("r"), secs(60));
+    let holder = acquired(&locks, &r, ttl).await.ownership.holder;
+    release_given_up(&locks, &proxy, &r, &holder).await;
+    let again = held(locks.try_acquire(&r, &holder, ttl, Order::Unordered).await);
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    assert_eq!(locks.renew(&r, &again.ownership, ttl).await.unwrap(), Some(again.token));
+}
+
 /// The renewal has succeeded, and its answer arrives later.
 #[tokio::test]
 async fn renewal_that_ends_after_a_detach_deletes_no_lock() {
     let etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
     let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
-    let (r, ttl) = (name("r"), secs(3));
-    let tried = locks.try_acquire_detachable(&r, &Holder::random(), ttl, Order::Unordered).await;
-    let lock = held(tried);
-    let hold = proxy.hold("/v3/kv/txn");
-    let detaches = async {
-        let read = hold.caught().await.unwrap();
-        locks.detach(&lock.ownership, lock.token);
-        read.deliver();
+    let ttl = secs(3);
+    let detachable = async |locks: &etcd::Etcd, lock| {
+        let (lock, holder) = (name(lock), Holder::random());
+        held(locks.try_acquire_detachable(&lock, &holder, ttl, Order::Unordered).await)
     };
-    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
-    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
-    // The first renewal adopts it.
-    kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
+    // The first renewal of a lock that another process has acquired adopts it.
+    for (own, lock) in [(true, "acquired"), (false, "adopted")] {
+        let r = name(lock);
+        let lock = detachable(if own { &locks } else { &other }, lock).await;
+        other.detach(&lock.ownership, lock.token);
+        let hold = proxy.hold("/v3/kv/txn");
+        let detaches = async {
+            let read = hold.caught().await.unwrap();
+            locks.detach(&lock.ownership, lock.token);
+            read.deliver();
+        };
+        let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
+        assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{own} {renewed:?}");
+        kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
+    }
 }
 
 /// Its attempt had no answer, nor had the release that seals the session.
