@@ -1,4 +1,5 @@
-//! Locks in etcd, 3.4 or newer. The README of this crate says how to use them, and what they guarantee.
+//! Locks in etcd, 3.4 or newer. The section "etcd" of the README says how to use them,
+//! and what they guarantee.
 //!
 //! **Where the token comes from.** Each change of etcd's data gets a revision, a number that grows.
 //! An owner has a key. Its create revision, plus an offset that the lock's name has, is the token.
@@ -11,7 +12,8 @@
 //! **What breaks that.** A cluster that was restored from a snapshot counts its revisions from
 //! there. Then a token may be issued twice. The storage distinguishes the two holders, and rejects
 //! the later one, which continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
-//! Restarts, elections, and members that fail break no token.
+//! Restarts, elections, and members that fail break no token. Before 3.4.31 and 3.5.13, a leader that was
+//! replaced may revoke leases that its successor has renewed: then two clients hold the lock.
 //!
 //! # Keys
 //! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`, and sometimes `fenced//seal/LEASE`. In the

@@ -83,7 +83,9 @@ impl Etcd {
         let place = &attempt.place;
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
-            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.advance_deadline(place, waits_until),
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
+                self.own.advance_deadline(place, waits_until)
+            }
             _ => {}
         }
         outcome
@@ -166,7 +168,7 @@ impl Try<'_> {
     ) -> Result<Option<Joined>, BackendError> {
         let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
         match session.filter(|it| it.lease == own.lease && serves(it)) {
-            Some(session) => self.etcd.keep_alive(&session, self.asked).await,
+            Some(session) => self.etcd.keep_alive(&self.etcd.tries, &session, self.asked).await,
             None => Ok(None),
         }
     }
@@ -351,7 +353,7 @@ impl Try<'_> {
         let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
         self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
         // What a renewal needs exists before the grant is reported.
-        self.etcd.keep_connections().await?;
+        self.etcd.keep_connections_after_a_try().await?;
         let ownership = Ownership { holder: self.holder.clone(), grant };
         Ok(Attempt::Granted { token, ownership, asked })
     }

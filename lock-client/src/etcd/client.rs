@@ -1,6 +1,6 @@
 //! Locks in etcd, as a backend.
 
-use std::{fmt, pin::Pin, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::stream::try_unfold;
@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use super::{
     attempt::Sharing,
-    connection::Connection,
+    connection::{Connection, Purpose},
+    http::Http,
     keys::{self, Keys},
     messages::{KeyValue, RangeReply, bytes},
     own_keys::OwnKeys,
@@ -21,8 +22,8 @@ use super::{
 use crate::{
     InvalidUrl,
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
-        Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, HeldLock, HeldNames, Ownership, Status,
+        Wakeups,
     },
     terms::Order,
     ttl::Ttl,
@@ -39,9 +40,9 @@ const PAGE: usize = 500;
 pub struct Etcd {
     /// The requests of tries and reads.
     pub(super) tries: Connection,
-    /// Those that keep held locks: renewals and reissues. No other requests delay them.
+    /// The requests of renewals and reissues. No other requests delay them.
     pub(super) renewals: Connection,
-    /// Those that delete locks, and prevent that they come back.
+    /// The requests that delete keys, and those that seal sessions.
     pub(super) releases: Connection,
     pub(super) sessions: Sessions,
     pub(super) own: OwnKeys,
@@ -79,12 +80,13 @@ impl Etcd {
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidUrl> {
-        let tries = Connection::of_tries(Server::open(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let [renewals, releases] = [tries.of_held(), tries.of_held()];
+        let server = Arc::new(Server::open(url)?);
+        let http = Http::new(&server);
+        let connection = |purpose| Connection::new(&server, &http, purpose);
         Ok(Self {
-            tries,
-            renewals,
-            releases,
+            tries: connection(Purpose::Tries),
+            renewals: connection(Purpose::Renewals),
+            releases: connection(Purpose::Releases),
             sessions: Sessions::default(),
             own: OwnKeys::default(),
         })

@@ -1,6 +1,9 @@
 //! Requests to the members of etcd.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -24,66 +27,100 @@ use super::{
     server::{Member, Server},
     view::{Part, View},
 };
-use crate::backend::BackendError;
+use crate::backend::{BackendError, DEFAULT_ANSWER_TIMEOUT};
 
 /// How long an answer may take at least until a kept connection is given up, though its caller has
 /// given up.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 /// How many further connections tries have at most.
-const MOST_OF_TRIES: usize = 12;
+const MOST_FOR_TRIES: usize = 12;
 /// The same for renewals, and for releases.
-const MOST_OF_HELD: usize = 4;
+const MOST_FOR_HELD_LOCKS: usize = 4;
+
+/// What requests are for. Those for one purpose delay none for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Tries,
+    Renewals,
+    Releases,
+}
+
+impl Purpose {
+    pub(super) const NUMBER: usize = 3;
+}
 
 /// A client's requests for one purpose. They go to one member, until it fails.
 #[derive(Clone)]
 pub(super) struct Connection {
-    shared: Arc<Shared>,
+    server: Arc<Server>,
+    pub(super) purpose: Purpose,
     pool: Arc<Pool>,
-    /// The token of the user's login. One request logs in, and the others wait for it.
-    login: Arc<Mutex<Option<String>>>,
-    /// Requests at one time wait for the session that one of them begins.
-    pub(super) beginning: Arc<Mutex<()>>,
+    /// The number of the member that requests go to.
+    current: Arc<watch::Sender<usize>>,
+    login: Arc<Login>,
     pub(super) answer_timeout: Duration,
 }
 
-/// What the requests for all purposes share.
-struct Shared {
-    server: Server,
-    http: Http,
-    /// The number of the member that requests go to.
-    current: watch::Sender<usize>,
+/// The login of the user.
+#[derive(Default)]
+struct Login {
+    token: std::sync::Mutex<Option<String>>,
+    /// One request logs in, and the others wait for it.
+    turn: Mutex<()>,
+}
+
+impl Login {
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().expect("nothing panics while it holds this")
+    }
+
+    /// Returns the token, but not an expired one.
+    fn token_but(&self, expired: Option<&String>) -> Option<String> {
+        self.token().clone().filter(|token| Some(token) != expired)
+    }
 }
 
 impl Connection {
-    /// Prepares the requests of tries. It connects when it is first used.
-    pub(super) fn of_tries(server: Server, answer_timeout: Duration) -> Self {
-        let (http, current) = (Http::new(&server), watch::Sender::new(0));
-        let pool = Pool::new(&http, MOST_OF_TRIES);
-        let shared = Arc::new(Shared { server, http, current });
-        let (login, beginning) = Default::default();
-        Self { shared, pool, login, beginning, answer_timeout }
+    /// Prepares requests. They connect when they are first sent.
+    pub(super) fn new(server: &Arc<Server>, http: &Http, purpose: Purpose) -> Self {
+        let pool = match purpose {
+            Purpose::Tries => Pool::new(http, MOST_FOR_TRIES),
+            Purpose::Renewals | Purpose::Releases => Pool::with_kept(http, MOST_FOR_HELD_LOCKS),
+        };
+        let (server, pool) = (server.clone(), Arc::new(pool));
+        let (current, login) = (Arc::new(watch::Sender::new(0)), Arc::default());
+        Self { server, purpose, pool, current, login, answer_timeout: DEFAULT_ANSWER_TIMEOUT }
     }
 
-    /// Prepares the requests to the same members for a purpose of held locks. They wait for no request
-    /// for another purpose.
-    pub(super) fn of_held(&self) -> Self {
-        let (shared, pool) = (self.shared.clone(), Pool::new(&self.shared.http, MOST_OF_HELD));
-        let (login, beginning) = Default::default();
-        Self { shared, pool, login, beginning, answer_timeout: self.answer_timeout }
+    /// The same requests, which wait this long for each answer.
+    pub(super) fn with_answer_timeout(&self, answer_timeout: Duration) -> Self {
+        Self { answer_timeout, ..self.clone() }
     }
 
     pub(super) fn server(&self) -> &Server {
-        &self.shared.server
+        &self.server
     }
 
     pub(super) fn http(&self) -> &Http {
-        &self.shared.http
+        self.pool.http()
     }
 
     /// Makes the kept connection, if there is none.
     pub(super) async fn keep(&self) -> Result<(), Failure> {
         let member = self.current();
         self.in_time(member, self.pool.keep(member)).await.inspect_err(|_| self.leave(member))
+    }
+
+    /// The same, after a try that had an answer: with its login, and to its member. So the first
+    /// request needs neither to log in nor to find a member that answers.
+    pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
+        if let Some(token) = tries.login.token_but(None) {
+            *self.login.token() = Some(token);
+        }
+        if !self.pool.has_kept(self.current()) {
+            self.current.send_replace(*tries.current.borrow());
+        }
+        self.keep().await
     }
 
     /// Sends one request, and returns the answer.
@@ -155,10 +192,10 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<Stream, Failure> {
-        let mut current = self.shared.current.subscribe();
+        let mut current = self.current.subscribe();
         let member = &self.server().members[*current.borrow_and_update()];
         let opening = async {
-            let token = self.login.lock().await.clone();
+            let token = self.login.token_but(None);
             let message = message(member, method, encoded(request), token.as_deref())?;
             let response = self.http().open(member, message).await?;
             if response.status().is_success() {
@@ -184,7 +221,7 @@ impl Connection {
     }
 
     fn current(&self) -> &Member {
-        &self.server().members[*self.shared.current.borrow()]
+        &self.server.members[*self.current.borrow()]
     }
 
     /// Limits the time in which a member answers.
@@ -202,7 +239,7 @@ impl Connection {
     /// Lets requests go to the member after this one, unless they already go to another.
     fn leave(&self, member: &Member) {
         let members = &self.server().members;
-        self.shared.current.send_if_modified(|current| {
+        self.current.send_if_modified(|current| {
             let leaves = members.len() > 1 && members[*current] == *member;
             if leaves {
                 *current = (*current + 1) % members.len();
@@ -211,7 +248,7 @@ impl Connection {
         });
     }
 
-    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    /// Sends a request to a member, over the kept connection if no other can be made.
     async fn ask<T: DeserializeOwned>(
         &self,
         line: &mut Line,
@@ -220,22 +257,36 @@ impl Connection {
         request: &Bytes,
     ) -> Result<T, Failure> {
         let asking = async {
-            let token = self.log_in(line, member, None).await?;
-            let answer = self.exchange(line, member, method, request, token.as_deref()).await;
-            if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
-                return answer;
+            let answer = self.ask_logged_in(line, member, method, request).await;
+            // Here, this does not log in: a request that has the kept connection may wait for that.
+            if matches!(answer, Err(Failure::NotSent(_))) && line.wait_for_kept(member).await {
+                return self.ask_logged_in(line, member, method, request).await;
             }
-            let token = self.log_in(line, member, token).await?;
-            let answer = self.exchange(line, member, method, request, token.as_deref()).await;
-            // The password is right, so that a later login may succeed.
-            answer.map_err(|failure| match failure {
-                Failure::LoggedOut(reason) => {
-                    Failure::Other(BackendError::Unavailable(reason.into()))
-                }
-                failure => failure,
-            })
+            answer
         };
         self.in_time(member, asking).await
+    }
+
+    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    async fn ask_logged_in<T: DeserializeOwned>(
+        &self,
+        line: &mut Line,
+        member: &Member,
+        method: &str,
+        request: &Bytes,
+    ) -> Result<T, Failure> {
+        let token = self.log_in(line, member, None).await?;
+        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
+        if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
+            return answer;
+        }
+        let token = self.log_in(line, member, token).await?;
+        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
+        // The password is right, so that a later login may succeed.
+        answer.map_err(|failure| match failure {
+            Failure::LoggedOut(reason) => Failure::Other(BackendError::Unavailable(reason.into())),
+            failure => failure,
+        })
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -245,16 +296,20 @@ impl Connection {
         member: &Member,
         expired: Option<String>,
     ) -> Result<Option<String>, Failure> {
-        let Some(user) = &self.server().user else { return Ok(None) };
-        let mut login = self.login.lock().await;
-        if login.is_none() || *login == expired {
-            let request = encoded(&json!({ "name": user.name, "password": user.password }));
-            let method = "auth/authenticate";
-            let authenticated = self.exchange(line, member, method, &request, None).await;
-            let Authenticated { token } = authenticated?;
-            *login = Some(token);
+        let Some(user) = &self.server.user else { return Ok(None) };
+        if let Some(token) = self.login.token_but(expired.as_ref()) {
+            return Ok(Some(token));
         }
-        Ok(login.clone())
+        let _turn = self.login.turn.lock().await;
+        if let Some(token) = self.login.token_but(expired.as_ref()) {
+            return Ok(Some(token));
+        }
+        let request = encoded(&json!({ "name": user.name, "password": user.password }));
+        let method = "auth/authenticate";
+        let authenticated = self.exchange(line, member, method, &request, None).await;
+        let Authenticated { token } = authenticated?;
+        *self.login.token() = Some(token.clone());
+        Ok(Some(token))
     }
 
     /// Sends a request over a connection, and parses the answer.
@@ -335,5 +390,45 @@ impl Stream {
                 _ = self.current.changed() => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn login_waits_for_no_kept_connection() {
+        // 1. A member that takes one connection, and answers each request as a login.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://u:p@{}", listener.local_addr().unwrap());
+        let server = Arc::new(Server::open(&url).unwrap());
+        let renewals = Connection::new(&server, &Http::new(&server), Purpose::Renewals);
+        renewals.keep().await.unwrap();
+        let (mut taken, _) = listener.accept().await.unwrap();
+        drop(listener);
+        tokio::spawn(async move {
+            while taken.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"token\":\"t\"}";
+                taken.write_all(answer).await.unwrap();
+            }
+        });
+        // 2. One request has the kept connection, and the other one logs in first.
+        let mut kept = renewals.line().await.unwrap();
+        let mut further = renewals.line().await.unwrap();
+        let (member, request) = (&server.members[0], Bytes::from_static(b"{}"));
+        let first = renewals.ask::<Value>(&mut further, member, "kv/txn", &request);
+        let second = async {
+            let answer = renewals.ask::<Value>(&mut kept, member, "kv/txn", &request).await;
+            drop(kept);
+            answer
+        };
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
     }
 }

@@ -4,7 +4,7 @@
 //! an answer. So there is a pool for each purpose: one for tries, one for renewals, and one for
 //! releases. While a lock is held, the last two keep a connection each, which is made again if it is
 //! lost. While that is busy, they use further ones; if none can be made, they wait for the kept one.
-//! A try uses a further one. A watch always has a connection of its own, because it keeps it busy.
+//! Tries keep none. A watch always has a connection of its own, because it keeps it busy.
 
 use std::{
     sync::{Arc, MutexGuard},
@@ -58,7 +58,10 @@ pub(super) struct Http {
 pub(super) struct Pool {
     http: Http,
     /// The connection that is kept while a lock is held. A request that uses it holds the mutex.
-    kept: Kept,
+    /// `None` for tries.
+    kept: Option<Kept>,
+    /// One caller at a time makes the kept connection.
+    making: Mutex<()>,
     /// One for each further connection that is busy.
     permits: Arc<Semaphore>,
 }
@@ -71,12 +74,14 @@ pub(super) struct Line {
     kept: Option<OwnedMutexGuard<Option<Connected>>>,
     further: Option<Connected>,
     /// The right to a further one. A request over it ends with this line.
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         self.pool.http.spare().extend(self.further.take());
+        // The next request finds the connection.
+        drop(self.permit.take());
     }
 }
 
@@ -94,29 +99,52 @@ impl Connected {
 
 impl Pool {
     /// Makes a pool of so many further connections at most.
-    pub(super) fn new(http: &Http, most: usize) -> Arc<Self> {
+    pub(super) fn new(http: &Http, most: usize) -> Self {
         let (http, permits) = (http.clone(), Arc::new(Semaphore::new(most)));
-        Arc::new(Self { http, kept: Kept::default(), permits })
+        Self { http, kept: None, making: Mutex::default(), permits }
+    }
+
+    /// The same, with a kept connection, which [`keep`](Self::keep) makes.
+    pub(super) fn with_kept(http: &Http, most: usize) -> Self {
+        Self { kept: Some(Kept::default()), ..Self::new(http, most) }
+    }
+
+    pub(super) fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Whether there is a kept connection to this member. One that a request uses counts, wherever it
+    /// leads: the request has it made again.
+    pub(super) fn has_kept(&self, member: &Member) -> bool {
+        let kept = self.kept.as_ref().map(|kept| kept.try_lock());
+        kept.is_some_and(|kept| kept.map_or(true, |kept| serves(&kept, member)))
     }
 
     /// Makes the kept connection, unless it leads to this member already.
     pub(super) async fn keep(&self, member: &Member) -> Result<(), Failure> {
-        // 1. If a request uses it, it exists, unless the request has just lost it.
-        let Ok(kept) = self.kept.try_lock() else {
+        let Some(place) = &self.kept else { return Ok(()) };
+        // 1. Others that want it at this time find it. If each made one, a hundred grants would make
+        // a hundred connections.
+        let _turn = self.making.lock().await;
+        // 2. If a request uses it, it exists, unless the request has just lost it.
+        let Ok(kept) = place.try_lock() else {
             self.http.lost.notify_one();
             return Ok(());
         };
-        if kept.as_ref().is_some_and(|kept| kept.serves(member)) {
+        if serves(&kept, member) {
             return Ok(());
         }
         drop(kept);
-        // 2. Take one, or make one. Nobody waits for it meanwhile.
+        // 3. Take one, or make one. Nobody waits for it meanwhile.
         let spare = self.http.spare().pop().filter(|spare| spare.serves(member));
         let connected = match spare {
             Some(spare) => spare,
             None => self.http.connect(member).await?,
         };
-        if let Ok(mut kept) = self.kept.try_lock() {
+        // 4. A request may have made it meanwhile.
+        if let Ok(mut kept) = place.try_lock()
+            && !serves(&kept, member)
+        {
             *kept = Some(connected);
         }
         Ok(())
@@ -124,49 +152,44 @@ impl Pool {
 
     /// Waits for a connection: the first that is free.
     pub(super) async fn line(self: &Arc<Self>) -> Line {
-        let pool = self.clone();
-        let is_kept = match self.kept.clone().try_lock_owned() {
-            Ok(kept) if kept.is_some() => {
-                return Line { pool, kept: Some(kept), further: None, _permit: None };
-            }
-            free => free.is_err(),
-        };
-        tokio::select! {
-            kept = self.kept.clone().lock_owned(), if is_kept => {
-                Line { pool, kept: Some(kept), further: None, _permit: None }
-            }
-            permit = self.permits.clone().acquire_owned() => {
-                let permit = permit.expect("it is never closed");
-                let further = self.http.spare().pop();
-                Line { pool, kept: None, further, _permit: Some(permit) }
-            }
+        let Some(kept) = &self.kept else { return self.further_line().await };
+        match kept.clone().try_lock_owned() {
+            Ok(kept) if kept.is_some() => self.kept_line(kept),
+            // No lock is held yet.
+            Ok(_) => self.further_line().await,
+            Err(_) => tokio::select! {
+                kept = kept.clone().lock_owned() => self.kept_line(kept),
+                further = self.further_line() => further,
+            },
         }
+    }
+
+    fn kept_line(self: &Arc<Self>, kept: OwnedMutexGuard<Option<Connected>>) -> Line {
+        Line { pool: self.clone(), kept: Some(kept), further: None, permit: None }
+    }
+
+    async fn further_line(self: &Arc<Self>) -> Line {
+        let permit = self.permits.clone().acquire_owned().await.expect("it is never closed");
+        let further = self.http.spare().pop();
+        Line { pool: self.clone(), kept: None, further, permit: Some(permit) }
     }
 }
 
+fn serves(connected: &Option<Connected>, member: &Member) -> bool {
+    connected.as_ref().is_some_and(|connected| connected.serves(member))
+}
+
 impl Line {
-    /// Sends a request, and reads the whole answer. Over the kept connection, that may take this long
-    /// though its caller has given up: a caller that gives up must not close it.
+    /// Sends a request, and reads the whole answer. Over the kept connection, that goes on for so long
+    /// though the caller gives up. Otherwise, the caller would close it.
     pub(super) async fn exchange(
         &mut self,
         member: &Member,
         message: Message,
         longest: Duration,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let mut kept = match self.kept.take() {
-            Some(kept) => kept,
-            None => {
-                let over = &mut self.further;
-                let answer = self.pool.http.exchange(over, member, message.clone()).await;
-                if !matches!(answer, Err(Failure::NotSent(_))) {
-                    return answer;
-                }
-                let kept = self.pool.kept.clone().lock_owned().await;
-                if kept.is_none() {
-                    return answer;
-                }
-                kept
-            }
+        let Some(mut kept) = self.kept.take() else {
+            return self.pool.http.exchange(&mut self.further, member, message).await;
         };
         let (pool, asked) = (self.pool.clone(), member.clone());
         let exchange = async move {
@@ -177,6 +200,18 @@ impl Line {
         let (kept, answer) = tokio::spawn(exchange).await.map_err(|_| silent())?;
         self.kept = Some(kept);
         answer.map_err(|_| silent())?
+    }
+
+    /// Waits for the kept connection if this line could not connect to a member. Returns whether it has
+    /// it now.
+    pub(super) async fn wait_for_kept(&mut self, member: &Member) -> bool {
+        if self.kept.is_some() || serves(&self.further, member) {
+            return false;
+        }
+        let Some(kept) = &self.pool.kept else { return false };
+        let kept = kept.clone().lock_owned().await;
+        self.kept = kept.is_some().then_some(kept);
+        self.kept.is_some()
     }
 }
 
@@ -279,5 +314,39 @@ pub(super) async fn whole(
     match response.into_body().collect().await {
         Ok(body) => Ok((status, body.to_bytes())),
         Err(error) => Err(Failure::unavailable(member, &error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_at_one_time_make_one_kept_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://{}", listener.local_addr().unwrap());
+        let server = Server::open(&url).unwrap();
+        let member = &server.members[0];
+        let pool = Pool::with_kept(&Http::new(&server), 1);
+        for kept in join_all((0..20).map(|_| pool.keep(member))).await {
+            kept.unwrap();
+        }
+        assert!(pool.has_kept(member));
+        let _first = listener.accept().await.unwrap();
+        let second = timeout(Duration::from_millis(200), listener.accept()).await;
+        assert!(second.is_err(), "one is enough");
+    }
+
+    #[tokio::test]
+    async fn tries_keep_no_connection() {
+        let server = Server::open("etcd://127.0.0.1:1").unwrap();
+        let member = &server.members[0];
+        let pool = Arc::new(Pool::new(&Http::new(&server), 2));
+        pool.keep(member).await.unwrap();
+        assert!(!pool.has_kept(member));
+        assert!(!pool.line().await.wait_for_kept(member).await);
     }
 }

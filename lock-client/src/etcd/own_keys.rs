@@ -250,3 +250,13 @@ impl Drop for Adoption<'_> {
         }
     }
 }
+
+#[cfg(test)]
+impl OwnKey {
+    /// The key of a holder whose time was up long ago.
+    pub(super) fn ended(session: Arc<Session>) -> Self {
+        let (ttl, session) = (Duration::from_secs(2), Some(session));
+        let deadline = Moment::now().checked_sub(2 * ttl).expect("the machine runs for longer");
+        Self { turn: None, session, late: None, deadline, ttl, is_released: true }
+    }
+}

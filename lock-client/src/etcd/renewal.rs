@@ -104,7 +104,8 @@ impl Etcd {
                 Renewed::NotOurs => return Ok(None),
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
-                    if let Some(joined) = self.keep_alive(&session, asked).await? {
+                    let joined = self.keep_alive(&self.renewals, &session, asked).await?;
+                    if let Some(joined) = joined {
                         let moved = self.move_key(&self.renewals, keys, &owner, &joined).await;
                         moved.map_err(BackendError::after_a_change)?;
                     }
@@ -236,7 +237,7 @@ impl Etcd {
     async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
         // 1. Keep the session alive, for all of them, after the last of them was asked for.
         let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
-        let kept = match self.keep_alive(&session, last).await {
+        let kept = match self.keep_alive(&self.renewals, &session, last).await {
             Ok(kept) => kept,
             Err(error) => return fail(renewals, &error),
         };

@@ -36,7 +36,8 @@ struct Forwarder {
     port: u16,
     /// How many it has made.
     made: Arc<AtomicUsize>,
-    cuts: watch::Sender<()>,
+    /// The number of the connection that was cut; `None` for all.
+    cuts: watch::Sender<Option<usize>>,
     accepting: JoinHandle<()>,
     closes: Arc<AtomicBool>,
 }
@@ -45,23 +46,29 @@ impl Forwarder {
     async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(()));
+        let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(None));
         let closes = Arc::<AtomicBool>::default();
         let (count, closes_now) = (made.clone(), closes.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
-                count.fetch_add(1, Ordering::SeqCst);
+                let number = count.fetch_add(1, Ordering::SeqCst);
                 if closes_now.load(Ordering::SeqCst) {
                     continue;
                 }
                 let mut far = TcpStream::connect(upstream).await.unwrap();
                 let mut cut = cut.clone();
                 cut.mark_unchanged();
+                let is_cut = async move {
+                    while cut.changed().await.is_ok()
+                        && cut.borrow_and_update().is_some_and(|other| other != number)
+                    {
+                    }
+                };
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cut.changed() => {}
+                        () = is_cut => {}
                     }
                 });
             }
@@ -89,7 +96,12 @@ impl Forwarder {
     }
 
     fn cut(&self) {
-        self.cuts.send_replace(());
+        self.cuts.send_replace(None);
+    }
+
+    /// Cuts one of them, in the order in which they were made.
+    fn cut_only(&self, number: usize) {
+        self.cuts.send_replace(Some(number));
     }
 }
 
@@ -135,16 +147,37 @@ async fn lost_connections_of_a_held_lock_are_made_again_at_once() {
     let forwarder = Forwarder::start(etcd.address(0)).await;
     let locks = client(&forwarder.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let until_made = async |made| until(SOON, || Ok(forwarder.made() == made)).await;
+    let until_made = async |made| until(SOON, || Ok(forwarder.made() >= made)).await;
     until_made(2).await.expect("one for renewals, and one for releases");
     forwarder.cut();
     until_made(4).await.expect("no request needs them");
+    assert!(forwarder.made() <= 6, "{} connections", forwarder.made());
     // The control: without a lock, it is not needed.
     assert!(release(&locks, &lock).await);
     let made = forwarder.made();
     forwarder.cut();
     sleep(Duration::from_millis(500)).await;
     assert_eq!(forwarder.made(), made);
+}
+
+/// The time of another lock is up, and its deletion hangs.
+#[tokio::test]
+async fn lost_connection_of_renewals_waits_for_no_deletion() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let forwarder = Forwarder::start(proxy.address()).await;
+    let locks = client(&forwarder.url()).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let hold = proxy.hold(DELETION);
+    acquired(&locks, &name("other"), secs(3)).await;
+    let hangs = hold.caught().await.unwrap();
+    let made = forwarder.made();
+    // The try that acquired the lock made it, and renewals keep it.
+    forwarder.cut_only(0);
+    let is_made = until(SOON / 2, || Ok(forwarder.made() > made)).await;
+    is_made.expect("the deletion does not delay it");
+    hangs.deliver();
+    assert!(release(&locks, &lock).await);
 }
 
 #[tokio::test]
@@ -164,11 +197,11 @@ async fn connection_that_is_closed_at_once_is_not_made_again_at_once() {
 /// The text of a transaction that may put a key.
 const PUT: &str = "request_put";
 /// The text of one that deletes keys.
-const DELETION: &str = "request_delete_range";
+pub(super) const DELETION: &str = "request_delete_range";
 
 /// Delays the requests with a text in them.
 #[derive(Debug)]
-struct Slow(&'static str, Duration);
+pub(super) struct Slow(pub(super) &'static str, pub(super) Duration);
 
 impl Rule for Slow {
     fn on_request(&mut self, request: &[u8]) -> Verdict {
@@ -386,6 +419,67 @@ async fn login_of_a_try_that_hangs_delays_no_renewal() {
     assert!(!looking.is_finished(), "the control");
     hangs.deliver();
     looking.await.unwrap().unwrap();
+}
+
+/// The try's login serves them, too.
+#[tokio::test]
+async fn lock_that_was_just_acquired_needs_no_login() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.require_users().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
+    let (locks, r) = (client(&url), name("r"));
+    let lock = acquired(&locks, &r, secs(60)).await;
+    let logins = proxy.requests("/v3/auth/authenticate");
+    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
+    assert!(release(&locks, &lock).await);
+    assert_eq!(proxy.requests("/v3/auth/authenticate"), logins);
+}
+
+/// It joins the session that the renewal keeps alive.
+#[tokio::test]
+async fn try_that_keeps_a_session_alive_delays_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    // A try that comes later than half a second keeps it alive.
+    sleep(Duration::from_millis(600)).await;
+    let hold = proxy.hold("/v3/lease/keepalive");
+    let trying = {
+        let locks = locks.clone();
+        tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
+    };
+    let hangs = hold.caught().await.unwrap();
+    let r = name("r");
+    let renewed = timeout(SOON / 2, locks.renew(&r, &lock.ownership, secs(60))).await;
+    assert_eq!(renewed.expect("the try does not delay it").unwrap(), Some(lock.token));
+    assert!(!trying.is_finished(), "the control");
+    hangs.deliver();
+    trying.await.unwrap();
+}
+
+/// Renewals keep a connection to the first one.
+#[tokio::test]
+async fn try_that_leaves_a_member_moves_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let second = Forwarder::start(etcd.address(0)).await;
+    let url = format!("{},127.0.0.1:{}", proxy.url("etcd"), second.port);
+    let locks = client(&url).answer_within(Duration::from_secs(1));
+    let (r, ttl) = (name("r"), secs(60));
+    let lock = acquired(&locks, &r, ttl).await;
+    proxy.lose_request(PUT);
+    attempt_at(&locks, "other").await.unwrap_err();
+    assert_eq!(locks.renew(&r, &lock.ownership, ttl).await.unwrap(), Some(lock.token));
+    assert_eq!(second.made(), 0);
+    // The control: the next try goes there.
+    attempt_at(&locks, "third").await.unwrap();
+    assert!(second.made() > 0);
+}
+
+async fn attempt_at(locks: &lock_client::etcd::Etcd, lock: &str) -> Result<Attempt, BackendError> {
+    locks.try_acquire(&name(lock), &Holder::random(), secs(60), Order::Unordered).await
 }
 
 /// The patience is longer than that of a connection whose caller has given up.

@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use super::{
+    connections::{DELETION, Slow},
     errors::fill,
     service::{SOON, acquired, busy, client, held, own_leases, secs},
 };
@@ -269,6 +270,22 @@ async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     assert_eq!(renewed, Some(first.token));
 }
 
+/// A caller waits for less than that.
+#[tokio::test]
+async fn deletion_with_a_slow_answer_gives_no_session_up() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    proxy.add(Slow(DELETION, Duration::from_secs(1)));
+    let (locks, ttl) = (etcd::Etcd::open(&proxy.url("etcd")).unwrap(), secs(4));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let second = acquired(&locks, &name("b"), ttl).await;
+    let session = lease_of(&etcd, "a").await;
+    let released = locks.release(&name("b"), &second.ownership.holder, None).await;
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "the control: {released:?}");
+    kept(&locks, &name("a"), &first, ttl, sleep(3 * ttl.as_duration())).await;
+    assert_eq!(lease_of(&etcd, "a").await, session);
+}
+
 /// A lost reply hid that it had moved to a session that others keep alive.
 #[tokio::test]
 async fn lock_that_has_moved_is_deleted_after_its_former_session_was_given_up() {
@@ -310,7 +327,7 @@ async fn releases_without_an_answer_are_waited_for() {
 
 /// A release whose caller gives up. Its request is lost.
 async fn release_given_up(locks: &etcd::Etcd, proxy: &Proxy, lock: &ResourceName, holder: &Holder) {
-    let hold = proxy.hold("request_delete_range");
+    let hold = proxy.hold(DELETION);
     tokio::select! {
         released = locks.release(lock, holder, None) => panic!("the control: {released:?}"),
         late = hold.caught() => drop(late.unwrap().cut()),
