@@ -1,4 +1,5 @@
-//! Locks in etcd, 3.4 or newer.
+//! Locks in etcd, 3.4 or newer. The section "etcd" of the README says how to use them,
+//! and what they guarantee.
 //!
 //! **Where the token comes from.** Each change of etcd's data gets a revision, a number that grows.
 //! An owner has a key. Its create revision, plus an offset that the lock's name has, is the token.
@@ -11,31 +12,19 @@
 //! **What breaks that.** A cluster that was restored from a snapshot counts its revisions from
 //! there. Then a token may be issued twice. The storage distinguishes the two holders, and rejects
 //! the later one, which continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
-//! Restarts, elections, and members that fail break no token.
-//!
-//! # Versions
-//! Before 3.4.31 and 3.5.13, a leader that was paused or cut off, and was replaced meanwhile, may
-//! revoke leases that its successor has renewed. Then a second client acquires a lock that its
-//! owner renews. The storage rejects the first one. Upgrade etcd where the lock must exclude.
+//! Restarts, elections, and members that fail break no token. Before 3.4.31 and 3.5.13, a leader that was
+//! replaced may revoke leases that its successor has renewed: then two clients hold the lock.
 //!
 //! # Keys
 //! `fenced/NAME/queue/HOLDER` and `fenced/NAME/offset`, and sometimes `fenced//seal/LEASE`. In the
 //! name, `%` and `/` become `%25` and `%2F`. With authentication, a client needs the permission to
 //! read and write the prefix `fenced/`.
 //!
-//! # Time to live
-//! A key lives by a lease of etcd, whose time is in whole seconds. Other ttls are
-//! [invalid](crate::backend::BackendError::Invalid). So are those below etcd's shortest time, which
-//! is one and a half election time-outs: 2 seconds by default.
-//!
 //! # Sessions
-//! The locks of a client with one ttl share a session: one lease, which each renewal keeps alive
-//! for all of them. If a session ends, all its locks are lost. A lock that another process may take
-//! over ([`Terms::detachable`](crate::Terms::detachable)) has a session of its own. A session
-//! doesn't end with a lock. So the client deletes a lock at its release, at its deadline, and at
-//! the end of [`max_hold`](crate::Terms::max_hold), and repeats that until etcd answers. If a
-//! deletion has no answer for a ttl, the client gives the session up, which ends within a ttl. So
-//! such a lock may be free only two ttls after its deadline.
+//! The locks of a client with one ttl share a session: one lease, which each renewal keeps alive for
+//! all of them. It doesn't end with a lock. So the client deletes each lock whose lease ends, and
+//! repeats that until etcd answers. A lock that another process may take over
+//! ([`Terms::detachable`](crate::Terms::detachable)) has a session of its own.
 //!
 //! # Waiting
 //! Both orders exclude each other, because all keys are in one queue. A fair waiter watches the key
@@ -52,9 +41,8 @@
 //! holder whose attempt had no answer is released, or tries again, its session is sealed: then the
 //! attempt fails if it arrives later.
 //!
-//! An etcd that has reached its quota (alarm `NOSPACE`) stores nothing more. Attempts fail, and
-//! renewals and releases succeed. If an attempt may still arrive, its release is `Unavailable`,
-//! because nothing can be sealed.
+//! An etcd that has reached its quota (alarm `NOSPACE`) can't seal. If an attempt may still arrive, its
+//! release is `Unavailable` then.
 
 mod attempt;
 mod client;

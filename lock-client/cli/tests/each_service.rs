@@ -68,6 +68,18 @@ async fn commands_work_on_zookeeper() {
     check_commands(Service::zookeeper().await).await;
 }
 
+/// Etcd skips it after 15 seconds.
+#[tokio::test]
+async fn fair_waiter_whose_process_was_killed_is_skipped_on_etcd() {
+    On(&Service::etcd().await).fair_waiter_whose_process_was_killed_is_skipped("10m").await;
+}
+
+/// ZooKeeper skips it when its ttl ends.
+#[tokio::test]
+async fn fair_waiter_whose_process_was_killed_is_skipped_on_zookeeper() {
+    On(&Service::zookeeper().await).fair_waiter_whose_process_was_killed_is_skipped("8s").await;
+}
+
 #[tokio::test]
 async fn commands_work_on_postgres() {
     check_commands(Service::postgres().await).await;
@@ -188,6 +200,31 @@ impl On<'_> {
         self.printed(&["release", &handle.to_string()]).await;
         let ran = waiting.await.unwrap();
         assert_eq!(ran.stdout, b"it ran\n", "{ran:?}");
+    }
+
+    async fn fair_waiter_whose_process_was_killed_is_skipped(&self, ttl: &str) {
+        let handle = self.printed(&["acquire", "fair", "--ttl", "60s"]).await.remove(0);
+        let (folder, url) = (tempfile::tempdir().unwrap(), &self.0.url);
+        let until_queued = async |number: u64| {
+            let queued = async || Ok(self.status("fair").await["queued"] == number);
+            until_async(PATIENCE, queued).await.unwrap();
+        };
+        let waiter = |program: &str| {
+            let mut waiter = without_terminal(LOCK_CLIENT);
+            waiter.args(["run", "fair", "--fair", "--ttl", ttl, "--locks", url, "--"]);
+            waiter.args(["echo", program]);
+            Process::spawn(program, &waiter, folder.path()).unwrap()
+        };
+        let mut killed = waiter("killed");
+        until_queued(1).await;
+        let mut next = waiter("next");
+        until_queued(2).await;
+        killed.kill().unwrap();
+        assert_eq!(self.status("fair").await["queued"], 2, "the control: it has its place");
+        self.printed(&["release", &handle.to_string()]).await;
+        assert_eq!(next.line(2 * PATIENCE).await.unwrap(), "next");
+        assert_eq!(next.exit(PATIENCE).await.unwrap().code(), Some(0));
+        assert_eq!(self.status("fair").await["queued"], 0);
     }
 
     async fn broken_lock_ends_its_command(&self) {

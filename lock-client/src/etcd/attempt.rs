@@ -12,7 +12,7 @@ use super::{
     keys::{self, Keys},
     messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
     own_keys::OwnKey,
-    session::{Joined, Purpose, Session, begin_session, whole_seconds},
+    session::{Joined, Session, begin_session, whole_seconds},
     view::{Part, View, token},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl Etcd {
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
             _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
-                self.own.set_deadline(place, waits_until)
+                self.own.advance_deadline(place, waits_until)
             }
             _ => {}
         }
@@ -98,7 +98,7 @@ impl Try<'_> {
         // do so after this one: another client may release the lock that this one acquires, and
         // knows of no earlier attempts.
         if let Some(session) = &known.late {
-            let view = self.etcd.connection.view(&self.keys, Part::All).await?;
+            let view = self.etcd.tries.view(&self.keys, Part::All).await?;
             let position = view.position(&self.place);
             if position.is_none() {
                 self.etcd.seal(session).await?;
@@ -123,7 +123,7 @@ impl Try<'_> {
             None => {
                 // A transaction that may put goes to the disk, and this read does not. Nor is a
                 // session begun for a lock that is held.
-                let view = self.etcd.connection.view(&self.keys, Part::All).await?;
+                let view = self.etcd.tries.view(&self.keys, Part::All).await?;
                 if view.owner().is_some() { (view, None) } else { self.put_first().await? }
             }
         };
@@ -142,11 +142,8 @@ impl Try<'_> {
     async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
-            Sharing::Client => self.etcd.join(Purpose::Try, seconds, since).await,
-            Sharing::Nothing => {
-                let connection = &self.etcd.connection;
-                begin_session(connection, keys::own_lease(), seconds).await
-            }
+            Sharing::Client => self.etcd.join(&self.etcd.tries, seconds, since).await,
+            Sharing::Nothing => begin_session(&self.etcd.tries, keys::own_lease(), seconds).await,
         }
     }
 
@@ -154,7 +151,7 @@ impl Try<'_> {
     /// whole ttl.
     async fn waiting_session(&self, since: Moment) -> Result<Joined, BackendError> {
         let shortest = self.seconds.min(PLACE_PATIENCE.as_secs().cast_signed());
-        self.etcd.join(Purpose::Try, shortest..=self.seconds, since).await
+        self.etcd.join(&self.etcd.tries, shortest..=self.seconds, since).await
     }
 
     /// Whether an owner's key may live by this session. A waiter's may be on another.
@@ -171,7 +168,7 @@ impl Try<'_> {
     ) -> Result<Option<Joined>, BackendError> {
         let session = self.etcd.own.get(&self.place).and_then(|own| own.session);
         match session.filter(|it| it.lease == own.lease && serves(it)) {
-            Some(session) => self.etcd.keep_alive(&session, self.asked).await,
+            Some(session) => self.etcd.keep_alive(&self.etcd.tries, &session, self.asked).await,
             None => Ok(None),
         }
     }
@@ -209,7 +206,7 @@ impl Try<'_> {
     async fn stay_in_place(&self, own: &KeyValue) -> Result<(), BackendError> {
         if self.keep_own_alive(own, |it| it.serves(0)).await?.is_none() {
             let joined = self.waiting_session(self.asked).await?;
-            self.etcd.move_key(&self.keys, own, &joined).await?;
+            self.etcd.move_key(&self.etcd.tries, &self.keys, own, &joined).await?;
         }
         Ok(())
     }
@@ -223,7 +220,7 @@ impl Try<'_> {
             is_changed(&self.place, own.mod_revision),
             none_is_before(&self.keys.queue(), &self.keys.queue_end(), own.create_revision),
         ];
-        let line = self.etcd.connection.line().await?;
+        let line = self.etcd.tries.line().await?;
         let reply = self.put(line, &joined, compare, Part::Owner).await?;
         let (view, has_put) = self.seen(&joined, reply)?;
         Ok((view, self.used(joined, has_put).await))
@@ -236,7 +233,7 @@ impl Try<'_> {
         }
         if !joined.session.is_shared() {
             // Without an answer, it ends with its time.
-            let _ended_or_not = self.etcd.connection.revoke(joined.session.lease).await;
+            let _ended_or_not = self.etcd.tries.revoke(joined.session.lease).await;
         }
         None
     }
@@ -250,14 +247,13 @@ impl Try<'_> {
         compare: Value,
         part: Part,
     ) -> Result<Option<(View, bool)>, BackendError> {
-        let (own, session) = (&self.etcd.own, &joined.session);
         // Without a connection, it is not sent.
-        let line = self.etcd.connection.line().await?;
-        own.change(&self.place, |own| own.late = Some(session.clone()));
-        let unsealed = is_created(&keys::seal(session.lease), 0);
+        let line = self.etcd.tries.line().await?;
+        self.etcd.remember_put(&self.place, &joined.session)?;
+        let unsealed = is_created(&keys::seal(joined.session.lease), 0);
         let reply = self.put(line, joined, vec![compare, unsealed], part).await;
         if !reply.as_ref().is_err_and(Failure::leaves_it_under_way) {
-            own.change(&self.place, |own| own.late = None);
+            self.etcd.own.change(&self.place, |own| own.late = None);
         }
         match reply {
             Err(Failure::NoLease) => Ok(None),
@@ -279,7 +275,7 @@ impl Try<'_> {
         let success = [&[put], &View::reads(&self.keys, part)[..]].concat();
         let failure = View::reads(&self.keys, Part::All).to_vec();
         let put = Txn { compare, success, failure };
-        let put = self.etcd.connection.transact_over(line, &put).await;
+        let put = self.etcd.tries.transact_over(line, &put).await;
         match &put {
             Ok(reply) if !reply.succeeded => {}
             Ok(_) | Err(Failure::NoSpace(_)) => {
@@ -331,11 +327,11 @@ impl Try<'_> {
         };
         let lease = joined.session.lease;
         let view = if owner.lease == lease {
-            let view = self.etcd.connection.view(&self.keys, Part::Owner).await?;
+            let view = self.etcd.tries.view(&self.keys, Part::Owner).await?;
             joined.confirm(view.header, self.etcd)?;
             Some(view)
         } else {
-            self.etcd.move_key(&self.keys, owner, &joined).await?
+            self.etcd.move_key(&self.etcd.tries, &self.keys, owner, &joined).await?
         };
         // 2. It may have ended meanwhile.
         if let Some(view) = view
@@ -357,7 +353,7 @@ impl Try<'_> {
         let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
         self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
         // What a renewal needs exists before the grant is reported.
-        self.etcd.connection.reserve().await?;
+        self.etcd.keep_connections_after_a_try().await?;
         let ownership = Ownership { holder: self.holder.clone(), grant };
         Ok(Attempt::Granted { token, ownership, asked })
     }

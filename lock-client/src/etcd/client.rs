@@ -1,6 +1,6 @@
 //! Locks in etcd, as a backend.
 
-use std::{fmt, pin::Pin, time::Duration};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::stream::try_unfold;
@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use super::{
     attempt::Sharing,
-    connection::Connection,
+    connection::{Connection, Purpose},
+    http::Http,
     keys::{self, Keys},
     messages::{KeyValue, RangeReply, bytes},
     own_keys::OwnKeys,
@@ -21,8 +22,8 @@ use super::{
 use crate::{
     InvalidUrl,
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
-        Ownership, Status, Wakeups,
+        Attempt, Backend, BackendError, BackendFuture, HeldLock, HeldNames, Ownership, Status,
+        Wakeups,
     },
     terms::Order,
     ttl::Ttl,
@@ -37,10 +38,12 @@ const PAGE: usize = 500;
 /// Locks in etcd.
 #[derive(Clone)]
 pub struct Etcd {
-    /// For tries and reads.
-    pub(super) connection: Connection,
-    /// For sessions, and what held locks need.
-    pub(super) held: Connection,
+    /// The requests of tries and reads.
+    pub(super) tries: Connection,
+    /// The requests of renewals and reissues. No other requests delay them.
+    pub(super) renewals: Connection,
+    /// The requests that delete keys, and those that seal sessions.
+    pub(super) releases: Connection,
     pub(super) sessions: Sessions,
     pub(super) own: OwnKeys,
 }
@@ -77,10 +80,16 @@ impl Etcd {
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidUrl> {
-        let connection = Connection::new(Server::open(url)?, DEFAULT_ANSWER_TIMEOUT);
-        let (held, sessions, own) =
-            (connection.for_held(), Sessions::default(), OwnKeys::default());
-        Ok(Self { connection, held, sessions, own })
+        let server = Arc::new(Server::open(url)?);
+        let http = Http::new(&server);
+        let connection = |purpose| Connection::new(&server, &http, purpose);
+        Ok(Self {
+            tries: connection(Purpose::Tries),
+            renewals: connection(Purpose::Renewals),
+            releases: connection(Purpose::Releases),
+            sessions: Sessions::default(),
+            own: OwnKeys::default(),
+        })
     }
 
     /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
@@ -88,10 +97,12 @@ impl Etcd {
     /// ttl is not several times longer is lost with one lost reply.
     ///
     /// It is 1 millisecond at least, and 1 hour at most.
-    pub fn answer_within(self, limit: Duration) -> Self {
+    pub fn answer_within(mut self, limit: Duration) -> Self {
         let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        let connection = self.connection.answer_within(answer_timeout);
-        Self { held: connection.for_held(), connection, ..self }
+        for connection in [&mut self.tries, &mut self.renewals, &mut self.releases] {
+            connection.answer_timeout = answer_timeout;
+        }
+        self
     }
 
     /// Limits the time of a method to so many answers.
@@ -120,7 +131,7 @@ impl Etcd {
         if key.lease == 0 {
             return Ok(None);
         }
-        let left = self.connection.seconds_left(key.lease).await?;
+        let left = self.tries.seconds_left(key.lease).await?;
         Ok(Some(Duration::from_secs(left + 1)))
     }
 }
@@ -188,7 +199,7 @@ impl Backend for Etcd {
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
         self.method(async move {
             let keys = Keys::new(name);
-            let view = self.connection.view(&keys, Part::Owner).await?;
+            let view = self.tries.view(&keys, Part::Owner).await?;
             let Some(owner) = view.owner() else {
                 return Ok(Status { held: None, last_token: None, queued: 0 });
             };
@@ -218,7 +229,7 @@ impl Backend for Etcd {
                 let range = json!({
                     "key": bytes(&next), "range_end": bytes(keys::END), "limit": PAGE,
                 });
-                let read: RangeReply = etcd.connection.call("kv/range", &range).await?;
+                let read: RangeReply = etcd.tries.call("kv/range", &range).await?;
                 let keys: Vec<_> = read.kvs.iter().map(|key| key.key.0.as_str()).collect();
                 let with_prefix = keys.iter().take_while(|key| key.starts_with(&prefix)).count();
                 let names = keys[..with_prefix].iter().filter_map(|key| keys::name_in_queue(key));
@@ -243,9 +254,9 @@ impl Backend for Etcd {
     fn check_ttl(&self, ttl: Ttl) -> BackendFuture<'_, ()> {
         self.method(async move {
             let (id, seconds) = (keys::shared_lease(), whole_seconds(ttl)?);
-            self.connection.grant(id, seconds..=seconds).await?;
+            self.tries.grant(id, seconds..=seconds).await?;
             // It has no key.
-            self.connection.revoke(id).await
+            self.tries.revoke(id).await
         })
     }
 
@@ -254,10 +265,10 @@ impl Backend for Etcd {
     }
 
     fn answer_timeout(&self) -> Duration {
-        self.connection.answer_timeout
+        self.tries.answer_timeout
     }
 
     fn address(&self) -> String {
-        self.connection.server().to_string()
+        self.tries.server().to_string()
     }
 }

@@ -1,13 +1,16 @@
 //! Requests to the members of etcd.
 
-use std::{mem, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, MutexGuard},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{
     Request, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -18,67 +21,106 @@ use tokio::{
 
 use super::{
     failure::Failure,
-    http::{Http, Line, Message, whole},
+    http::{Http, Line, Message, Pool, whole},
     keys::Keys,
     messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
-use crate::backend::BackendError;
+use crate::backend::{BackendError, DEFAULT_ANSWER_TIMEOUT};
 
-/// How long an answer may take at least until the reserved connection is given up, though its caller
-/// has given up.
+/// How long an answer may take at least until a kept connection is given up, though its caller has
+/// given up.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+/// How many further connections tries have at most.
+const MOST_FOR_TRIES: usize = 12;
+/// The same for renewals, and for releases.
+const MOST_FOR_HELD_LOCKS: usize = 4;
 
-/// The connections of a client. Requests go to one member, until it fails.
-#[derive(Clone)]
-pub(super) struct Connection {
-    shared: Arc<Shared>,
-    pub(super) answer_timeout: Duration,
-    /// Whether the requests are those of held locks, which go before tries.
-    is_held: bool,
+/// What requests are for. Those for one purpose delay none for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Tries,
+    Renewals,
+    Releases,
 }
 
-struct Shared {
-    server: Server,
-    http: Http,
+impl Purpose {
+    pub(super) const NUMBER: usize = 3;
+}
+
+/// A client's requests for one purpose. They go to one member, until it fails.
+#[derive(Clone)]
+pub(super) struct Connection {
+    server: Arc<Server>,
+    pub(super) purpose: Purpose,
+    pool: Arc<Pool>,
     /// The number of the member that requests go to.
-    current: watch::Sender<usize>,
-    /// The token of the user's login.
-    login: Mutex<Option<String>>,
+    current: Arc<watch::Sender<usize>>,
+    login: Arc<Login>,
+    pub(super) answer_timeout: Duration,
+}
+
+/// The login of the user.
+#[derive(Default)]
+struct Login {
+    token: std::sync::Mutex<Option<String>>,
+    /// One request logs in, and the others wait for it.
+    turn: Mutex<()>,
+}
+
+impl Login {
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().expect("nothing panics while it holds this")
+    }
+
+    /// Returns the token, but not an expired one.
+    fn token_but(&self, expired: Option<&String>) -> Option<String> {
+        self.token().clone().filter(|token| Some(token) != expired)
+    }
 }
 
 impl Connection {
-    pub(super) fn new(server: Server, answer_timeout: Duration) -> Self {
-        let (http, current) = (Http::new(&server), watch::Sender::new(0));
-        let shared = Shared { server, http, current, login: Mutex::default() };
-        Self { shared: Arc::new(shared), answer_timeout, is_held: false }
+    /// Prepares requests. They connect when they are first sent.
+    pub(super) fn new(server: &Arc<Server>, http: &Http, purpose: Purpose) -> Self {
+        let pool = match purpose {
+            Purpose::Tries => Pool::new(http, MOST_FOR_TRIES),
+            Purpose::Renewals | Purpose::Releases => Pool::with_kept(http, MOST_FOR_HELD_LOCKS),
+        };
+        let (server, pool) = (server.clone(), Arc::new(pool));
+        let (current, login) = (Arc::new(watch::Sender::new(0)), Arc::default());
+        Self { server, purpose, pool, current, login, answer_timeout: DEFAULT_ANSWER_TIMEOUT }
     }
 
-    pub(super) fn answer_within(self, answer_timeout: Duration) -> Self {
-        Self { answer_timeout, ..self }
-    }
-
-    /// The same connections, for the requests of held locks.
-    pub(super) fn for_held(&self) -> Self {
-        Self { is_held: true, ..self.clone() }
+    /// The same requests, which wait this long for each answer.
+    pub(super) fn with_answer_timeout(&self, answer_timeout: Duration) -> Self {
+        Self { answer_timeout, ..self.clone() }
     }
 
     pub(super) fn server(&self) -> &Server {
-        &self.shared.server
-    }
-
-    /// Makes the reserved connection, if there is none.
-    pub(super) async fn reserve(&self) -> Result<(), Failure> {
-        let number = *self.shared.current.borrow();
-        let member = &self.shared.server.members[number];
-        let reserving = timeout(self.answer_timeout, self.shared.http.reserve(member));
-        let reserved = reserving.await.unwrap_or_else(|_| Err(self.silent(member)));
-        reserved.inspect_err(|_| self.fail_over_from(number))
+        &self.server
     }
 
     pub(super) fn http(&self) -> &Http {
-        &self.shared.http
+        self.pool.http()
+    }
+
+    /// Makes the kept connection, if there is none.
+    pub(super) async fn keep(&self) -> Result<(), Failure> {
+        let member = self.current();
+        self.in_time(member, self.pool.keep(member)).await.inspect_err(|_| self.leave(member))
+    }
+
+    /// The same, after a try that had an answer: with its login, and to its member. So the first
+    /// request needs neither to log in nor to find a member that answers.
+    pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
+        if let Some(token) = tries.login.token_but(None) {
+            *self.login.token() = Some(token);
+        }
+        if !self.pool.has_kept(self.current()) {
+            self.current.send_replace(*tries.current.borrow());
+        }
+        self.keep().await
     }
 
     /// Sends one request, and returns the answer.
@@ -90,14 +132,27 @@ impl Connection {
         self.call_over(self.line().await?, method, request).await
     }
 
+    /// Sends a request to one member after the other, until one has received it.
     async fn call_over<T: DeserializeOwned>(
         &self,
-        line: Line,
+        mut line: Line,
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        let send = |line, member, message| self.exchange(line, member, message);
-        self.ask(line, method, request, send).await
+        let request = encoded(request);
+        let mut attempts = self.server().members.len();
+        loop {
+            attempts -= 1;
+            let member = self.current();
+            match self.ask(&mut line, member, method, &request).await {
+                Err(Failure::NotSent(_)) if attempts > 0 => self.leave(member),
+                Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
+                    self.leave(member);
+                    return Err(failure);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Carries out a transaction.
@@ -126,114 +181,112 @@ impl Connection {
         method: &str,
         request: &impl Serialize,
     ) -> Result<T, Failure> {
-        let request = serde_json::to_vec(request).expect("a message is JSON");
-        let send = |line, member, message| self.exchange(line, member, message);
-        self.ask_member(&mut self.line().await?, member, method, request.into(), &send).await
+        self.ask(&mut self.line().await?, member, method, &encoded(request)).await
     }
 
-    /// Sends a request whose answer is a stream. It ends when etcd ends it, or when requests go to
-    /// another member. Returns after the first message, which confirms the stream.
+    /// Sends a request whose answer is a stream, over a connection of its own. It ends when etcd ends
+    /// it, or when requests go to another member. Returns once the answer begins, which confirms the
+    /// stream. Another request came before, and has logged in.
     pub(super) async fn stream(
         &self,
         method: &str,
         request: &impl Serialize,
     ) -> Result<Stream, Failure> {
-        let mut current = self.shared.current.subscribe();
-        current.mark_unchanged();
-        let send = |line, member, message| async move { (line, self.open(member, message).await) };
-        let body = self.ask(Line::default(), method, request, send).await?;
+        let mut current = self.current.subscribe();
+        let member = &self.server().members[*current.borrow_and_update()];
+        let opening = async {
+            let token = self.login.token_but(None);
+            let message = message(member, method, encoded(request), token.as_deref())?;
+            let response = self.http().open(member, message).await?;
+            if response.status().is_success() {
+                return Ok(response.into_body());
+            }
+            let (status, body) = whole(member, response).await?;
+            Err(Failure::from_answer(member, status, &body))
+        };
+        let body = self.in_time(member, opening).await.inspect_err(|failure| {
+            if let Failure::NotSent(_) | Failure::Other(BackendError::Unavailable(_)) = failure {
+                self.leave(member);
+            }
+        })?;
         Ok(Stream { body, current, read: Vec::new() })
     }
 
     /// Waits for a connection. A request that gets none was not sent, whatever the member does.
     pub(super) async fn line(&self) -> Result<Line, Failure> {
-        let http = &self.shared.http;
-        let line = async {
-            match self.is_held {
-                true => http.line_of_held().await,
-                false => http.line_of_try().await,
-            }
-        };
-        timeout(self.answer_timeout, line).await.map_err(|_| {
+        timeout(self.answer_timeout, self.pool.line()).await.map_err(|_| {
             let reason = format!("{}: all connections of this client are busy", self.server());
             Failure::NotSent(BackendError::Unavailable(reason.into()))
         })
     }
 
-    /// Sends a request to one member after the other, until one has received it.
-    async fn ask<T, F: Future<Output = (Line, Result<T, Failure>)>>(
-        &self,
-        mut line: Line,
-        method: &str,
-        request: &impl Serialize,
-        send: impl Fn(Line, Member, Message) -> F,
-    ) -> Result<T, Failure> {
-        let request = Bytes::from(serde_json::to_vec(request).expect("a message is JSON"));
-        let mut attempts = self.shared.server.members.len();
-        loop {
-            attempts -= 1;
-            let number = *self.shared.current.borrow();
-            let member = &self.shared.server.members[number];
-            match self.ask_member(&mut line, member, method, request.clone(), &send).await {
-                Err(Failure::NotSent(_)) if attempts > 0 => self.fail_over_from(number),
-                Err(failure @ Failure::Other(BackendError::Unavailable(_))) => {
-                    self.fail_over_from(number);
-                    return Err(failure);
-                }
-                answer => return answer,
-            }
-        }
+    fn current(&self) -> &Member {
+        &self.server.members[*self.current.borrow()]
     }
 
-    fn silent(&self, member: &Member) -> Failure {
-        let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
-        Failure::unavailable(member, &reason)
+    /// Limits the time in which a member answers.
+    async fn in_time<T>(
+        &self,
+        member: &Member,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        timeout(self.answer_timeout, answer).await.unwrap_or_else(|_| {
+            let reason = format!("no answer within {} ms", self.answer_timeout.as_millis());
+            Err(Failure::unavailable(member, &reason))
+        })
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
-    fn fail_over_from(&self, number: usize) {
-        let count = self.shared.server.members.len();
-        self.shared.current.send_if_modified(|current| {
-            let leaves = *current == number && count > 1;
+    fn leave(&self, member: &Member) {
+        let members = &self.server().members;
+        self.current.send_if_modified(|current| {
+            let leaves = members.len() > 1 && members[*current] == *member;
             if leaves {
-                *current = (number + 1) % count;
+                *current = (*current + 1) % members.len();
             }
             leaves
         });
     }
 
-    /// Sends a request to a member, and limits the time for its answer. If its login is not valid
-    /// any more, this logs in again.
-    async fn ask_member<T, F: Future<Output = (Line, Result<T, Failure>)>>(
+    /// Sends a request to a member, over the kept connection if no other can be made.
+    async fn ask<T: DeserializeOwned>(
         &self,
         line: &mut Line,
         member: &Member,
         method: &str,
-        request: Bytes,
-        send: &impl Fn(Line, Member, Message) -> F,
+        request: &Bytes,
     ) -> Result<T, Failure> {
         let asking = async {
-            let token = self.log_in(line, member, None).await?;
-            let sent = message(member, method, request.clone(), token.as_deref())?;
-            let (back, answer) = send(mem::take(line), member.clone(), sent).await;
-            *line = back;
-            if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
-                return answer;
+            let answer = self.ask_logged_in(line, member, method, request).await;
+            // Here, this does not log in: a request that has the kept connection may wait for that.
+            if matches!(answer, Err(Failure::NotSent(_))) && line.wait_for_kept(member).await {
+                return self.ask_logged_in(line, member, method, request).await;
             }
-            let token = self.log_in(line, member, token).await?;
-            let again = message(member, method, request, token.as_deref())?;
-            let (back, answer) = send(mem::take(line), member.clone(), again).await;
-            *line = back;
-            // The password is right, so that a later login may succeed.
-            answer.map_err(|failure| match failure {
-                Failure::LoggedOut(reason) => {
-                    Failure::Other(BackendError::Unavailable(reason.into()))
-                }
-                failure => failure,
-            })
+            answer
         };
-        let answer = timeout(self.answer_timeout, asking).await;
-        answer.unwrap_or_else(|_| Err(self.silent(member)))
+        self.in_time(member, asking).await
+    }
+
+    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    async fn ask_logged_in<T: DeserializeOwned>(
+        &self,
+        line: &mut Line,
+        member: &Member,
+        method: &str,
+        request: &Bytes,
+    ) -> Result<T, Failure> {
+        let token = self.log_in(line, member, None).await?;
+        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
+        if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
+            return answer;
+        }
+        let token = self.log_in(line, member, token).await?;
+        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
+        // The password is right, so that a later login may succeed.
+        answer.map_err(|failure| match failure {
+            Failure::LoggedOut(reason) => Failure::Other(BackendError::Unavailable(reason.into())),
+            failure => failure,
+        })
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -243,51 +296,40 @@ impl Connection {
         member: &Member,
         expired: Option<String>,
     ) -> Result<Option<String>, Failure> {
-        let Some(user) = &self.shared.server.user else { return Ok(None) };
-        // One request logs in, and the others wait for it.
-        let mut login = self.shared.login.lock().await;
-        if login.is_none() || *login == expired {
-            let credentials = json!({ "name": user.name, "password": user.password });
-            let request = serde_json::to_vec(&credentials).expect("a message is JSON");
-            let message = message(member, "auth/authenticate", request.into(), None)?;
-            let (status, body) = self.exchange_over(line, member, message).await?;
-            let authenticated: Authenticated = serde_json::from_slice(&body)
-                .map_err(|_| Failure::from_answer(member, status, &body))?;
-            *login = Some(authenticated.token);
+        let Some(user) = &self.server.user else { return Ok(None) };
+        if let Some(token) = self.login.token_but(expired.as_ref()) {
+            return Ok(Some(token));
         }
-        Ok(login.clone())
+        let _turn = self.login.turn.lock().await;
+        if let Some(token) = self.login.token_but(expired.as_ref()) {
+            return Ok(Some(token));
+        }
+        let request = encoded(&json!({ "name": user.name, "password": user.password }));
+        let method = "auth/authenticate";
+        let authenticated = self.exchange(line, member, method, &request, None).await;
+        let Authenticated { token } = authenticated?;
+        *self.login.token() = Some(token.clone());
+        Ok(Some(token))
     }
 
-    /// Sends a request, and parses the answer.
+    /// Sends a request over a connection, and parses the answer.
     async fn exchange<T: DeserializeOwned>(
-        &self,
-        mut line: Line,
-        member: Member,
-        message: Message,
-    ) -> (Line, Result<T, Failure>) {
-        let exchanged = self.exchange_over(&mut line, &member, message).await;
-        (line, exchanged.and_then(|(status, body)| parse(&member, status, &body)))
-    }
-
-    async fn exchange_over(
         &self,
         line: &mut Line,
         member: &Member,
-        message: Message,
-    ) -> Result<(StatusCode, Bytes), Failure> {
+        method: &str,
+        request: &Bytes,
+        token: Option<&str>,
+    ) -> Result<T, Failure> {
+        let message = message(member, method, request.clone(), token)?;
         let longest = self.answer_timeout.max(LONGEST_ANSWER);
-        self.shared.http.exchange(line, member, message, self.is_held, longest).await
+        let (status, body) = line.exchange(member, message, longest).await?;
+        parse(member, status, &body)
     }
+}
 
-    /// Sends a request whose answer is a stream.
-    async fn open(&self, member: Member, message: Message) -> Result<Incoming, Failure> {
-        let response = self.shared.http.open(&member, message).await?;
-        if response.status().is_success() {
-            return Ok(response.into_body());
-        }
-        let (status, body) = whole(&member, response).await?;
-        Err(Failure::from_answer(&member, status, &body))
-    }
+fn encoded(request: &impl Serialize) -> Bytes {
+    serde_json::to_vec(request).expect("a message is JSON").into()
 }
 
 fn parse<T: DeserializeOwned>(
@@ -312,7 +354,8 @@ fn message(
     request: Bytes,
     token: Option<&str>,
 ) -> Result<Message, Failure> {
-    let mut message = Request::post(member.method(method))
+    let mut message = Request::post(format!("/v3/{method}"))
+        .header(HOST, member.to_string())
         .header(CONTENT_TYPE, "application/json")
         // A member without a leader rejects requests at once, and ends its streams.
         .header("Grpc-Metadata-hasleader", "true");
@@ -347,5 +390,45 @@ impl Stream {
                 _ = self.current.changed() => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn login_waits_for_no_kept_connection() {
+        // 1. A member that takes one connection, and answers each request as a login.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://u:p@{}", listener.local_addr().unwrap());
+        let server = Arc::new(Server::open(&url).unwrap());
+        let renewals = Connection::new(&server, &Http::new(&server), Purpose::Renewals);
+        renewals.keep().await.unwrap();
+        let (mut taken, _) = listener.accept().await.unwrap();
+        drop(listener);
+        tokio::spawn(async move {
+            while taken.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"token\":\"t\"}";
+                taken.write_all(answer).await.unwrap();
+            }
+        });
+        // 2. One request has the kept connection, and the other one logs in first.
+        let mut kept = renewals.line().await.unwrap();
+        let mut further = renewals.line().await.unwrap();
+        let (member, request) = (&server.members[0], Bytes::from_static(b"{}"));
+        let first = renewals.ask::<Value>(&mut further, member, "kv/txn", &request);
+        let second = async {
+            let answer = renewals.ask::<Value>(&mut kept, member, "kv/txn", &request).await;
+            drop(kept);
+            answer
+        };
+        let (first, second) = tokio::join!(first, second);
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
     }
 }

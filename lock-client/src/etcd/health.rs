@@ -68,22 +68,22 @@ impl Etcd {
     pub async fn lease_clock(&self) -> Result<LeaseClock, BackendError> {
         let (id, seconds) = (keys::shared_lease(), LEASE_SECONDS..=i64::MAX);
         let before_grant = Moment::now();
-        let lease = self.connection.grant(id, seconds).await?;
+        let lease = self.tries.grant(id, seconds).await?;
         let after_grant = Moment::now();
         sleep(WATCHED_FOR).await;
         let at_least = after_grant.elapsed();
-        let left = self.connection.seconds_left(id).await?;
+        let left = self.tries.seconds_left(id).await?;
         let elapsed = at_least..=before_grant.elapsed();
-        self.connection.revoke(id).await?;
+        self.tries.revoke(id).await?;
         let granted = Duration::from_secs(lease.seconds.unsigned_abs());
         Ok(LeaseClock { granted, left: Duration::from_secs(left), elapsed })
     }
 
     /// Asks each member that the URL names about itself.
     pub async fn members(&self) -> Vec<MemberHealth> {
-        let members = &self.connection.server().members;
+        let members = &self.tries.server().members;
         join_all(members.iter().map(async |member| {
-            let reply = self.connection.call_member(member, "maintenance/status", &json!({})).await;
+            let reply = self.tries.call_member(member, "maintenance/status", &json!({})).await;
             let report = reply.map(|reply: StatusReply| MemberReport {
                 cluster_id: reply.header.cluster_id,
                 version: reply.version,
@@ -98,9 +98,9 @@ impl Etcd {
     /// # Errors
     /// [`BackendError`] if it doesn't answer, or rejects the request.
     pub async fn cluster(&self) -> Result<ClusterReport, BackendError> {
-        let members: MembersReply = self.connection.call("cluster/member/list", &json!({})).await?;
+        let members: MembersReply = self.tries.call("cluster/member/list", &json!({})).await?;
         let get = json!({ "action": "GET" });
-        let alarms: AlarmReply = self.connection.call("maintenance/alarm", &get).await?;
+        let alarms: AlarmReply = self.tries.call("maintenance/alarm", &get).await?;
         let alarms = alarms.alarms.into_iter().map(|alarm| alarm.alarm).collect();
         Ok(ClusterReport { members: members.members.len(), alarms })
     }

@@ -1,13 +1,12 @@
-//! HTTP connections to the members of etcd: one that is reserved for held locks, and further ones.
+//! HTTP connections to the members of etcd.
 //!
-//! A held lock must not be lost because no new connection can be made, or because tries wait for an
-//! answer. So one connection is reserved once a lock is held, and is made again if it is lost. Only
-//! the requests of held locks use it. While it is busy, they use further ones, of which some are
-//! theirs alone. If a further one can't be made, they wait for the reserved one. A try uses a further
-//! one. A watch always has a connection of its own, because it keeps it busy.
+//! A held lock must not be lost because no connection can be made, or because other requests wait for
+//! an answer. So there is a pool for each purpose: one for tries, one for renewals, and one for
+//! releases. While a lock is held, the last two keep a connection each, which is made again if it is
+//! lost. While that is busy, they use further ones; if none can be made, they wait for the kept one.
+//! Tries keep none. A watch always has a connection of its own, because it keeps it busy.
 
 use std::{
-    mem,
     sync::{Arc, MutexGuard},
     time::Duration,
 };
@@ -18,7 +17,6 @@ use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
     client::conn::http1::{self, SendRequest},
-    header::{HOST, HeaderValue},
 };
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -41,66 +39,54 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many further connections tries have at most. Those that are not busy are left open for a
-/// while.
-const MOST_OF_TRIES: usize = 12;
-/// The same for the requests of held locks.
-const MOST_OF_HELD: usize = 4;
 
 /// A request.
 pub(super) type Message = Request<Full<Bytes>>;
 
-/// The connections of a client.
+/// Makes the connections of a client.
 #[derive(Clone)]
 pub(super) struct Http {
     tcp: HttpConnector,
     certificates: Option<tls::Certificates>,
-    reserved: Reserved,
-    spare: Spare,
-    /// One for each further connection of a try that is busy.
-    of_tries: Arc<Semaphore>,
-    of_held: Arc<Semaphore>,
+    /// Further connections that are not busy. They are left open for a while.
+    spare: Arc<std::sync::Mutex<Vec<Connected>>>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
 
-/// The reserved connection. A request that uses it holds the mutex.
-type Reserved = Arc<Mutex<Option<Connected>>>;
+/// The connections for one purpose.
+pub(super) struct Pool {
+    http: Http,
+    /// The connection that is kept while a lock is held. A request that uses it holds the mutex.
+    /// `None` for tries.
+    kept: Option<Kept>,
+    /// One caller at a time makes the kept connection.
+    making: Mutex<()>,
+    /// One for each further connection that is busy.
+    permits: Arc<Semaphore>,
+}
 
-/// Further connections that are not busy.
-type Spare = Arc<std::sync::Mutex<Vec<Connected>>>;
+type Kept = Arc<Mutex<Option<Connected>>>;
 
 /// The connection of one request, until that is answered. It is made when it is first used.
-pub(super) enum Line {
-    Reserved(OwnedMutexGuard<Option<Connected>>),
-    Further(Further),
+pub(super) struct Line {
+    pool: Arc<Pool>,
+    kept: Option<OwnedMutexGuard<Option<Connected>>>,
+    further: Option<Connected>,
+    /// The right to a further one. A request over it ends with this line.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-/// By default, it is a connection of its own, which is not counted.
-impl Default for Line {
-    fn default() -> Self {
-        Self::Further(Further::default())
-    }
-}
-
-/// A further connection.
-#[derive(Default)]
-pub(super) struct Further {
-    connected: Option<Connected>,
-    /// Where it is left open, and the right to use it.
-    counted: Option<(Spare, OwnedSemaphorePermit)>,
-}
-
-impl Drop for Further {
+impl Drop for Line {
     fn drop(&mut self) {
-        if let Some((spare, _)) = &self.counted {
-            locked(spare).extend(self.connected.take());
-        }
+        self.pool.http.spare().extend(self.further.take());
+        // The next request finds the connection.
+        drop(self.permit.take());
     }
 }
 
 /// A connection to a member.
-pub(super) struct Connected {
+struct Connected {
     member: Member,
     requests: SendRequest<Full<Bytes>>,
 }
@@ -108,6 +94,124 @@ pub(super) struct Connected {
 impl Connected {
     fn serves(&self, member: &Member) -> bool {
         self.member == *member && !self.requests.is_closed()
+    }
+}
+
+impl Pool {
+    /// Makes a pool of so many further connections at most.
+    pub(super) fn new(http: &Http, most: usize) -> Self {
+        let (http, permits) = (http.clone(), Arc::new(Semaphore::new(most)));
+        Self { http, kept: None, making: Mutex::default(), permits }
+    }
+
+    /// The same, with a kept connection, which [`keep`](Self::keep) makes.
+    pub(super) fn with_kept(http: &Http, most: usize) -> Self {
+        Self { kept: Some(Kept::default()), ..Self::new(http, most) }
+    }
+
+    pub(super) fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Whether there is a kept connection to this member. One that a request uses counts, wherever it
+    /// leads: the request has it made again.
+    pub(super) fn has_kept(&self, member: &Member) -> bool {
+        let kept = self.kept.as_ref().map(|kept| kept.try_lock());
+        kept.is_some_and(|kept| kept.map_or(true, |kept| serves(&kept, member)))
+    }
+
+    /// Makes the kept connection, unless it leads to this member already.
+    pub(super) async fn keep(&self, member: &Member) -> Result<(), Failure> {
+        let Some(place) = &self.kept else { return Ok(()) };
+        // 1. Others that want it at this time find it. If each made one, a hundred grants would make
+        // a hundred connections.
+        let _turn = self.making.lock().await;
+        // 2. If a request uses it, it exists, unless the request has just lost it.
+        let Ok(kept) = place.try_lock() else {
+            self.http.lost.notify_one();
+            return Ok(());
+        };
+        if serves(&kept, member) {
+            return Ok(());
+        }
+        drop(kept);
+        // 3. Take one, or make one. Nobody waits for it meanwhile.
+        let spare = self.http.spare().pop().filter(|spare| spare.serves(member));
+        let connected = match spare {
+            Some(spare) => spare,
+            None => self.http.connect(member).await?,
+        };
+        // 4. A request may have made it meanwhile.
+        if let Ok(mut kept) = place.try_lock()
+            && !serves(&kept, member)
+        {
+            *kept = Some(connected);
+        }
+        Ok(())
+    }
+
+    /// Waits for a connection: the first that is free.
+    pub(super) async fn line(self: &Arc<Self>) -> Line {
+        let Some(kept) = &self.kept else { return self.further_line().await };
+        match kept.clone().try_lock_owned() {
+            Ok(kept) if kept.is_some() => self.kept_line(kept),
+            // No lock is held yet.
+            Ok(_) => self.further_line().await,
+            Err(_) => tokio::select! {
+                kept = kept.clone().lock_owned() => self.kept_line(kept),
+                further = self.further_line() => further,
+            },
+        }
+    }
+
+    fn kept_line(self: &Arc<Self>, kept: OwnedMutexGuard<Option<Connected>>) -> Line {
+        Line { pool: self.clone(), kept: Some(kept), further: None, permit: None }
+    }
+
+    async fn further_line(self: &Arc<Self>) -> Line {
+        let permit = self.permits.clone().acquire_owned().await.expect("it is never closed");
+        let further = self.http.spare().pop();
+        Line { pool: self.clone(), kept: None, further, permit: Some(permit) }
+    }
+}
+
+fn serves(connected: &Option<Connected>, member: &Member) -> bool {
+    connected.as_ref().is_some_and(|connected| connected.serves(member))
+}
+
+impl Line {
+    /// Sends a request, and reads the whole answer. Over the kept connection, that goes on for so long
+    /// though the caller gives up. Otherwise, the caller would close it.
+    pub(super) async fn exchange(
+        &mut self,
+        member: &Member,
+        message: Message,
+        longest: Duration,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let Some(mut kept) = self.kept.take() else {
+            return self.pool.http.exchange(&mut self.further, member, message).await;
+        };
+        let (pool, asked) = (self.pool.clone(), member.clone());
+        let exchange = async move {
+            let answer = timeout(longest, pool.http.exchange(&mut kept, &asked, message)).await;
+            (kept, answer)
+        };
+        let silent = || Failure::unavailable(member, "no answer");
+        let (kept, answer) = tokio::spawn(exchange).await.map_err(|_| silent())?;
+        self.kept = Some(kept);
+        answer.map_err(|_| silent())?
+    }
+
+    /// Waits for the kept connection if this line could not connect to a member. Returns whether it has
+    /// it now.
+    pub(super) async fn wait_for_kept(&mut self, member: &Member) -> bool {
+        if self.kept.is_some() || serves(&self.further, member) {
+            return false;
+        }
+        let Some(kept) = &self.pool.kept else { return false };
+        let kept = kept.clone().lock_owned().await;
+        self.kept = kept.is_some().then_some(kept);
+        self.kept.is_some()
     }
 }
 
@@ -120,104 +224,22 @@ impl Http {
         tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         #[cfg(target_os = "linux")]
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
-        let ((reserved, spare, lost), certificates) =
-            (Default::default(), server.certificates.clone());
-        let [of_tries, of_held] =
-            [MOST_OF_TRIES, MOST_OF_HELD].map(|most| Arc::new(Semaphore::new(most)));
-        Self { tcp, certificates, reserved, spare, of_tries, of_held, lost }
+        let (spare, lost) = Default::default();
+        Self { tcp, certificates: server.certificates.clone(), spare, lost }
     }
 
-    /// Makes the reserved connection, unless it leads to this member already.
-    pub(super) async fn reserve(&self, member: &Member) -> Result<(), Failure> {
-        // 1. If a request uses it, it exists, unless the request has just lost it.
-        let Ok(reserved) = self.reserved.try_lock() else {
-            self.lost.notify_one();
-            return Ok(());
-        };
-        if reserved.as_ref().is_some_and(|reserved| reserved.serves(member)) {
-            return Ok(());
-        }
-        drop(reserved);
-        // 2. Take one, or make one. Nobody waits for it meanwhile.
-        let spare = locked(&self.spare).pop().filter(|spare| spare.serves(member));
-        let connected = match spare {
-            Some(spare) => spare,
-            None => self.connect(member).await?,
-        };
-        if let Ok(mut reserved) = self.reserved.try_lock() {
-            *reserved = Some(connected);
-        }
-        Ok(())
+    fn spare(&self) -> MutexGuard<'_, Vec<Connected>> {
+        self.spare.lock().expect("nothing panics while it holds this")
     }
 
     /// Closes the further connections that are not busy.
     pub(super) fn close_spare(&self) {
-        locked(&self.spare).clear();
-    }
-
-    /// Waits for the connection of a held lock's request: the first that is free.
-    pub(super) async fn line_of_held(&self) -> Line {
-        match self.reserved.clone().try_lock_owned() {
-            Ok(reserved) if reserved.is_some() => Line::Reserved(reserved),
-            // No lock is held yet.
-            Ok(_) => self.further(&self.of_held).await,
-            Err(_) => tokio::select! {
-                reserved = self.reserved.clone().lock_owned() => Line::Reserved(reserved),
-                further = self.further(&self.of_held) => further,
-            },
-        }
-    }
-
-    /// Waits for the connection of a try.
-    pub(super) async fn line_of_try(&self) -> Line {
-        self.further(&self.of_tries).await
-    }
-
-    async fn further(&self, permits: &Arc<Semaphore>) -> Line {
-        let permit = permits.clone().acquire_owned().await.expect("it is never closed");
-        let connected = locked(&self.spare).pop();
-        Line::Further(Further { connected, counted: Some((self.spare.clone(), permit)) })
-    }
-
-    /// Sends a request, and reads the whole answer. It may take this long, though its caller has
-    /// given up, until its connection is given up.
-    pub(super) async fn exchange(
-        &self,
-        line: &mut Line,
-        member: &Member,
-        message: Message,
-        is_held: bool,
-        longest: Duration,
-    ) -> Result<(StatusCode, Bytes), Failure> {
-        let message = on_a_connection(message);
-        let mut reserved = match mem::take(line) {
-            Line::Reserved(reserved) => reserved,
-            Line::Further(mut further) => {
-                let over = &mut further.connected;
-                let answer = self.exchange_over(over, member, message.clone()).await;
-                if !(is_held && matches!(answer, Err(Failure::NotSent(_)))) {
-                    *line = Line::Further(further);
-                    return answer;
-                }
-                self.reserved.clone().lock_owned().await
-            }
-        };
-        // In a task, because a caller that gives up must not close the reserved connection.
-        let (http, asked) = (self.clone(), member.clone());
-        let exchange = async move {
-            let exchange = http.exchange_over(&mut reserved, &asked, message);
-            let answer = timeout(longest, exchange).await;
-            (reserved, answer)
-        };
-        let silent = || Failure::unavailable(member, "no answer");
-        let (reserved, answer) = tokio::spawn(exchange).await.map_err(|_| silent())?;
-        *line = Line::Reserved(reserved);
-        answer.map_err(|_| silent())?
+        self.spare().clear();
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole
     /// answer was read.
-    async fn exchange_over(
+    async fn exchange(
         &self,
         place: &mut Option<Connected>,
         member: &Member,
@@ -255,7 +277,7 @@ impl Http {
         message: Message,
     ) -> Result<Response<Incoming>, Failure> {
         let mut connected = self.connect(member).await?;
-        let sent = connected.requests.send_request(on_a_connection(message)).await;
+        let sent = connected.requests.send_request(message).await;
         sent.map_err(|error| Failure::not_answered(member, &error))
     }
 
@@ -268,7 +290,7 @@ impl Http {
         };
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
         let mut connector = connector.enable_http1().wrap_connector(self.tcp.clone());
-        let connecting = connector.call(member.method("")).await;
+        let connecting = connector.call(member.uri()).await;
         let io = connecting.map_err(|error| Failure::not_connected(member, &*error))?;
         let made = http1::handshake(io).await;
         let (requests, connection) =
@@ -283,19 +305,6 @@ impl Http {
     }
 }
 
-fn locked(spare: &Spare) -> MutexGuard<'_, Vec<Connected>> {
-    spare.lock().expect("nothing panics while it holds this")
-}
-
-/// On a connection, a request names its host in a header.
-fn on_a_connection(mut message: Message) -> Message {
-    let uri = mem::take(message.uri_mut()).into_parts();
-    let host = uri.authority.and_then(|host| HeaderValue::from_str(host.as_str()).ok());
-    message.headers_mut().insert(HOST, host.expect("a member has an address"));
-    *message.uri_mut() = uri.path_and_query.expect("a method has a path").into();
-    message
-}
-
 /// Reads the body of an answer.
 pub(super) async fn whole(
     member: &Member,
@@ -305,5 +314,39 @@ pub(super) async fn whole(
     match response.into_body().collect().await {
         Ok(body) => Ok((status, body.to_bytes())),
         Err(error) => Err(Failure::unavailable(member, &error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn callers_at_one_time_make_one_kept_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://{}", listener.local_addr().unwrap());
+        let server = Server::open(&url).unwrap();
+        let member = &server.members[0];
+        let pool = Pool::with_kept(&Http::new(&server), 1);
+        for kept in join_all((0..20).map(|_| pool.keep(member))).await {
+            kept.unwrap();
+        }
+        assert!(pool.has_kept(member));
+        let _first = listener.accept().await.unwrap();
+        let second = timeout(Duration::from_millis(200), listener.accept()).await;
+        assert!(second.is_err(), "one is enough");
+    }
+
+    #[tokio::test]
+    async fn tries_keep_no_connection() {
+        let server = Server::open("etcd://127.0.0.1:1").unwrap();
+        let member = &server.members[0];
+        let pool = Arc::new(Pool::new(&Http::new(&server), 2));
+        pool.keep(member).await.unwrap();
+        assert!(!pool.has_kept(member));
+        assert!(!pool.line().await.wait_for_kept(member).await);
     }
 }

@@ -13,7 +13,7 @@ use super::{client::Etcd, keys, messages::KeyValue, session::Session};
 use crate::{backend::BackendError, clock::Moment};
 
 /// The key of one of this client's holders, which may not exist.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct OwnKey {
     /// The own key, since a watch has shown that the owner's is gone.
     pub(super) turn: Option<KeyValue>,
@@ -21,18 +21,12 @@ pub(super) struct OwnKey {
     pub(super) session: Option<Arc<Session>>,
     /// The session of a request without an answer that makes the own key. It may arrive later.
     pub(super) late: Option<Arc<Session>>,
-    /// When the key is deleted, unless the holder tries again or renews before.
-    pub(super) deadline: Option<Moment>,
+    /// When the key is deleted, unless the holder tries again or renews before. From then on, the
+    /// holder is ending: it can do neither.
+    pub(super) deadline: Moment,
     pub(super) ttl: Duration,
     /// Whether it is being released. The caller may have given up.
     is_released: bool,
-    is_ending: bool,
-}
-
-impl OwnKey {
-    fn has_ended(&self) -> bool {
-        self.deadline.is_some_and(Moment::has_passed)
-    }
 }
 
 /// The keys of a client's holders. Clones share them.
@@ -69,31 +63,33 @@ impl OwnKeys {
         self.forgotten.notify_waiters();
     }
 
-    /// Sets when the key of a holder that is released is deleted, if its caller gives up.
+    /// Lets the key of a holder that is being released be deleted at a moment, or at its deadline if
+    /// that is earlier. The caller may have given up then.
     pub(super) fn release_until(&self, place: &str, at: Moment) {
         self.change(place, |own| own.is_released = true);
-        self.set_deadline(place, at);
+        self.advance_deadline(place, at);
     }
 
-    /// Waits until the keys are deleted of holders whose time is up. Callers have given up all releases.
+    /// Waits until the keys of all ended and released holders are deleted. The callers of the releases
+    /// have given up.
     pub(super) async fn deleted(&self) {
         let now = Moment::now();
         for own in self.table().holders.values_mut().filter(|own| own.is_released) {
-            own.deadline = Some(now);
+            own.deadline = own.deadline.min(now);
         }
         self.is_sooner.notify_one();
         loop {
             let forgotten = self.forgotten.notified();
-            if !self.table().holders.values().any(OwnKey::has_ended) {
+            if !self.table().holders.values().any(|own| own.deadline.has_passed()) {
                 return;
             }
             forgotten.await;
         }
     }
 
-    /// Sets when the key is deleted.
-    pub(super) fn set_deadline(&self, place: &str, at: Moment) {
-        self.change(place, |own| own.deadline = Some(at));
+    /// Lets the key be deleted at a moment, if it is not sooner anyway.
+    pub(super) fn advance_deadline(&self, place: &str, at: Moment) {
+        self.change(place, |own| own.deadline = own.deadline.min(at));
         if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
             self.is_sooner.notify_one();
         }
@@ -106,21 +102,17 @@ impl OwnKeys {
         self.forgotten.notify_waiters();
     }
 
-    /// Returns the holders whose time is up, and lets them try no more.
+    /// Returns the holders whose time is up.
     pub(super) fn ended(&self) -> Vec<(String, OwnKey)> {
-        let mut table = self.table();
-        let ended = table.holders.iter_mut().filter(|(_, own)| own.has_ended());
-        let ended = ended.map(|(place, own)| {
-            own.is_ending = true;
-            (place.clone(), own.clone())
-        });
-        ended.collect()
+        let table = self.table();
+        let ended = table.holders.iter().filter(|(_, own)| own.deadline.has_passed());
+        ended.map(|(place, own)| (place.clone(), own.clone())).collect()
     }
 
     /// Returns when the task must look again. If there are no holders, the task ends.
     pub(super) fn looks_at(&self) -> Option<Moment> {
         let mut table = self.table();
-        table.looks_at = table.holders.values().filter_map(|own| own.deadline).min();
+        table.looks_at = table.holders.values().map(|own| own.deadline).min();
         if table.looks_at.is_none() {
             table.task = None;
         }
@@ -148,7 +140,11 @@ impl Etcd {
         deadline: Moment,
     ) -> Result<OwnKey, BackendError> {
         let mut table = self.own.table();
-        let own = table.holders.entry(place.to_owned()).or_default();
+        let new =
+            OwnKey { turn: None, session: None, late: None, deadline, ttl, is_released: false };
+        let own = table.holders.entry(place.to_owned()).or_insert(new);
+        // A try after a release without an answer begins anew.
+        own.is_released = false;
         let known = OwnKey { turn: own.turn.take(), ..own.clone() };
         self.lasts(&mut table, place, ttl, deadline).map(|_| known)
     }
@@ -168,36 +164,51 @@ impl Etcd {
         if table.looks_at.is_some_and(|looks_at| deadline < looks_at) {
             self.own.is_sooner.notify_one();
         }
-        match table.holders.get_mut(place) {
-            Some(own) if !own.is_ending => {
-                (own.ttl, own.deadline) = (ttl, Some(deadline));
-                Ok(own)
-            }
-            _ => Err(self.unavailable("the lease has ended, and its lock was deleted")),
-        }
+        let own = known(table, place);
+        let own =
+            own.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))?;
+        (own.ttl, own.deadline) = (ttl, deadline);
+        Ok(own)
     }
 
-    /// Remembers that a lock is held.
+    /// Remembers that a request may make the key on a session. If that arrives late, the holder's end
+    /// prevents it. A request of a holder that is not known any more would make a key for nobody.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] while the lock is being deleted, because its time was up.
-    pub(super) fn remember_lock(
+    /// [`BackendError::Unavailable`] if the holder was released, or its time was up, such as after a
+    /// suspension.
+    pub(super) fn remember_put(
         &self,
         place: &str,
         session: &Arc<Session>,
-        ttl: Duration,
-        asked: Moment,
     ) -> Result<(), BackendError> {
-        self.remember(place, ttl, asked + ttl)?;
-        self.own.change(place, |own| own.session = Some(session.clone()));
+        let mut table = self.own.table();
+        let own = known(&mut table, place);
+        let own = own.ok_or_else(|| self.unavailable("the attempt took longer than its ttl"))?;
+        own.late = Some(session.clone());
         Ok(())
     }
 
-    /// Remembers that a lock is held for longer.
+    /// Remembers a holder whose lock this client may not know yet. Unless the adoption succeeds, this
+    /// forgets the holder: another process may have its lock.
+    pub(super) fn begin_adoption<'a>(
+        &'a self,
+        place: &'a str,
+        ttl: Duration,
+        asked: Moment,
+    ) -> Result<Adoption<'a>, BackendError> {
+        let is_new = self.own.get(place).is_none();
+        if is_new {
+            self.remember(place, ttl, asked + ttl)?;
+        }
+        Ok(Adoption { own: &self.own, place: is_new.then_some(place) })
+    }
+
+    /// Remembers that a lock of a known holder is held until its ttl ends.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] if it was detached, released or deleted meanwhile.
-    pub(super) fn remember_renewal(
+    pub(super) fn remember_lock(
         &self,
         place: &str,
         session: &Arc<Session>,
@@ -207,5 +218,45 @@ impl Etcd {
         let mut table = self.own.table();
         self.lasts(&mut table, place, ttl, asked + ttl)?.session = Some(session.clone());
         Ok(())
+    }
+}
+
+/// Returns what is known of a holder that may go on: it was not released, and its time is not up.
+fn known<'a>(table: &'a mut Table, place: &str) -> Option<&'a mut OwnKey> {
+    let goes_on = |own: &&mut OwnKey| !own.is_released && !own.deadline.has_passed();
+    table.holders.get_mut(place).filter(goes_on)
+}
+
+/// The adoption of a lock, which may fail.
+pub(super) struct Adoption<'a> {
+    own: &'a OwnKeys,
+    /// The key of a holder that is forgotten if this fails.
+    place: Option<&'a str>,
+}
+
+impl Adoption<'_> {
+    pub(super) fn succeed(mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for Adoption<'_> {
+    fn drop(&mut self) {
+        // The task repeats a release that had no answer.
+        if let Some(place) = self.place
+            && self.own.get(place).is_some_and(|own| !own.is_released)
+        {
+            self.own.forget(place);
+        }
+    }
+}
+
+#[cfg(test)]
+impl OwnKey {
+    /// The key of a holder whose time was up long ago.
+    pub(super) fn ended(session: Arc<Session>) -> Self {
+        let (ttl, session) = (Duration::from_secs(2), Some(session));
+        let deadline = Moment::now().checked_sub(2 * ttl).expect("the machine runs for longer");
+        Self { turn: None, session, late: None, deadline, ttl, is_released: true }
     }
 }

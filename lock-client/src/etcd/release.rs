@@ -1,11 +1,10 @@
 //! The end of a lock: its key is deleted, by its holder, or by the client's task when its time is up.
 //!
-//! A session lives as long as any lock of it is renewed. So a lock that is not renewed any more, a
-//! waiter that tries no more, and a holder whose release had no answer are deleted, again and again
-//! until that is answered. If a deletion has no answer for a ttl, the session is given up: nobody
-//! keeps it alive, and it ends with what is left on it. Its other locks move to a new session.
-//!
-//! A client has one such task, as long as it has holders. It also reserves a connection for them.
+//! The task deletes three kinds of keys: of locks that nobody renews any more, of waiters that try no
+//! more, and of holders whose release had no answer. It repeats each deletion until etcd answers. If
+//! deletions that may have arrived have no answer for a ttl, the task gives the session up. The session
+//! ends then, with the keys that are left on it, and the other locks move to a new one. A client has
+//! one such task, as long as it has holders. It also makes lost connections again.
 
 use std::{error::Error, time::Duration};
 
@@ -13,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     client::{Etcd, LONGEST_METHOD},
+    failure::Failure,
     keys::{self, Keys},
     messages::{Txn, delete},
     own_keys::OwnKey,
@@ -39,7 +39,8 @@ impl Etcd {
         keys: &Keys,
         place: &str,
     ) -> Result<bool, BackendError> {
-        // If this is dropped without an answer, and not repeated, the task takes over.
+        // If this is dropped without an answer, and not repeated, the task takes over then, or at the
+        // lease's own deadline if that is earlier.
         self.own.release_until(place, Moment::now() + self.patience());
         let own = self.own.get(place);
         // 1. No request of the holder may make its key later. etcd may have no space to prevent
@@ -51,7 +52,7 @@ impl Etcd {
         };
         // 2. Delete the own key, in any case. No other holder ever has it, whatever its revision.
         let success = vec![View::read_of_queue(keys, Part::Owner), delete(place)];
-        let reply = self.held.transact(&Txn { success, ..Txn::default() }).await?;
+        let reply = self.releases.transact(&Txn { success, ..Txn::default() }).await?;
         let was_there = reply.deleted() > 0;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;
         let owned = view.owner().filter(|owner| owner.key.0 == place);
@@ -63,12 +64,21 @@ impl Etcd {
         // 4. A session that no other lock shares ends with its lock, now or with its time.
         if let Some(lease) = owned.map(|owner| owner.lease).filter(|&lease| !keys::is_shared(lease))
         {
-            let _ended_or_not = self.held.revoke(lease).await;
+            let _ended_or_not = self.releases.revoke(lease).await;
         }
         Ok(owned.is_some())
     }
 
-    /// How long a release may take, and be repeated after that.
+    /// Makes the connections that held locks keep, after a try that has acquired one.
+    pub(super) async fn keep_connections_after_a_try(&self) -> Result<(), Failure> {
+        let (renewals, releases) = (&self.renewals, &self.releases);
+        // If one fails, the other one is made nevertheless.
+        let (renews, releases) =
+            tokio::join!(renewals.keep_after(&self.tries), releases.keep_after(&self.tries));
+        renews.and(releases)
+    }
+
+    /// How long the caller of a release may repeat it before the task takes over.
     fn patience(&self) -> Duration {
         self.answer_timeout() * LONGEST_METHOD + LONGEST_REPETITION
     }
@@ -78,31 +88,46 @@ impl Etcd {
         let _deleted_or_not = timeout(self.patience(), self.own.deleted()).await;
     }
 
-    /// Deletes keys in time, and reserves a connection. Ends when there are no holders.
+    /// Deletes keys in time, and keeps connections. Ends when there are no holders.
     pub(super) async fn delete_in_time(self) {
+        // A deletion that hangs delays no connection.
+        tokio::select! {
+            () = self.sweep_in_time() => {}
+            () = self.keep_connections() => {}
+        }
+    }
+
+    /// Makes lost connections again, as long as there are holders.
+    async fn keep_connections(&self) {
         let mut pauses = pauses(LONGEST_PAUSE);
-        let (mut repeats_in, mut reconnects_at) = (None, Moment::now());
-        while let Some(next) = self.own.looks_at() {
+        loop {
+            self.tries.http().lost.notified().await;
+            while !self.own.is_empty() {
+                let (renews, releases) = tokio::join!(self.renewals.keep(), self.releases.keep());
+                if renews.and(releases).is_ok() {
+                    pauses = self::pauses(LONGEST_PAUSE);
+                    break;
+                }
+                sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            }
             // A load balancer may close each connection that it takes.
-            let http = self.connection.http();
-            let lost = async move {
-                http.lost.notified().await;
-                reconnects_at.passed().await;
-            };
+            sleep(LONGEST_PAUSE).await;
+        }
+    }
+
+    async fn sweep_in_time(&self) {
+        let mut pauses = pauses(LONGEST_PAUSE);
+        let mut repeats_in = None;
+        while let Some(next) = self.own.looks_at() {
             match repeats_in {
                 Some(pause) => sleep(pause).await,
                 None => tokio::select! {
-                    () = next.passed() => http.close_spare(),
+                    () = next.passed() => self.tries.http().close_spare(),
                     () = self.own.is_sooner.notified() => {}
-                    () = lost => {}
                 },
             }
-            if self.own.is_empty() {
-                continue;
-            }
-            let (reserved, is_swept) = tokio::join!(self.connection.reserve(), self.sweep());
-            (repeats_in, reconnects_at) = (None, Moment::now() + LONGEST_PAUSE);
-            if reserved.is_ok() && is_swept {
+            repeats_in = None;
+            if self.sweep().await {
                 pauses = self::pauses(LONGEST_PAUSE);
             } else {
                 repeats_in = pauses.next();
@@ -123,8 +148,10 @@ impl Etcd {
         // 2. Delete the keys, in any case.
         for ended in ended.chunks(DELETIONS) {
             let success = ended.iter().map(|(place, _)| delete(place)).collect();
-            let deleted = self.held.transact(&Txn { success, ..Txn::default() }).await;
-            let deleted = deleted.map_err(BackendError::from);
+            // Nobody waits for it, so that a slow answer is waited for.
+            let releases =
+                self.releases.with_answer_timeout(self.answer_timeout() * LONGEST_METHOD);
+            let deleted = releases.transact(&Txn { success, ..Txn::default() }).await;
             is_done &= deleted.is_ok();
             for (place, own) in ended {
                 match &deleted {
@@ -132,8 +159,8 @@ impl Etcd {
                         self.own.forget(place);
                     }
                     // A request may make it again. It has had an answer just now.
-                    Ok(_) => self.own.set_deadline(place, Moment::now()),
-                    Err(error) => give_up_after_a_ttl(own, error),
+                    Ok(_) => self.own.change(place, |own| own.deadline = Moment::now()),
+                    Err(failure) => give_up_after_a_ttl(own, failure),
                 }
             }
         }
@@ -141,16 +168,38 @@ impl Etcd {
     }
 }
 
-/// Lets the sessions of a lock end that could not be deleted for a ttl. It may live by another one, if
+/// Lets the sessions of a lock end if its deletions had no answer for a ttl. A deletion that was not sent
+/// does not count: the other locks of the session are healthy. The lock may live by another session, if
 /// the answer to a move was lost. So the deletion is repeated.
-fn give_up_after_a_ttl(own: &OwnKey, error: &BackendError) {
-    if own.deadline.is_some_and(|deadline| (deadline + own.ttl).has_passed()) {
-        for session in own.session.iter().chain(&own.late) {
-            if session.serves(0) {
-                let error = error as &dyn Error;
-                tracing::warn!(error, "a lock whose lease has ended could not be deleted");
-                session.give_up();
-            }
+fn give_up_after_a_ttl(own: &OwnKey, failure: &Failure) {
+    if let Failure::Other(error) = failure
+        && failure.leaves_it_under_way()
+        && (own.deadline + own.ttl).has_passed()
+    {
+        for session in own.session.iter().chain(&own.late).filter(|session| session.serves(0)) {
+            let error = error as &dyn Error;
+            tracing::warn!(error, "a lock whose lease has ended could not be deleted");
+            session.give_up();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::etcd::session::{Alive, Session};
+
+    #[test]
+    fn deletion_that_was_not_sent_gives_no_session_up() {
+        let session = Session::new(1, Alive::granted(2), Moment::now());
+        let own = OwnKey::ended(session.clone());
+        let unavailable = || BackendError::Unavailable("no answer".into());
+        for failure in [Failure::NotSent(unavailable()), Failure::NoSpace(unavailable())] {
+            give_up_after_a_ttl(&own, &failure);
+            assert!(session.serves(0), "{failure:?}");
+        }
+        // The control.
+        give_up_after_a_ttl(&own, &Failure::Other(unavailable()));
+        assert!(!session.serves(0));
     }
 }

@@ -14,10 +14,11 @@ use tokio::sync::oneshot;
 
 use super::{
     client::Etcd,
+    connection::Connection,
     failure::Failure,
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
-    session::{Joined, Purpose, Session, begin_session},
+    session::{Joined, Session, begin_session},
     view::{Part, View, token},
 };
 use crate::{
@@ -76,8 +77,9 @@ impl Etcd {
     ) -> Result<Option<Token>, BackendError> {
         let (asked, place) = (Moment::now(), keys.place(&ownership.holder));
         let seconds = ttl.as_millis().div_ceil(1000).cast_signed();
+        // A lock that is detached while it is adopted is not remembered again.
+        let adoption = self.begin_adoption(&place, ttl.as_duration(), asked)?;
         let known = self.own.get(&place).and_then(|own| own.session);
-        let is_adopted = known.is_none();
         let Some(mut session) = (match known {
             Some(session) => Some(session),
             None => self.adopt_session(keys, ownership, seconds).await?,
@@ -88,25 +90,23 @@ impl Etcd {
             if !session.serves(seconds) {
                 let seconds = seconds.max(session.seconds);
                 let joined = match session.is_shared() {
-                    true => self.join(Purpose::Held, seconds..=seconds, asked).await?,
+                    true => self.join(&self.renewals, seconds..=seconds, asked).await?,
                     false => self.begin_own_session(seconds).await?,
                 };
                 session = joined.session;
             }
             match self.renew_by(&session, keys, ownership).await? {
                 Renewed::Full(token) => {
-                    let ttl = ttl.as_duration();
-                    match is_adopted {
-                        true => self.remember_lock(&place, &session, ttl, asked)?,
-                        false => self.remember_renewal(&place, &session, ttl, asked)?,
-                    }
+                    self.remember_lock(&place, &session, ttl.as_duration(), asked)?;
+                    adoption.succeed();
                     return Ok(Some(token));
                 }
                 Renewed::NotOurs => return Ok(None),
                 // Its session was given up, or is shorter than this ttl.
                 Renewed::Elsewhere(owner) => {
-                    if let Some(joined) = self.keep_alive(&session, asked).await? {
-                        let moved = self.move_key(keys, &owner, &joined).await;
+                    let joined = self.keep_alive(&self.renewals, &session, asked).await?;
+                    if let Some(joined) = joined {
+                        let moved = self.move_key(&self.renewals, keys, &owner, &joined).await;
                         moved.map_err(BackendError::after_a_change)?;
                     }
                 }
@@ -124,11 +124,11 @@ impl Etcd {
         seconds: i64,
     ) -> Result<Option<Arc<Session>>, BackendError> {
         let asked = Moment::now();
-        let view = self.held.view(keys, Part::Owner).await?;
+        let view = self.renewals.view(keys, Part::Owner).await?;
         let place = keys.place(&ownership.holder);
         let Some(owner) = view.owner_if(&place, ownership.grant.as_i64()) else { return Ok(None) };
         let alive = match keys::is_shared(owner.lease) {
-            false => self.held.keep_alive(owner.lease).await?,
+            false => self.renewals.keep_alive(owner.lease).await?,
             true => None,
         };
         Ok(Some(match alive {
@@ -139,13 +139,14 @@ impl Etcd {
 
     /// Begins a session of one lock, for these seconds or longer.
     async fn begin_own_session(&self, seconds: i64) -> Result<Joined, BackendError> {
-        begin_session(&self.held, keys::own_lease(), seconds..=i64::MAX).await
+        begin_session(&self.renewals, keys::own_lease(), seconds..=i64::MAX).await
     }
 
     /// Moves a key to another session, and reads the lock. Returns `None` if the key was changed or
     /// deleted meanwhile.
     pub(super) async fn move_key(
         &self,
+        connection: &Connection,
         keys: &Keys,
         own: &KeyValue,
         joined: &Joined,
@@ -154,7 +155,7 @@ impl Etcd {
         let success = [&[put(place, "", lease)], &View::reads(keys, Part::Owner)[..]].concat();
         // A move that arrives late fails. Otherwise the key might get a lease that ends sooner.
         let compare = vec![is_changed(place, own.mod_revision)];
-        let reply = self.held.transact(&Txn { compare, success, failure: Vec::new() }).await;
+        let reply = connection.transact(&Txn { compare, success, failure: Vec::new() }).await;
         let reply = reply.inspect_err(|failure| {
             // The lease may not exist, such as after a restore.
             if let Failure::NoLease = failure {
@@ -180,7 +181,7 @@ impl Etcd {
         let created = ownership.grant.as_i64();
         let place = keys.place(&ownership.holder);
         loop {
-            let view = self.held.view(keys, Part::Owner).await?;
+            let view = self.renewals.view(keys, Part::Owner).await?;
             let Some(owner) = view.owner_if(&place, created) else { return Ok(None) };
             let raised = token(view.token(owner)?.max(above).as_i64() + 1)?;
             // The key that is the oldest stays the oldest as long as it exists.
@@ -189,7 +190,7 @@ impl Etcd {
             let offset = (raised.as_i64() - created).to_string();
             let success = vec![put(&keys.offset(), &offset, 0)];
             let raises = Txn { compare, success, failure: Vec::new() };
-            if self.held.transact(&raises).await?.succeeded {
+            if self.renewals.transact(&raises).await?.succeeded {
                 return Ok(Some(raised));
             }
         }
@@ -236,7 +237,7 @@ impl Etcd {
     async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
         // 1. Keep the session alive, for all of them, after the last of them was asked for.
         let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
-        let kept = match self.keep_alive(&session, last).await {
+        let kept = match self.keep_alive(&self.renewals, &session, last).await {
             Ok(kept) => kept,
             Err(error) => return fail(renewals, &error),
         };
@@ -246,7 +247,7 @@ impl Etcd {
             let these: Vec<_> = renewals.drain(..number).collect();
             let reads = these.iter().flat_map(|it| View::reads(&it.keys, Part::Owner));
             let transaction = Txn { success: reads.collect(), ..Txn::default() };
-            let reply = match self.held.transact(&transaction).await {
+            let reply = match self.renewals.transact(&transaction).await {
                 Ok(reply) => reply,
                 Err(failure) => {
                     fail(these, &BackendError::from(failure).after_a_change());

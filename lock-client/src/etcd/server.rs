@@ -8,7 +8,7 @@ use crate::{
 };
 use hyper::{
     Uri,
-    http::uri::{Authority, PathAndQuery, Scheme},
+    http::uri::{Authority, Scheme},
 };
 
 /// The port of a member that a URL names without one.
@@ -75,11 +75,10 @@ impl Member {
         }
     }
 
-    /// The URI of one of its methods, such as `kv/txn`.
-    pub(super) fn method(&self, method: &str) -> Uri {
-        let path = PathAndQuery::try_from(format!("/v3/{method}"));
+    /// The URI to connect to.
+    pub(super) fn uri(&self) -> Uri {
         let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.address.clone());
-        uri.path_and_query(path.expect("a method is a path")).build().expect("it has all parts")
+        uri.path_and_query("/").build().expect("it has all parts")
     }
 
     /// Whether connections to it are encrypted.
@@ -113,7 +112,7 @@ mod tests {
             Server::parse("etcd://u%40x:p%3A@n1").ok().and_then(|server| server.user).unwrap();
         assert_eq!((user.name.as_str(), user.password.as_str()), ("u@x", "p:"));
         let member = &Server::parse("etcd://n1").ok().unwrap().members[0];
-        assert_eq!(member.method("kv/txn").to_string(), "http://n1:2379/v3/kv/txn");
+        assert_eq!(member.uri().to_string(), "http://n1:2379/");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     client::Etcd,
-    connection::Connection,
+    connection::{Connection, Purpose},
     failure::Failure,
     keys,
     messages::{Header, LeaseReply, Streamed, bytes},
@@ -47,18 +47,18 @@ pub(super) struct Alive {
 pub(super) struct Sessions {
     /// The newest session for each ttl in seconds.
     newest: Arc<Mutex<HashMap<i64, Arc<Session>>>>,
-    /// Tries at one time wait for the session that one of them begins.
-    beginning: Arc<tokio::sync::Mutex<()>>,
-    /// Locks that move at one time wait for the session that one of them begins. They wait for no try.
-    moving: Arc<tokio::sync::Mutex<()>>,
+    /// Requests at one time wait for the session that one of them begins.
+    beginning: Arc<Turns>,
 }
 
-/// What a session is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Try,
-    /// A held lock, which moves.
-    Held,
+/// One request at a time has the turn, for each purpose.
+#[derive(Default)]
+struct Turns([tokio::sync::Mutex<()>; Purpose::NUMBER]);
+
+impl Turns {
+    async fn wait(&self, purpose: Purpose) -> tokio::sync::MutexGuard<'_, ()> {
+        self.0[purpose as usize].lock().await
+    }
 }
 
 impl Sessions {
@@ -84,8 +84,8 @@ pub(super) struct Session {
     pub(super) lease: i64,
     pub(super) seconds: i64,
     state: Mutex<State>,
-    /// One request at a time keeps the session alive, and the others wait for it.
-    keeping: tokio::sync::Mutex<()>,
+    /// One request at a time keeps the session alive, and the others for its purpose wait for it.
+    keeping: Turns,
     /// Whether the session is known to be sealed. One request at a time seals it.
     sealed: OnceCell<()>,
     pub(super) rounds: Rounds,
@@ -98,6 +98,22 @@ struct State {
     is_open: bool,
     /// Whether nobody keeps it alive any more.
     is_given_up: bool,
+}
+
+#[cfg(test)]
+impl Alive {
+    pub(super) fn granted(seconds: i64) -> Self {
+        Self { seconds, term: None }
+    }
+}
+
+impl State {
+    /// Remembers a keep-alive. A later one for another purpose may have been answered before.
+    fn keep(&mut self, alive: Alive, asked: Moment) {
+        if self.kept.is_none_or(|(_, before)| before < asked) {
+            self.kept = Some((alive, asked));
+        }
+    }
 }
 
 /// A session that was just kept alive, so that a key may join it.
@@ -176,13 +192,14 @@ impl Session {
 
 impl Etcd {
     /// Joins the client's session for the shortest of these times, which was kept alive since a
-    /// moment. A new one lasts for one of these times. The last one is the ttl.
+    /// moment. A new one lasts for one of these times, and is begun over this connection. The last time
+    /// is the ttl.
     ///
     /// # Errors
     /// [`BackendError::Invalid`] if etcd's shortest time is longer.
     pub(super) async fn join(
         &self,
-        purpose: Purpose,
+        connection: &Connection,
         seconds: RangeInclusive<i64>,
         since: Moment,
     ) -> Result<Joined, BackendError> {
@@ -191,13 +208,9 @@ impl Etcd {
         if let Some(joined) = joined {
             return Ok(joined);
         }
-        let (turn, connection) = match purpose {
-            Purpose::Try => (&self.sessions.beginning, &self.connection),
-            Purpose::Held => (&self.sessions.moving, &self.held),
-        };
-        let _turn = turn.lock().await;
+        let _turn = self.sessions.beginning.wait(connection.purpose).await;
         if let Some(session) = self.sessions.find(key)
-            && let Some(joined) = self.keep_alive(&session, since).await?
+            && let Some(joined) = self.keep_alive(connection, &session, since).await?
         {
             return Ok(joined);
         }
@@ -210,10 +223,11 @@ impl Etcd {
     /// ended, or was given up.
     pub(super) async fn keep_alive(
         &self,
+        connection: &Connection,
         session: &Arc<Session>,
         since: Moment,
     ) -> Result<Option<Joined>, BackendError> {
-        let _turn = session.keeping.lock().await;
+        let _turn = session.keeping.wait(connection.purpose).await;
         if session.state().is_given_up {
             return Ok(None);
         }
@@ -221,12 +235,12 @@ impl Etcd {
             return Ok(Some(joined));
         }
         let asked = Moment::now();
-        let alive = self.held.keep_alive(session.lease).await?;
-        session.state().kept = alive.map(|alive| (alive, asked));
-        if alive.is_none() {
+        let Some(alive) = connection.keep_alive(session.lease).await? else {
             session.give_up();
-        }
-        Ok(session.join(asked))
+            return Ok(None);
+        };
+        session.state().keep(alive, asked);
+        Ok(Some(Joined { session: session.clone(), asked, alive }))
     }
 
     /// Lets no key be put on a session any more. It may be repeated without an answer, because it
@@ -236,7 +250,7 @@ impl Etcd {
         let put = async || {
             let lease = session.lease;
             let put = json!({ "key": bytes(&keys::seal(lease)), "lease": lease });
-            match self.held.call::<IgnoredAny>("kv/put", &put).await {
+            match self.releases.call::<IgnoredAny>("kv/put", &put).await {
                 // No key is put on a lease that has ended.
                 Err(Failure::NoLease) => session.give_up(),
                 reply => drop(reply?),

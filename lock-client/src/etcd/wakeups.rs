@@ -29,7 +29,7 @@ pub(super) async fn subscribe(
     let (etcd, keys) = (etcd.clone(), Keys::new(name));
     let place = (order == Order::Fair).then(|| keys.place(holder));
     // Watches begin behind this revision, so that nothing is missed from now on.
-    let view = etcd.connection.view(&keys, part(place.as_deref())).await?;
+    let view = etcd.tries.view(&keys, part(place.as_deref())).await?;
     let freed = Arc::new(Notify::new());
     let waiter = Waiter { etcd, keys, place, freed: freed.clone() };
     if waiter.position(&view) == Some(0) {
@@ -64,7 +64,7 @@ impl Watcher for Waiter {
 
     async fn look(&self) -> Option<View> {
         let part = part(self.place.as_deref());
-        self.etcd.connection.view(&self.keys, part).await.ok()
+        self.etcd.tries.view(&self.keys, part).await.ok()
     }
 
     /// Waits for deletions: of the key before the own one, of the own key if that is the oldest, or of
@@ -83,7 +83,7 @@ impl Watcher for Waiter {
             "key": bytes(&key), "range_end": range_end,
             "start_revision": view.header.revision + 1, "filters": filters,
         } });
-        let Ok(mut messages) = self.etcd.connection.stream("watch", &request).await else {
+        let Ok(mut messages) = self.etcd.tries.stream("watch", &request).await else {
             return Change::Lost;
         };
         let mut change = Change::Lost;

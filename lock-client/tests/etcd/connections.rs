@@ -1,4 +1,4 @@
-//! The connections of a client: one is kept for held locks.
+//! The connections of a client: those that held locks keep, and those that tries share.
 
 use std::{
     net::SocketAddr,
@@ -36,7 +36,8 @@ struct Forwarder {
     port: u16,
     /// How many it has made.
     made: Arc<AtomicUsize>,
-    cuts: watch::Sender<()>,
+    /// The number of the connection that was cut; `None` for all.
+    cuts: watch::Sender<Option<usize>>,
     accepting: JoinHandle<()>,
     closes: Arc<AtomicBool>,
 }
@@ -45,23 +46,29 @@ impl Forwarder {
     async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(()));
+        let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(None));
         let closes = Arc::<AtomicBool>::default();
         let (count, closes_now) = (made.clone(), closes.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
-                count.fetch_add(1, Ordering::SeqCst);
+                let number = count.fetch_add(1, Ordering::SeqCst);
                 if closes_now.load(Ordering::SeqCst) {
                     continue;
                 }
                 let mut far = TcpStream::connect(upstream).await.unwrap();
                 let mut cut = cut.clone();
                 cut.mark_unchanged();
+                let is_cut = async move {
+                    while cut.changed().await.is_ok()
+                        && cut.borrow_and_update().is_some_and(|other| other != number)
+                    {
+                    }
+                };
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => {}
-                        _ = cut.changed() => {}
+                        () = is_cut => {}
                     }
                 });
             }
@@ -89,7 +96,12 @@ impl Forwarder {
     }
 
     fn cut(&self) {
-        self.cuts.send_replace(());
+        self.cuts.send_replace(None);
+    }
+
+    /// Cuts one of them, in the order in which they were made.
+    fn cut_only(&self, number: usize) {
+        self.cuts.send_replace(Some(number));
     }
 }
 
@@ -130,21 +142,42 @@ async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
 }
 
 #[tokio::test]
-async fn lost_connection_of_a_held_lock_is_made_again_at_once() {
+async fn lost_connections_of_a_held_lock_are_made_again_at_once() {
     let etcd = Etcd::start().await.unwrap();
     let forwarder = Forwarder::start(etcd.address(0)).await;
     let locks = client(&forwarder.url());
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let made = forwarder.made();
-    assert_eq!(made, 1, "an acquire takes one connection");
+    let until_made = async |made| until(SOON, || Ok(forwarder.made() >= made)).await;
+    until_made(2).await.expect("one for renewals, and one for releases");
     forwarder.cut();
-    until(SOON, || Ok(forwarder.made() > made)).await.expect("no request needs it");
+    until_made(4).await.expect("no request needs them");
+    assert!(forwarder.made() <= 6, "{} connections", forwarder.made());
     // The control: without a lock, it is not needed.
     assert!(release(&locks, &lock).await);
     let made = forwarder.made();
     forwarder.cut();
     sleep(Duration::from_millis(500)).await;
     assert_eq!(forwarder.made(), made);
+}
+
+/// The time of another lock is up, and its deletion hangs.
+#[tokio::test]
+async fn lost_connection_of_renewals_waits_for_no_deletion() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let forwarder = Forwarder::start(proxy.address()).await;
+    let locks = client(&forwarder.url()).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let hold = proxy.hold(DELETION);
+    acquired(&locks, &name("other"), secs(3)).await;
+    let hangs = hold.caught().await.unwrap();
+    let made = forwarder.made();
+    // The try that acquired the lock made it, and renewals keep it.
+    forwarder.cut_only(0);
+    let is_made = until(SOON / 2, || Ok(forwarder.made() > made)).await;
+    is_made.expect("the deletion does not delay it");
+    hangs.deliver();
+    assert!(release(&locks, &lock).await);
 }
 
 #[tokio::test]
@@ -161,15 +194,19 @@ async fn connection_that_is_closed_at_once_is_not_made_again_at_once() {
     assert!((2..10).contains(&again), "{again} connections");
 }
 
-/// Delays the requests of tries that may put a key.
-#[derive(Debug)]
-struct SlowPuts(Duration);
+/// The text of a transaction that may put a key.
+const PUT: &str = "request_put";
+/// The text of one that deletes keys.
+pub(super) const DELETION: &str = "request_delete_range";
 
-impl Rule for SlowPuts {
+/// Delays the requests with a text in them.
+#[derive(Debug)]
+pub(super) struct Slow(pub(super) &'static str, pub(super) Duration);
+
+impl Rule for Slow {
     fn on_request(&mut self, request: &[u8]) -> Verdict {
-        let text = b"request_put";
-        match request.windows(text.len()).any(|window| window == text) {
-            true => Verdict::Delay(self.0),
+        match request.windows(self.0.len()).any(|window| window == self.0.as_bytes()) {
+            true => Verdict::Delay(self.1),
             false => Verdict::Pass,
         }
     }
@@ -180,7 +217,7 @@ impl Rule for SlowPuts {
 async fn try_that_waits_for_a_connection_seals_no_session() {
     let etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    proxy.add(SlowPuts(Duration::from_millis(1_500)));
+    proxy.add(Slow(PUT, Duration::from_millis(1_500)));
     let locks = client(&proxy.url("etcd"));
     let acquires = (0..80).map(async |number| {
         let (name, holder) = (name(&format!("r{number}")), Holder::random());
@@ -226,7 +263,7 @@ async fn try_that_hangs_delays_no_renewal() {
     let lock = acquired(&locks, &r, secs(60)).await;
     locks.status(&r).await.unwrap();
     forwarder.refuse().await;
-    let hold = proxy.hold("request_put");
+    let hold = proxy.hold(PUT);
     let trying = {
         let locks = locks.clone();
         tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
@@ -247,15 +284,15 @@ async fn tries_that_wait_for_connections_delay_no_renewal() {
     let (first, second) = (name("first"), name("second"));
     let hangs = acquired(&locks, &first, secs(60)).await;
     let lock = acquired(&locks, &second, secs(90)).await;
-    let puts = proxy.requests("request_put");
-    proxy.add(SlowPuts(2 * SOON));
+    let puts = proxy.requests(PUT);
+    proxy.add(Slow(PUT, 2 * SOON));
     let tries = join_all((0..50).map(async |number| {
         let (name, holder) = (name(&format!("r{number}")), Holder::random());
         let _ = locks.try_acquire(&name, &holder, secs(90), Order::Unordered).await;
     }));
     let renews = async {
         // Tries have all connections that they may have, and more of them wait.
-        until(SOON, || Ok(proxy.requests("request_put") >= puts + 12)).await.unwrap();
+        until(SOON, || Ok(proxy.requests(PUT) >= puts + 12)).await.unwrap();
         let hold = proxy.hold("/v3/lease/keepalive");
         let renew = async {
             let _late = hold.caught().await.unwrap();
@@ -271,6 +308,180 @@ async fn tries_that_wait_for_connections_delay_no_renewal() {
         _ = tries => panic!("the control: they hang"),
         () = renews => {}
     }
+}
+
+/// Releases use all connections that they may have, and more of them wait.
+#[tokio::test]
+async fn releases_that_hang_delay_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let names: Vec<_> = (0..20).map(|number| name(&format!("r{number}"))).collect();
+    let others = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    proxy.add(Slow(DELETION, 2 * SOON));
+    let releases = names.iter().zip(&others).map(async |(name, other)| {
+        let _ = locks.release(name, &other.ownership.holder, Some(other.token)).await;
+    });
+    renews_meanwhile(&locks, &lock, &proxy, (DELETION, 5), join_all(releases)).await;
+}
+
+/// Each moves its key to the session of another ttl.
+#[tokio::test]
+async fn attempts_that_hang_while_they_move_delay_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let names: Vec<_> = (0..20).map(|number| name(&format!("r{number}"))).collect();
+    let others = join_all(names.iter().map(|name| acquired(&locks, name, secs(30)))).await;
+    let puts = proxy.requests(PUT);
+    proxy.add(Slow(PUT, 2 * SOON));
+    let moves = names.iter().zip(&others).map(async |(name, other)| {
+        let holder = &other.ownership.holder;
+        let _ = locks.try_acquire(name, holder, secs(60), Order::Unordered).await;
+    });
+    renews_meanwhile(&locks, &lock, &proxy, (PUT, puts + 5), join_all(moves)).await;
+}
+
+/// Renews `r` once so many requests with a text have come, which hang.
+async fn renews_meanwhile(
+    locks: &lock_client::etcd::Etcd,
+    lock: &super::service::Held,
+    proxy: &Proxy,
+    (text, number): (&str, usize),
+    hanging: impl Future,
+) {
+    let renews = async {
+        until(SOON, || Ok(proxy.requests(text) >= number)).await.unwrap();
+        for _ in 0..3 {
+            let r = name("r");
+            let renewed = timeout(SOON / 2, locks.renew(&r, &lock.ownership, secs(60))).await;
+            let renewed = renewed.expect("they don't delay it").unwrap();
+            assert_eq!(renewed, Some(lock.token));
+        }
+    };
+    tokio::select! {
+        _ = hanging => panic!("the control: they hang"),
+        () = renews => {}
+    }
+}
+
+/// No further connection can be made meanwhile.
+#[tokio::test]
+async fn releases_that_hang_take_no_connection_of_a_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let mut forwarder = Forwarder::start(proxy.address()).await;
+    let locks = client(&forwarder.url());
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    let names = [name("a"), name("b")];
+    let mut others = Vec::new();
+    for name in &names {
+        others.push(acquired(&locks, name, secs(60)).await);
+    }
+    forwarder.refuse().await;
+    let mut hanging = Vec::new();
+    for (name, other) in names.into_iter().zip(others) {
+        let (locks, hold) = (locks.clone(), proxy.hold(DELETION));
+        let releasing = tokio::spawn(async move {
+            locks.release(&name, &other.ownership.holder, Some(other.token)).await
+        });
+        hanging.push((hold.caught().await.unwrap(), releasing));
+    }
+    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
+    assert_eq!(renewed, Some(lock.token));
+    for (hangs, releasing) in hanging {
+        assert!(!releasing.is_finished(), "the control");
+        hangs.deliver();
+        assert!(releasing.await.unwrap().unwrap());
+    }
+}
+
+/// All logins have ended, and the try is the first to log in again.
+#[tokio::test]
+async fn login_of_a_try_that_hangs_delays_no_renewal() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.require_users().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
+    let (locks, r) = (client(&url), name("r"));
+    let lock = acquired(&locks, &r, secs(60)).await;
+    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
+    for ends_logins in ["disable", "enable"] {
+        etcd.etcdctl(&["auth", ends_logins]).await.unwrap();
+    }
+    let hold = proxy.hold("/v3/auth/authenticate");
+    let looking = {
+        let (locks, r) = (locks.clone(), r.clone());
+        tokio::spawn(async move { locks.status(&r).await })
+    };
+    let hangs = hold.caught().await.unwrap();
+    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
+    assert!(!looking.is_finished(), "the control");
+    hangs.deliver();
+    looking.await.unwrap().unwrap();
+}
+
+/// The try's login serves them, too.
+#[tokio::test]
+async fn lock_that_was_just_acquired_needs_no_login() {
+    let mut etcd = Etcd::start().await.unwrap();
+    etcd.require_users().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
+    let (locks, r) = (client(&url), name("r"));
+    let lock = acquired(&locks, &r, secs(60)).await;
+    let logins = proxy.requests("/v3/auth/authenticate");
+    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
+    assert!(release(&locks, &lock).await);
+    assert_eq!(proxy.requests("/v3/auth/authenticate"), logins);
+}
+
+/// It joins the session that the renewal keeps alive.
+#[tokio::test]
+async fn try_that_keeps_a_session_alive_delays_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let lock = acquired(&locks, &name("r"), secs(60)).await;
+    // A try that comes later than half a second keeps it alive.
+    sleep(Duration::from_millis(600)).await;
+    let hold = proxy.hold("/v3/lease/keepalive");
+    let trying = {
+        let locks = locks.clone();
+        tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
+    };
+    let hangs = hold.caught().await.unwrap();
+    let r = name("r");
+    let renewed = timeout(SOON / 2, locks.renew(&r, &lock.ownership, secs(60))).await;
+    assert_eq!(renewed.expect("the try does not delay it").unwrap(), Some(lock.token));
+    assert!(!trying.is_finished(), "the control");
+    hangs.deliver();
+    trying.await.unwrap();
+}
+
+/// Renewals keep a connection to the first one.
+#[tokio::test]
+async fn try_that_leaves_a_member_moves_no_renewal() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let second = Forwarder::start(etcd.address(0)).await;
+    let url = format!("{},127.0.0.1:{}", proxy.url("etcd"), second.port);
+    let locks = client(&url).answer_within(Duration::from_secs(1));
+    let (r, ttl) = (name("r"), secs(60));
+    let lock = acquired(&locks, &r, ttl).await;
+    proxy.lose_request(PUT);
+    attempt_at(&locks, "other").await.unwrap_err();
+    assert_eq!(locks.renew(&r, &lock.ownership, ttl).await.unwrap(), Some(lock.token));
+    assert_eq!(second.made(), 0);
+    // The control: the next try goes there.
+    attempt_at(&locks, "third").await.unwrap();
+    assert!(second.made() > 0);
+}
+
+async fn attempt_at(locks: &lock_client::etcd::Etcd, lock: &str) -> Result<Attempt, BackendError> {
+    locks.try_acquire(&name(lock), &Holder::random(), secs(60), Order::Unordered).await
 }
 
 /// The patience is longer than that of a connection whose caller has given up.

@@ -26,6 +26,7 @@ use tokio::{
 };
 
 use super::{
+    connections::{DELETION, Slow},
     errors::fill,
     service::{SOON, acquired, busy, client, held, own_leases, secs},
 };
@@ -181,6 +182,76 @@ async fn release_without_an_answer_is_repeated_until_it_has_one() {
     kept(&locks, &name("a"), &first, secs(60), until_free).await.unwrap();
 }
 
+/// The client repeats it for longer than what is left of the ttl.
+#[tokio::test]
+async fn release_without_an_answer_postpones_no_deadline() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    // A release is repeated for two minutes.
+    let (locks, ttl) = (client(&proxy.url("etcd")).answer_within(SOON), secs(12));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let second = acquired(&locks, &name("b"), ttl).await;
+    let acquired_at = Moment::now();
+    proxy.lose_request("request_delete_range");
+    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
+    assert!(is_held(&locks, &name("b")).await, "the control");
+    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
+    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
+    let lasted = acquired_at.elapsed();
+    assert!(lasted < 3 * ttl.as_duration(), "it doesn't outlast its ttl: {lasted:?}");
+}
+
+/// Its time ends while it waits for a connection, as it does if the machine is suspended. Nobody
+/// would delete the key: the caller gives up, and another lock keeps the session alive.
+#[tokio::test]
+async fn attempt_whose_time_is_up_puts_no_key() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let (b, ttl) = (name("b"), secs(4));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let outlasts = async {
+        // 1. Tries that hang have all connections that tries may have.
+        let mut hanging = Vec::new();
+        for number in 0..12 {
+            let (locks, hold) = (locks.clone(), proxy.hold("request_put"));
+            let name = name(&format!("r{number}"));
+            let trying = tokio::spawn(async move { acquired(&locks, &name, secs(60)).await });
+            hanging.push((hold.caught().await.unwrap(), trying));
+        }
+        // 2. The attempt is forgotten.
+        let deletions = proxy.requests("request_delete_range");
+        let mut trying = {
+            let (locks, b) = (locks.clone(), b.clone());
+            tokio::spawn(async move {
+                locks.try_acquire(&b, &Holder::random(), ttl, Order::Unordered).await
+            })
+        };
+        until_async(SOON, async || Ok(proxy.requests("request_delete_range") > deletions))
+            .await
+            .expect("its time is up");
+        assert!(!trying.is_finished(), "the control");
+        // 3. It gets a connection. If it puts the key, that arrives late.
+        let hold = proxy.hold("request_put");
+        for (hangs, _) in hanging {
+            hangs.deliver();
+        }
+        let tried = tokio::select! {
+            tried = &mut trying => tried,
+            late = hold.caught() => {
+                let late = late.unwrap().cut();
+                let tried = trying.await;
+                late.deliver().await.unwrap();
+                tried
+            }
+        };
+        let tried = tried.unwrap();
+        assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
+    };
+    kept(&locks, &name("a"), &first, ttl, outlasts).await;
+    assert!(!is_held(&locks, &b).await);
+}
+
 #[tokio::test]
 async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     let (etcd, _proxy, locks, _) = without_deletions().await;
@@ -196,6 +267,22 @@ async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
     assert_ne!(lease_of(&etcd, "a").await, session);
     let renewed = locks.renew(&name("a"), &first.ownership, ttl).await.unwrap();
     assert_eq!(renewed, Some(first.token));
+}
+
+/// A caller waits for less than that.
+#[tokio::test]
+async fn deletion_with_a_slow_answer_gives_no_session_up() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    proxy.add(Slow(DELETION, Duration::from_secs(1)));
+    let (locks, ttl) = (etcd::Etcd::open(&proxy.url("etcd")).unwrap(), secs(4));
+    let first = acquired(&locks, &name("a"), ttl).await;
+    let second = acquired(&locks, &name("b"), ttl).await;
+    let session = lease_of(&etcd, "a").await;
+    let released = locks.release(&name("b"), &second.ownership.holder, None).await;
+    assert!(matches!(released, Err(BackendError::Unavailable(_))), "the control: {released:?}");
+    kept(&locks, &name("a"), &first, ttl, sleep(3 * ttl.as_duration())).await;
+    assert_eq!(lease_of(&etcd, "a").await, session);
 }
 
 /// A lost reply hid that it had moved to a session that others keep alive.
@@ -237,25 +324,74 @@ async fn releases_without_an_answer_are_waited_for() {
     assert!(is_held(&locks, &name("b")).await);
 }
 
+/// A release whose caller gives up. Its request is lost.
+async fn release_given_up(locks: &etcd::Etcd, proxy: &Proxy, lock: &ResourceName, holder: &Holder) {
+    let hold = proxy.hold(DELETION);
+    tokio::select! {
+        released = locks.release(lock, holder, None) => panic!("the control: {released:?}"),
+        late = hold.caught() => drop(late.unwrap().cut()),
+    }
+}
+
+/// The renewal has succeeded, and its answer arrives later.
+#[tokio::test]
+async fn renewal_that_ends_after_a_release_postpones_no_deletion() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd")).answer_within(Duration::from_secs(2));
+    let (r, ttl) = (name("r"), secs(300));
+    let lock = acquired(&locks, &r, ttl).await;
+    let hold = proxy.hold("/v3/kv/txn");
+    let releases = async {
+        let read = hold.caught().await.unwrap();
+        release_given_up(&locks, &proxy, &r, &lock.ownership.holder).await;
+        read.deliver();
+    };
+    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), releases);
+    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
+    assert!(is_held(&locks, &r).await, "the control");
+    until_async(SOON, async || Ok(!is_held(&locks, &r).await)).await.expect("it is deleted");
+}
+
+/// The release before it had no answer.
+#[tokio::test]
+async fn holder_that_tries_again_after_a_release_keeps_its_lock() {
+    let etcd = Etcd::start().await.unwrap();
+    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (locks, r, ttl) = (client(&proxy.url("etcd")), name("r"), secs(60));
+    let holder = acquired(&locks, &r, ttl).await.ownership.holder;
+    release_given_up(&locks, &proxy, &r, &holder).await;
+    let again = held(locks.try_acquire(&r, &holder, ttl, Order::Unordered).await);
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    assert_eq!(locks.renew(&r, &again.ownership, ttl).await.unwrap(), Some(again.token));
+}
+
 /// The renewal has succeeded, and its answer arrives later.
 #[tokio::test]
 async fn renewal_that_ends_after_a_detach_deletes_no_lock() {
     let etcd = Etcd::start().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
     let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
-    let (r, ttl) = (name("r"), secs(3));
-    let tried = locks.try_acquire_detachable(&r, &Holder::random(), ttl, Order::Unordered).await;
-    let lock = held(tried);
-    let hold = proxy.hold("/v3/kv/txn");
-    let detaches = async {
-        let read = hold.caught().await.unwrap();
-        locks.detach(&lock.ownership, lock.token);
-        read.deliver();
+    let ttl = secs(3);
+    let detachable = async |locks: &etcd::Etcd, lock| {
+        let (lock, holder) = (name(lock), Holder::random());
+        held(locks.try_acquire_detachable(&lock, &holder, ttl, Order::Unordered).await)
     };
-    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
-    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
-    // The first renewal adopts it.
-    kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
+    // The first renewal of a lock that another process has acquired adopts it.
+    for (own, lock) in [(true, "acquired"), (false, "adopted")] {
+        let r = name(lock);
+        let lock = detachable(if own { &locks } else { &other }, lock).await;
+        other.detach(&lock.ownership, lock.token);
+        let hold = proxy.hold("/v3/kv/txn");
+        let detaches = async {
+            let read = hold.caught().await.unwrap();
+            locks.detach(&lock.ownership, lock.token);
+            read.deliver();
+        };
+        let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
+        assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{own} {renewed:?}");
+        kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
+    }
 }
 
 /// Its attempt had no answer, nor had the release that seals the session.
