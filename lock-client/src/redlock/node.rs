@@ -41,14 +41,14 @@ pub(super) struct Node {
 /// The state of the connection to a node.
 enum Connection {
     None,
-    Established { process: Process, probed: Moment },
+    Established { process: Box<Process>, probed: Moment },
     Failed { retry_at: Moment, error: NodeError },
 }
 
 /// Whether a node can be asked now.
 enum Availability {
     /// It can be asked.
-    Ready(Process),
+    Ready(Box<Process>),
     /// It failed a moment ago, or answers nothing. Nobody waits for it.
     Unavailable(NodeError),
     /// A new connection is needed. The error says what was wrong with the last one, if anything
@@ -98,7 +98,7 @@ impl Node {
         request: Request,
     ) -> Result<Process, NodeError> {
         match self.availability(request) {
-            Availability::Ready(process) => Ok(process),
+            Availability::Ready(process) => Ok(*process),
             Availability::Unavailable(error) => Err(error),
             Availability::NeedsConnection(last_error) => {
                 let node = self.clone();
@@ -121,7 +121,7 @@ impl Node {
                 .map_err(|_| NodeError::timed_out())?,
         };
         match self.availability(Request::Vote) {
-            Availability::Ready(process) => return Ok(process),
+            Availability::Ready(process) => return Ok(*process),
             Availability::Unavailable(error) => return Err(error),
             Availability::NeedsConnection(_) => {}
         }
@@ -138,9 +138,10 @@ impl Node {
         let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
         *self.connection() = match &connected {
-            Ok(process) => {
-                Connection::Established { process: process.clone(), probed: Moment::now() }
-            }
+            Ok(process) => Connection::Established {
+                process: Box::new(process.clone()),
+                probed: Moment::now(),
+            },
             Err(error) => Connection::Failed {
                 retry_at: Moment::now() + RECONNECT_PAUSE,
                 error: NodeError::clone(error),
