@@ -201,7 +201,7 @@ fn host_that_http_does_not_allow_is_no_part_of_a_usable_url() {
 fn password_that_is_not_utf8_is_no_part_of_a_usable_url() {
     for url in ["http://u:%ff@localhost", "http://%ff@localhost"] {
         let error = Storage::new(url).unwrap_err().to_string();
-        assert!(error.ends_with("its user or its password is not UTF-8"), "{error}");
+        assert!(error.contains("its user or its password is not UTF-8"), "{error}");
     }
 }
 

@@ -260,8 +260,10 @@ fn parse(mut arguments: Vec<OsString>) -> Result<ArgMatches, clap::Error> {
         let program = 1.min(arguments.len());
         arguments.splice(program..program, config_file::read(path, &command)?);
     }
-    let parsed = with_variables.clone().args_override_self(true).try_get_matches_from(arguments);
-    parsed.map_err(|error| name_variable(error, &with_variables))
+    // This also completes the command, which must be complete to show its options.
+    let mut command = with_variables.args_override_self(true);
+    let parsed = command.try_get_matches_from_mut(arguments);
+    parsed.map_err(|error| name_variable(error, &command))
 }
 
 async fn run_command(matches: ArgMatches) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fence::ResourceName;
 
-use self::{servers::Servers, start::Counters};
+use self::{servers::Servers, start::Replaced};
 use super::node_urls::InvalidNodes;
 use crate::{Ttl, redis::TimeLimits};
 
@@ -68,7 +68,7 @@ impl Operator {
     /// # Cancellation safety
     /// If this future is dropped, the cluster may be started in part. Call it again.
     pub async fn start_cluster(&self, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Counters::None, drop).await
+        start::start_cluster(&self.servers, max_ttl, Replaced::Nothing, drop).await
     }
 
     /// Starts a cluster in place of another one, whose number of nodes may differ, with counters at
@@ -87,7 +87,7 @@ impl Operator {
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
     ) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Counters::From(&old.servers), report).await
+        start::start_cluster(&self.servers, max_ttl, Replaced::Cluster(&old.servers), report).await
     }
 
     /// Starts a cluster again that has lost its majority. Waits for the longest ttl; `report` is told
@@ -96,7 +96,7 @@ impl Operator {
     ///
     /// # Errors
     /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if a majority
-    /// may vote.
+    /// may vote, or a node that is not among these.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nodes may have lost their votes. Call it again.
@@ -105,7 +105,7 @@ impl Operator {
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
     ) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Counters::All, report).await
+        start::start_cluster(&self.servers, max_ttl, Replaced::LostMajority, report).await
     }
 
     /// Lets the process at this URL vote, whose password may be left out: a member's that has

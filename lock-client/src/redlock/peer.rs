@@ -76,9 +76,14 @@ impl Peer {
         self.record.as_ref().is_some_and(|record| record.admits(&self.process))
     }
 
-    /// The roster that the process votes for, or has voted for until its cluster was given up.
+    /// The roster that the process has voted for until it gave up its vote.
+    pub(super) fn retired_from(&self) -> Option<&Roster> {
+        self.record.as_ref()?.retired_from(&self.process)
+    }
+
+    /// The roster that the process votes for, or has voted for until it gave up its vote.
     pub(super) fn voted_for(&self) -> Option<&Roster> {
-        self.record.as_ref()?.voted_for(&self.process)
+        self.retired_from().or_else(|| self.roster().filter(|_| self.votes()))
     }
 
     pub(super) fn standing(&self, current: Option<&Roster>) -> Standing {

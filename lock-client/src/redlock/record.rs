@@ -27,6 +27,8 @@ pub(super) enum Standing {
     Voting,
     /// It has a seat, and was not admitted yet.
     Waiting,
+    /// It has given up its vote for a new start, which was interrupted.
+    Retired,
     /// It has a seat, and has missed a change of the members.
     Behind,
     /// Another process had the seat before it. The node restarted, and may have lost counters.
@@ -64,10 +66,10 @@ impl Record {
         self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
     }
 
-    /// The roster that a process votes for, or has voted for until it gave up its vote.
-    pub(super) fn voted_for(&self, process: &str) -> Option<&Roster> {
+    /// The roster that a process has voted for until it gave up its vote.
+    pub(super) fn retired_from(&self, process: &str) -> Option<&Roster> {
         let retired = self.retired.as_ref().filter(|(own, _)| own == process);
-        retired.map(|(_, roster)| roster).or_else(|| self.admits(process).then_some(&self.roster))
+        retired.map(|(_, roster)| roster)
     }
 }
 
@@ -98,6 +100,8 @@ impl Standing {
             if has_seat(&record.roster) { Self::Behind } else { Self::Waiting }
         } else if record.admits(process) {
             Self::Voting
+        } else if record.retired_from(process).is_some() {
+            Self::Retired
         } else {
             Self::Waiting
         }
@@ -110,6 +114,10 @@ impl Standing {
             Self::Waiting => {
                 "it was not admitted yet: `lock-client node admit --watch` admits it, or `lock-client node \
                  init` again if the start was interrupted"
+            }
+            Self::Retired => {
+                "it has given up its vote for a new start, which was interrupted: run `lock-client node \
+                 init` again with the same options"
             }
             Self::Behind => {
                 "it has missed a change of the members: `lock-client node admit --watch` shows it"

@@ -86,11 +86,15 @@ impl Origin<'_> {
             let is_garbled = causes(error).any(|cause| {
                 cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
             });
-            let hint = match is_garbled && !self.server.is_encrypted() {
-                true => " (does this port take https only?)",
-                false => "",
-            };
-            self.unknown(format!("{reason}{hint}"))
+            self.unknown(format!("{reason}{}", self.hint(is_garbled)))
+        }
+    }
+
+    /// What may be wrong if an answer looks as that of a port that takes https only.
+    fn hint(&self, looks_so: bool) -> &'static str {
+        match looks_so && !self.server.is_encrypted() {
+            true => " (does this port take https only?)",
+            false => "",
         }
     }
 }
@@ -162,7 +166,10 @@ impl<'a> Request<'a> {
                 Err(origin.rejected(status.to_string()))
             }
             // A proxy may answer by itself after it has forwarded the request.
-            _ => Err(origin.unknown(format!("{status}, and no answer of a storage server"))),
+            _ => {
+                let hint = origin.hint(status == StatusCode::BAD_REQUEST);
+                Err(origin.unknown(format!("{status}, and no answer of a storage server{hint}")))
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) const HELP: &str = "\
 All nodes must be running. Each must be a server of its own, without a replica, with maxmemory-policy \
-noeviction, and a member of no cluster. If init is interrupted, run it again. It prints the cluster, as \
+noeviction, and a member of no cluster. If init is interrupted, run it again with the same options. It prints the cluster, as \
 node status --json does.
 
 A node has no vote after a restart, whatever its settings, until it is admitted: run node admit \

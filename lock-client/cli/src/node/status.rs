@@ -20,6 +20,7 @@ is no member; then one for the cluster. A node's state is one of these:
   evicting       it evicts keys when its memory is full, and counters with them
   restarted      it restarted, and may have lost its counters: see node admit
   waiting        it has a seat, and was not admitted yet: see node admit
+  retired        it has given up its vote for a start that was interrupted: see node init
   behind         it missed a change of the members: see node admit
   replaced       another process has its seat: stop it
   other-cluster  it is a member of another cluster

@@ -76,18 +76,45 @@ async fn start_from_another_cluster_can_be_repeated() {
     assert_eq!(retired(&nodes.0[0]).await, None, "it was admitted");
 
     let nodes = seven().await;
-    let roster: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
-    for node in &nodes.0[..2] {
-        let process = node.info("run_id").await.unwrap();
-        let retired = format!("{process} {roster}");
-        node.command::<()>(&["HSET", "fenced:node", "retired", &retired]).await.unwrap();
-        node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
-    }
+    retire(&nodes.0[..2]).await;
+    // Another start would admit them with their counters, and the others without.
+    assert_failed(&init_from(&nodes, &[], &new).await, 69, "with the same options");
+    assert_failed(&init(&nodes.urls()[..3], &[]).await, 69, "with the same options");
+    assert_eq!(nodes.counter(3).await, None);
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["retired", "retired", "voting"]);
     let started = init_from(&nodes, &[0, 1, 2], &new).await;
     assert!(started.status.success(), "{started:?}");
     for node in new {
         assert!(nodes.counter(node).await >= Some(HIGH + 1), "node {node}");
     }
+}
+
+/// Has nodes give up their votes, as a start does before it waits.
+async fn retire(nodes: &[Redis]) {
+    for node in nodes {
+        let roster: String = node.command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+        let retired = format!("{} {roster}", node.info("run_id").await.unwrap());
+        node.command::<()>(&["HSET", "fenced:node", "retired", &retired]).await.unwrap();
+        node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+    }
+}
+
+/// Nothing is taken from a cluster before it is known that all nodes may be had.
+#[tokio::test]
+async fn start_takes_no_vote_if_a_node_belongs_to_another_cluster() {
+    let nodes = seven().await;
+    assert!(init(&nodes.urls()[4..], &[]).await.status.success());
+    let rejected = init_from(&nodes, &[0, 1, 2], &[0, 1, 2, 3, 4]).await;
+    assert_failed(
+        &rejected,
+        69,
+        "a cluster can only be started on nodes that belong to no cluster",
+    );
+    let urls = nodes.urls();
+    let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
+    assert_failed(&init(&again, &["--again"]).await, 64, "a majority of the nodes may vote");
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
+    assert_eq!(nodes.states_of(&[4, 5, 6]).await, ["voting"; 3]);
 }
 
 /// Starts a cluster of durable nodes, of which two restart with old counters.

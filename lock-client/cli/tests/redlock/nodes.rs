@@ -76,6 +76,16 @@ impl Nodes {
         states.iter().map(|node| node["state"].as_str().unwrap().to_owned()).collect()
     }
 
+    /// The states of these nodes, which are a cluster, or were to be one.
+    pub(super) async fn states_of(&self, nodes: &[usize]) -> Vec<String> {
+        let urls: Vec<_> = nodes.iter().map(|&node| self.0[node].url()).collect();
+        let urls = urls.join(" ");
+        let status = ["node", "status", "--json", "--no-counters", "--locks", &urls];
+        let nodes = events(&lock_client(&status).await);
+        let states = nodes.iter().filter_map(|node| node["state"].as_str());
+        states.map(ToOwned::to_owned).collect()
+    }
+
     /// Acquires and releases a lock while a node has no vote. Returns the token or the error.
     pub(super) async fn token_without(&self, node: usize) -> Result<u64, String> {
         let rename = async |from, to| {

@@ -7,7 +7,10 @@ use crate::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::peer::{Peer, PeerError},
+    redlock::{
+        peer::{Peer, PeerError},
+        record::read_process,
+    },
 };
 
 /// About how many counters make a batch.
@@ -99,5 +102,13 @@ pub(super) async fn copy(
         copied.raised += raised.map_err(|error| to.error(&error))?;
     }
     copied.skipped.append(&mut counters.skipped);
-    Ok(())
+    // A forwarder may have moved the connection to another process meanwhile.
+    match read_process(&mut from.connection.clone()).await {
+        Ok(process) if process == from.process => Ok(()),
+        Ok(_) => Err(PeerError {
+            address: from.address.clone(),
+            reason: "another process answers than the one whose counters are copied".to_owned(),
+        }),
+        Err(error) => Err(from.error(&error)),
+    }
 }

@@ -30,58 +30,59 @@ use crate::{
     redlock::{peer::Peer, roster::Roster},
 };
 
-/// Where the counters of a new cluster come from.
+/// What a new cluster replaces.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Counters<'a> {
-    /// The nodes are new.
-    None,
-    /// A majority of the voters of another cluster, which this one replaces.
-    From(&'a Servers),
-    /// All nodes. Too few of them are left that know all issued tokens. So each counter is raised to
-    /// the clock, too.
-    All,
+pub(super) enum Replaced<'a> {
+    /// Nothing: the nodes are new.
+    Nothing,
+    /// Another cluster. A majority of its voters give their counters.
+    Cluster(&'a Servers),
+    /// The cluster of the same nodes, which has lost its majority. Too few of them are left that know all
+    /// issued tokens. So each counter is raised to the clock, too.
+    LostMajority,
 }
 
 /// Starts a cluster of all nodes, or completes a start that was interrupted.
 pub(super) async fn start_cluster(
     servers: &Servers,
     max_ttl: Ttl,
-    from: Counters<'_>,
+    replaced: Replaced<'_>,
     report: impl FnOnce(Duration),
 ) -> Result<Cluster, OperatorError> {
-    // 1. Look at all nodes. Nothing is changed unless all of them answer and are fit.
-    let sight = connect(servers).await?;
-    if let Some(roster) = interrupted_start(&sight, max_ttl)? {
+    // 1. Look at all nodes, and at the cluster that is replaced. Nothing is changed unless all nodes
+    //    answer and are fit, and none belongs to another cluster.
+    let mut sight = connect(servers).await?;
+    let old_servers = match replaced {
+        Replaced::Nothing => None,
+        Replaced::Cluster(old) => Some(old),
+        Replaced::LostMajority => Some(servers),
+    };
+    let old_sight = match old_servers {
+        Some(old) => old.look(&[]).await,
+        None => Sight::default(),
+    };
+    let old = last_roster(&old_sight);
+    if let Some(roster) = interrupted_start(&sight, old.as_ref()) {
+        check_ttl(&roster, max_ttl)?;
         return admit(&sight, &roster).await;
     }
+    check_replaced(&old_sight, &sight, old.as_ref(), replaced)?;
+    check_strangers(&sight, old.as_ref(), replaced)?;
 
-    // 2. Take the votes of the old cluster, and wait until all its locks have expired.
-    let old = match from {
-        Counters::None => None,
-        Counters::From(old) => Some(old),
-        Counters::All => Some(servers),
-    };
-    let retired = match old {
-        Some(old) => Some(retire(old, from, &sight).await?),
-        None => None,
-    };
-    check_strangers(&sight, from, retired.as_ref())?;
-    if old.is_some() {
-        let longest = retired.iter().flatten().map(|roster| roster.max_ttl_ms).max();
-        let longest = longest.unwrap_or_default().max(max_ttl.as_millis());
+    // 2. Take the votes of the old cluster, wait until all its locks have expired, and copy its counters
+    //    to all nodes. They are connected to again: a server may have closed an idle connection.
+    if let Some(old_servers) = old_servers {
+        retire(&old_sight, old.as_ref()).await?;
+        let longest = old.as_ref().map_or(0, |roster| roster.max_ttl_ms).max(max_ttl.as_millis());
         let longest = Duration::from_millis(longest);
         let ready_at = Moment::now() + longest + longest / 100 + Duration::from_millis(2);
         report(ready_at.remaining());
         ready_at.passed().await;
+        sight = connect(servers).await?;
+        copy(old_servers, &sight, old.as_ref(), replaced).await?;
     }
 
-    // 3. Connect again: a server may have closed an idle connection. Copy the counters to all nodes.
-    let sight = if old.is_some() { connect(servers).await? } else { sight };
-    if let Some(old) = old {
-        copy(old, &sight, from, retired.flatten().as_ref()).await?;
-    }
-
-    // 4. Prepare all nodes, in one order, and admit them.
+    // 3. Prepare all nodes, in one order, and admit them.
     let members = servers.named.iter().filter_map(|url| {
         let peer = sight.at(&url.address)?;
         Some((peer.address.clone(), peer.process.clone()))
@@ -95,7 +96,7 @@ pub(super) async fn start_cluster(
             return Err(changed_meanwhile(peer));
         }
     }
-    // Without the first, another operator may have prepared others meanwhile.
+    // If the first node is not admitted, another operator may have prepared the later ones since.
     if !peers[0].admit(&roster).await?.is_admitted {
         return Err(changed_meanwhile(peers[0]));
     }
@@ -124,28 +125,45 @@ fn in_order(sight: &Sight) -> Vec<&Peer> {
     peers
 }
 
-/// Returns the first roster of a cluster whose start was interrupted after a node was admitted. `None`
-/// if no node votes in one.
-fn interrupted_start(sight: &Sight, max_ttl: Ttl) -> Result<Option<Roster>, OperatorError> {
-    let is_of_these = |roster: &Roster| {
+/// The roster for which most processes vote, or have voted until they gave up their votes; without any,
+/// that of most servers.
+fn last_roster(sight: &Sight) -> Option<Roster> {
+    let rosters = sight.peers.iter().filter_map(Peer::voted_for);
+    let last = rosters.max_by_key(|roster| (voted(sight, roster).count(), roster.term));
+    last.or_else(|| sight.newest().map(|(roster, _)| roster)).cloned()
+}
+
+/// Returns the first roster of a cluster whose start was interrupted after a node was admitted, or that
+/// has ended. `None` if no node votes in one, or if that cluster is the one to be replaced.
+fn interrupted_start(sight: &Sight, old: Option<&Roster>) -> Option<Roster> {
+    let is_of_these = |roster: &&Roster| {
         let is_here = |process: &str| sight.with(process).is_some();
         // Otherwise another process has taken a seat since.
-        let is_last = |own: &Roster| own == roster || own.cluster != roster.cluster;
+        let is_last = |own: &Roster| own == *roster || own.cluster != roster.cluster;
         roster.is_first()
             && sight.peers.iter().filter_map(Peer::roster).all(is_last)
             && roster.seats.len() == sight.peers.len()
             && roster.seats.iter().all(|seat| is_here(&seat.process))
+            // Otherwise another operator is replacing it.
+            && !sight.peers.iter().any(|peer| peer.retired_from() == Some(roster))
     };
     let mut voted = sight.peers.iter().filter(|peer| peer.votes()).filter_map(Peer::roster);
-    let Some(roster) = voted.find(|roster| is_of_these(roster)) else { return Ok(None) };
-    if roster.max_ttl_ms != max_ttl.as_millis() {
-        let longest = Ttl::new(Duration::from_millis(roster.max_ttl_ms));
-        let longest = longest.map_or_else(|error| error.to_string(), |ttl| ttl.to_string());
-        return Err(OperatorError::Invalid(format!(
-            "this cluster was started with --max-ttl {longest}, which can't be changed"
-        )));
+    let roster = voted.find(is_of_these)?;
+    let is_held = sight.peers.iter().all(|peer| peer.roster() == Some(roster));
+    let is_incomplete = is_held && !sight.peers.iter().all(Peer::votes);
+    let is_another = old.is_none_or(|old| old.cluster != roster.cluster);
+    (is_another || is_incomplete).then(|| roster.clone())
+}
+
+fn check_ttl(roster: &Roster, max_ttl: Ttl) -> Result<(), OperatorError> {
+    if roster.max_ttl_ms == max_ttl.as_millis() {
+        return Ok(());
     }
-    Ok(Some(roster.clone()))
+    let longest = Ttl::new(Duration::from_millis(roster.max_ttl_ms));
+    let longest = longest.map_or_else(|error| error.to_string(), |ttl| ttl.to_string());
+    Err(OperatorError::Invalid(format!(
+        "this cluster was started with --max-ttl {longest}, which can't be changed"
+    )))
 }
 
 /// Admits all nodes that hold the first roster of a cluster. The script passes over a node that has lost
@@ -170,18 +188,59 @@ async fn admit(sight: &Sight, roster: &Roster) -> Result<Cluster, OperatorError>
     })
 }
 
-/// Whether no node belongs to a cluster that this start does not replace.
+/// Checks that the old cluster can be replaced: a majority of its voters have the counters; or, if it has
+/// lost its majority, none of its voters is left out.
+fn check_replaced(
+    old_sight: &Sight,
+    sight: &Sight,
+    old: Option<&Roster>,
+    replaced: Replaced<'_>,
+) -> Result<(), OperatorError> {
+    match (replaced, old) {
+        (Replaced::Nothing, _) | (Replaced::LostMajority, None) => Ok(()),
+        (Replaced::Cluster(_), None) => Err(too_few_sources(0, None, old_sight)),
+        (Replaced::Cluster(_), Some(old)) => match voted(old_sight, old).count() {
+            number if number < old.majority() => Err(too_few_sources(number, Some(old), old_sight)),
+            _ => Ok(()),
+        },
+        (Replaced::LostMajority, Some(old)) if old_sight.voters(old) >= old.majority() => {
+            Err(OperatorError::Invalid(
+                "a majority of the nodes may vote, and knows all issued tokens: run `lock-client node \
+                 admit` for the others"
+                    .to_owned(),
+            ))
+        }
+        (Replaced::LostMajority, Some(old)) => {
+            let mut voters = voters_of(old_sight, old);
+            match voters.find(|peer| sight.with(&peer.process).is_none()) {
+                None => Ok(()),
+                Some(peer) => Err(OperatorError::Invalid(format!(
+                    "{} may vote in the cluster that is started again, and was not named: name it, or \
+                     stop it for good",
+                    peer.address
+                ))),
+            }
+        }
+    }
+}
+
+/// Checks that no node belongs to a cluster that this start does not replace.
 fn check_strangers(
     sight: &Sight,
-    from: Counters<'_>,
-    retired: Option<&Option<Roster>>,
+    old: Option<&Roster>,
+    replaced: Replaced<'_>,
 ) -> Result<(), OperatorError> {
-    let replaced = retired.and_then(Option::as_ref).map(|roster| &roster.cluster);
-    let is_free = |peer: &Peer| match (peer.roster(), from) {
-        (None, _) | (Some(_), Counters::All) => true,
-        // A start that was interrupted has prepared it. It never voted.
-        (Some(roster), _) if roster.is_first() && is_prepared_for(peer, roster) => true,
-        (Some(roster), _) => Some(&roster.cluster) == replaced,
+    let is_replaced = |roster: &Roster| old.is_some_and(|old| old.cluster == roster.cluster);
+    let is_free = |peer: &Peer| {
+        let Some(roster) = peer.roster() else { return true };
+        match replaced {
+            Replaced::LostMajority => !peer.votes() || is_replaced(roster),
+            // A start that was interrupted has prepared it. It never voted in a cluster that goes on.
+            _ => {
+                is_replaced(roster)
+                    || is_prepared_for(peer, roster) && peer.retired_from().is_none_or(is_replaced)
+            }
+        }
     };
     if sight.peers.iter().all(is_free) {
         return Ok(());
@@ -189,69 +248,42 @@ fn check_strangers(
     let memberships = sight.peers.iter().map(|peer| match peer.cluster() {
         None => format!("{} belongs to no cluster", peer.address),
         Some(cluster) => {
-            let state = if peer.votes() { "may vote" } else { "has no vote" };
+            let state = match peer.retired_from() {
+                _ if peer.votes() => "may vote",
+                Some(_) => "has given up its vote for another start, which was interrupted",
+                None => "has no vote",
+            };
             format!("{} belongs to cluster {cluster}, and {state}", peer.address)
         }
     });
     Err(OperatorError::Unavailable(format!(
         "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node that \
          restarted, run `lock-client node admit`; to start anew, `lock-client node init --again`, or \
-         `--from` for another number of nodes",
+         `--from` for another number of nodes. Run a start that was interrupted with the same options",
         memberships.collect::<Vec<_>>().join("; "),
     )))
 }
 
-/// Whether a process holds a roster that names it, and has no vote.
+/// Whether a process holds a first roster that names it, and has no vote.
 fn is_prepared_for(peer: &Peer, roster: &Roster) -> bool {
-    peer.roster() == Some(roster) && roster.seat_of(&peer.process).is_some() && !peer.votes()
+    roster.is_first() && roster.seat_of(&peer.process).is_some() && !peer.votes()
 }
 
-/// Takes the votes of an old cluster. Returns its last roster.
-///
-/// # Errors
-/// If too few of its voters answer to know all counters. When all nodes are started again instead, if a
-/// majority votes: then nothing is lost.
-async fn retire(
-    old: &Servers,
-    from: Counters<'_>,
-    sight: &Sight,
-) -> Result<Option<Roster>, OperatorError> {
-    let all;
-    let voters = match from {
-        Counters::All => sight,
-        _ => {
-            all = old.look(&[]).await;
-            &all
-        }
-    };
-    let rosters = voters.peers.iter().filter_map(Peer::voted_for);
-    let count = |roster: &Roster| voted(voters, roster).count();
-    let Some(roster) = rosters.max_by_key(|roster| (count(roster), roster.term)) else {
-        return match from {
-            Counters::All => Ok(voters.newest().map(|(roster, _)| roster.clone())),
-            _ => Err(too_few_sources(0, None, voters)),
-        };
-    };
-    match from {
-        Counters::All if voters.voters(roster) >= roster.majority() => {
-            return Err(OperatorError::Invalid(
-                "a majority of the nodes may vote, and knows all issued tokens: run `lock-client node \
-                 admit` for the others"
-                    .to_owned(),
-            ));
-        }
-        Counters::All => {}
-        _ if count(roster) < roster.majority() => {
-            return Err(too_few_sources(count(roster), Some(roster), voters));
-        }
-        _ => {}
-    }
-    for peer in &voters.peers {
-        if let Some(own) = peer.roster().filter(|_| peer.votes()) {
-            peer.retire(own).await?;
+/// Takes the votes of the old cluster.
+async fn retire(old_sight: &Sight, old: Option<&Roster>) -> Result<(), OperatorError> {
+    for peer in old.into_iter().flat_map(|old| voters_of(old_sight, old)) {
+        let roster = peer.roster().expect("it votes for one");
+        if peer.retire(roster).await?.is_admitted {
+            return Err(changed_meanwhile(peer));
         }
     }
-    Ok(Some(roster.clone()))
+    Ok(())
+}
+
+/// The processes that vote in the cluster of a roster.
+fn voters_of<'a>(sight: &'a Sight, old: &'a Roster) -> impl Iterator<Item = &'a Peer> {
+    let voters = sight.peers.iter().filter(|peer| peer.votes());
+    voters.filter(|peer| peer.cluster() == Some(old.cluster.as_str()))
 }
 
 /// The processes that vote, or have voted, for a roster.
@@ -262,14 +294,14 @@ fn voted<'a>(sight: &'a Sight, roster: &'a Roster) -> impl Iterator<Item = &'a P
 
 /// Copies the counters of the old cluster to all nodes of the new one.
 async fn copy(
-    old: &Servers,
+    old_servers: &Servers,
     new: &Sight,
-    from: Counters<'_>,
-    roster: Option<&Roster>,
+    old: Option<&Roster>,
+    replaced: Replaced<'_>,
 ) -> Result<(), OperatorError> {
-    let before = old.look(&[]).await;
-    let (sources, at_least): (Vec<_>, _) = match (from, roster) {
-        (Counters::From(_), Some(roster)) => (voted(&before, roster).collect(), 0),
+    let before = old_servers.look(&[]).await;
+    let (sources, at_least): (Vec<_>, _) = match (replaced, old) {
+        (Replaced::Cluster(_), Some(old)) => (voted(&before, old).collect(), 0),
         _ => (new.peers.iter().collect(), unix_millis()),
     };
     let mut copied = CopiedCounters::default();
@@ -278,13 +310,21 @@ async fn copy(
             counters::copy(source, to, at_least, &mut copied).await?;
         }
     }
-    // Another process may have answered meanwhile, or one may have lost its data.
-    let after = old.look(&[]).await;
-    if let (Counters::From(_), Some(roster)) = (from, roster) {
-        let still = |peer: &&&Peer| voted(&after, roster).any(|own| own.process == peer.process);
+    // A source may have restarted or lost its data meanwhile, or somebody may have admitted it again.
+    let Some(old) = old else { return Ok(()) };
+    let after = old_servers.look(&[]).await;
+    if let Some(peer) = voters_of(&after, old).next() {
+        return Err(OperatorError::Unavailable(format!(
+            "{} votes in the cluster that is replaced: stop all else that admits nodes there, and run \
+             `lock-client node init` again with the same options",
+            peer.address
+        )));
+    }
+    if let Replaced::Cluster(_) = replaced {
+        let still = |peer: &&&Peer| voted(&after, old).any(|own| own.process == peer.process);
         let number = sources.iter().filter(still).count();
-        if number < roster.majority() {
-            return Err(too_few_sources(number, Some(roster), &after));
+        if number < old.majority() {
+            return Err(too_few_sources(number, Some(old), &after));
         }
     }
     Ok(())
@@ -307,7 +347,7 @@ fn too_few_sources(number: usize, roster: Option<&Roster>, sight: &Sight) -> Ope
 fn changed_meanwhile(peer: &Peer) -> OperatorError {
     OperatorError::Unavailable(format!(
         "{}: another operator is starting a cluster on it: wait until that has ended, and run \
-         `lock-client node init` again",
+         `lock-client node init` again with the same options",
         peer.address
     ))
 }

@@ -65,6 +65,8 @@ pub enum State {
     Rejecting,
     /// The node waits for its admission.
     Waiting,
+    /// The node has given up its vote for a new start, which was interrupted.
+    Retired,
     /// The node missed a change of the members.
     Behind,
     /// The node restarted after it was admitted, and may have lost counters.
@@ -253,6 +255,7 @@ impl State {
             Standing::NoCluster | Standing::Restarted if !is_member => Self::NotAMember,
             Standing::Voting => Self::Voting,
             Standing::Waiting => Self::Waiting,
+            Standing::Retired => Self::Retired,
             Standing::Behind => Self::Behind,
             Standing::Restarted => Self::Restarted,
             Standing::Replaced => Self::Replaced,
@@ -265,6 +268,7 @@ impl State {
     fn reason(self) -> Option<String> {
         let reason = match self {
             Self::Waiting => Standing::Waiting.reason(),
+            Self::Retired => Standing::Retired.reason(),
             Self::Behind => Standing::Behind.reason(),
             Self::Restarted => Standing::Restarted.reason(),
             Self::Replaced => Standing::Replaced.reason(),
