@@ -100,6 +100,10 @@ impl Server for Etcd {
         Ok(times)
     }
 
+    fn goal_of_least(&self) -> f64 {
+        1.2
+    }
+
     fn round_trip_subject(&self) -> &'static str {
         "a linearizable read"
     }

@@ -72,6 +72,10 @@ impl Server for MariaDb {
         two_upserts::<sqlx::MySql>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
+    fn goal_of_least(&self) -> f64 {
+        1.5
+    }
+
     fn round_trip_subject(&self) -> &'static str {
         "a read by sqlx"
     }

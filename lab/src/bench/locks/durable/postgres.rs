@@ -78,6 +78,10 @@ impl Server for Postgres {
         load::pgbench_times(&self.postgres, &format!("{UPSERT};\n{UPSERT};\n"), count).await
     }
 
+    fn goal_of_least(&self) -> f64 {
+        1.5
+    }
+
     fn round_trip_subject(&self) -> &'static str {
         "a read by sqlx"
     }

@@ -106,9 +106,11 @@ fn commands(series: &Series<u64>) -> f64 {
     series.mean(*series.work())
 }
 
-fn goals(Measurements { least, ours, handovers, many: waiters, .. }: &Measurements) -> Vec<Goal> {
+fn goals(measurements: &Measurements) -> Vec<Goal> {
+    let Measurements { server, least, ours, handovers, many: waiters, .. } = measurements;
     let of_least = ours.ratio_in_parts(least);
-    let mut goals = vec![Goal::at_most("acquire, token, release of the least", 1.3, of_least)];
+    let subject = "acquire, token, release of the least";
+    let mut goals = vec![Goal::at_most(subject, server.goal_of_least(), of_least)];
     goals.extend(handovers.iter().map(|series| {
         let subject = format!("handover, {}: p50 in round trips of the least", series.subject());
         Goal::at_most(subject, 3.0, 2.0 * series.p50_ratio(least))

@@ -32,6 +32,9 @@ pub(in super::super) trait Server: RoundTrip {
     /// them durable before its answer.
     async fn least(&self, count: usize) -> anyhow::Result<Vec<Duration>>;
 
+    /// The goal: how many times the least an acquire, its token and the release may take.
+    fn goal_of_least(&self) -> f64;
+
     /// What [`round_trip`](RoundTrip::round_trip) is.
     fn round_trip_subject(&self) -> &'static str;
 

@@ -80,6 +80,10 @@ impl Server for Sqlite {
         two_upserts::<sqlx::Sqlite>(&mut *self.connection.lock().await, UPSERT, count).await
     }
 
+    fn goal_of_least(&self) -> f64 {
+        1.3
+    }
+
     fn round_trip_subject(&self) -> &'static str {
         "a read by sqlx"
     }

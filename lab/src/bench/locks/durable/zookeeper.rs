@@ -93,6 +93,10 @@ impl Server for ZooKeeper {
         Ok(times)
     }
 
+    fn goal_of_least(&self) -> f64 {
+        1.4
+    }
+
     fn round_trip_subject(&self) -> &'static str {
         "a read"
     }

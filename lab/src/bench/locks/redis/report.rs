@@ -61,8 +61,8 @@ fn goals(
     let [ping, ping_after_pause, ours, ours_new, rslock, rslock_new, ..] = uncontended;
     let evalshas = ours.mean(ours.work().calls_of("evalsha"));
     let mut goals = vec![
-        Goal::at_most("acquire, token, release of rslock's", 1.25, ours.ratio_in_parts(rslock)),
-        Goal::at_most("the same, new names", 1.25, ours_new.ratio_in_parts(rslock_new)),
+        Goal::at_most("acquire, token, release of rslock's", 1.15, ours.ratio_in_parts(rslock)),
+        Goal::at_most("the same, new names", 1.15, ours_new.ratio_in_parts(rslock_new)),
         // One to acquire, and one to release.
         Goal::at_most("EVALSHAs to acquire and release", 2.0, evalshas),
     ];
@@ -80,7 +80,7 @@ fn goals(
 
 /// The goals for a handover, in multiples of the median PING.
 fn handover_goals(series: &Series, pings: &str, ping: &Series) -> [Goal; 2] {
-    [("p50", 0.5, 10.0), ("p99", 0.99, 100.0)].map(|(quantile, part, bound)| {
+    [("p50", 0.5, 5.0), ("p99", 0.99, 100.0)].map(|(quantile, part, bound)| {
         let subject = format!("handover, {}: {quantile} in {pings}", series.subject());
         Goal::at_most(subject, bound, series.quantile_us(part) / ping.quantile_us(0.5))
     })
