@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_client::{AcquireError, Locks};
-use testbed::{Proxy, Redis, proxy::Latency};
+use testbed::{Proxy, Redis, Sentinels, proxy::Latency};
 use tokio::time::timeout;
 
 use crate::{
@@ -45,4 +45,18 @@ async fn redis_that_is_far_away_is_used_if_it_is_given_time() {
     let next = timeout(Duration::from_secs(20), waiter).await.expect("it is notified");
     next.unwrap().unwrap().release().await.unwrap();
     until_free(&redis).await;
+}
+
+#[tokio::test]
+async fn sentinel_that_is_far_away_is_used_if_it_is_given_time() {
+    let mut world = Sentinels::start().await.unwrap();
+    let proxy = Proxy::start(world.sentinels()[0].socket()).await.unwrap();
+    proxy.add(Latency(Duration::from_millis(600)));
+    let url = format!("{}/locks", proxy.url("redis+sentinel"));
+    let impatient = impatient_locks(&url).acquire(&name("r"), tried(60_000)).await;
+    assert!(matches!(impatient, Err(AcquireError::Unavailable { .. })), "{impatient:?}");
+
+    let far = lock_client::redis::Redis::open(&url).unwrap();
+    let far = Locks::new(far.answer_within(Duration::from_millis(1_500)));
+    far.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
 }

@@ -78,7 +78,7 @@ async fn wrong_password_of_a_primary_or_its_sentinels_is_rejected() {
     acquire(&right).await.unwrap().release().await.unwrap();
 
     for sentinel in world.sentinels() {
-        let rights = ["on", ">guarded", "-@all", "+role", "+sentinel|masters"];
+        let rights = ["on", ">guarded", "-@all", "+sentinel|masters"];
         let user = [&["ACL", "SETUSER", "watcher"], &rights[..]].concat();
         let _: String = sentinel.command(&user).await.unwrap();
         let _: String = sentinel.command(&["ACL", "SETUSER", "default", "off"]).await.unwrap();

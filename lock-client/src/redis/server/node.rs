@@ -40,11 +40,8 @@ impl Node {
             ConnectionAddr::Unix(address.into())
         } else {
             let (host, port) = address.rsplit_once(':')?;
-            let (host, port) = (host.to_owned(), port.parse().ok()?);
-            match self.info.addr() {
-                ConnectionAddr::TcpTls { .. } => super::url::encrypted(host, port),
-                _ => ConnectionAddr::Tcp(host, port),
-            }
+            let is_encrypted = matches!(self.info.addr(), ConnectionAddr::TcpTls { .. });
+            super::url::address(host.to_owned(), port.parse().ok()?, is_encrypted)
         };
         Some(Self::new(self.info.clone().set_addr(address), self.certificates.clone()))
     }

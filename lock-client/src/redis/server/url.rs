@@ -151,18 +151,18 @@ impl<'a> RedisUrl<'a> {
 
     /// The addresses of the servers.
     pub(super) fn addresses(&self) -> Vec<ConnectionAddr> {
-        let addresses =
-            self.parts.members.iter().map(|Member { host, port }| match self.is_encrypted {
-                true => encrypted(host.clone(), *port),
-                false => ConnectionAddr::Tcp(host.clone(), *port),
-            });
-        addresses.collect()
+        let members = self.parts.members.iter();
+        let at = |Member { host, port }: &_| address(host.clone(), *port, self.is_encrypted);
+        members.map(at).collect()
     }
 }
 
-/// The address of a port that takes encrypted connections. Certificates are set for each connection.
-pub(super) fn encrypted(host: String, port: u16) -> ConnectionAddr {
-    ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+/// The address of a port. Certificates are set for each connection.
+pub(super) fn address(host: String, port: u16, is_encrypted: bool) -> ConnectionAddr {
+    match is_encrypted {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    }
 }
 
 /// The user, the password and the protocol at several servers.
