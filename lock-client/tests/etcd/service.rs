@@ -9,6 +9,14 @@ pub(crate) fn client(url: &str) -> Etcd {
     <testbed::Etcd as Service>::client(url)
 }
 
+/// Starts an etcd, a proxy before it, and a client that connects through it.
+pub(crate) async fn behind_proxy() -> (testbed::Etcd, testbed::Proxy, Etcd) {
+    let etcd = testbed::Etcd::start().await.unwrap();
+    let proxy = testbed::Proxy::start(etcd.address(0)).await.unwrap();
+    let locks = client(&proxy.url("etcd"));
+    (etcd, proxy, locks)
+}
+
 /// Returns the number of leases that belong to one holder. Their ids are odd.
 pub(crate) async fn own_leases(etcd: &testbed::Etcd) -> usize {
     let listed = etcd.etcdctl(&["lease", "list"]).await.unwrap();
