@@ -39,7 +39,7 @@ pub struct Storage {
     http: Client,
     /// The authority, the client's certificate and its key, as far as they are named.
     #[cfg(feature = "storage-tls")]
-    files: [(&'static str, Option<String>); 3],
+    files: Box<[(&'static str, Option<String>); 3]>,
     /// The bearer token, if there is one.
     authorization: HeaderMap,
 }
@@ -78,7 +78,7 @@ impl Storage {
             #[cfg(not(feature = "storage-tls"))]
             http: client(Client::builder()),
             #[cfg(feature = "storage-tls")]
-            files: NO_FILES,
+            files: Box::new(NO_FILES),
             authorization: HeaderMap::new(),
             url,
         })
@@ -118,7 +118,7 @@ impl Storage {
             let reason = format!("{} is not encrypted: a certificate needs https://", self.url);
             return Err(InvalidStorageSetting(reason));
         }
-        let certificates = Certificates::read(Settings::new(self.files.clone()));
+        let certificates = Certificates::read(Settings::new(*self.files.clone()));
         let certificates =
             certificates.map_err(|error| InvalidStorageSetting(error.to_string()))?;
         let builder = Client::builder().tls_backend_preconfigured(certificates.live_config());
