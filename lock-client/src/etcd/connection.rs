@@ -90,7 +90,7 @@ impl Connection {
     /// The same, after a try that had an answer: with its login, and to its member. So the first
     /// request needs neither to log in nor to find a member that answers.
     pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
-        self.login.share(&tries.login);
+        self.login.copy_from(&tries.login);
         if !self.pool.has_kept(self.current()) {
             self.current.send_replace(*tries.current.borrow());
         }
@@ -241,7 +241,8 @@ impl Connection {
         self.in_time(member, asking).await
     }
 
-    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    /// Sends a request to a member, at most twice: if its login is not valid any more, this logs in
+    /// again.
     async fn ask_logged_in<T: DeserializeOwned>(
         &self,
         line: &mut Line,
@@ -276,7 +277,7 @@ impl Connection {
             let request = encoded(&json!({ "name": user.name, "password": user.password }));
             self.exchange(line, member, "auth/authenticate", &request, None).await
         };
-        self.login.token_or(expired, authenticate).await.map(Some)
+        self.login.token_or_log_in(expired, authenticate).await.map(Some)
     }
 
     /// Sends a request over a connection, and parses the answer.

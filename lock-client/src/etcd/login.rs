@@ -15,18 +15,18 @@ pub(super) struct Login {
 impl Login {
     /// Returns the token, but not an expired one.
     pub(super) fn token(&self, expired: Option<&String>) -> Option<String> {
-        self.present().clone().filter(|token| Some(token) != expired)
+        self.lock_token().clone().filter(|token| Some(token) != expired)
     }
 
     /// Takes the token of another login, if that has one.
-    pub(super) fn share(&self, other: &Self) {
+    pub(super) fn copy_from(&self, other: &Self) {
         if let Some(token) = other.token(None) {
-            *self.present() = Some(token);
+            *self.lock_token() = Some(token);
         }
     }
 
     /// The same as [`token`](Self::token), but logs in if there is none.
-    pub(super) async fn token_or(
+    pub(super) async fn token_or_log_in(
         &self,
         expired: Option<&String>,
         authenticate: impl Future<Output = Result<Authenticated, Failure>>,
@@ -39,11 +39,11 @@ impl Login {
             return Ok(token);
         }
         let Authenticated { token } = authenticate.await?;
-        *self.present() = Some(token.clone());
+        *self.lock_token() = Some(token.clone());
         Ok(token)
     }
 
-    fn present(&self) -> MutexGuard<'_, Option<String>> {
+    fn lock_token(&self) -> MutexGuard<'_, Option<String>> {
         self.token.lock().expect("nothing panics while it holds this")
     }
 }
