@@ -24,9 +24,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
-    hanging::{DELETION, PUT, renews},
-    service::{SOON, acquired, attempt, behind_proxy, client, release, secs},
+use super::service::{
+    DELETION, PUT, SOON, acquired, attempt, behind_proxy, client, release, renews, secs,
 };
 use crate::names::name;
 
@@ -108,7 +107,7 @@ impl Forwarder {
 async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
     let etcd = Etcd::start().await.unwrap();
     let mut forwarder = Forwarder::start(etcd.address(0)).await;
-    let locks = client(&forwarder.url());
+    let locks = client(&forwarder.url()).answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let waiters = [Order::Fair, Order::Unordered].map(|order| (Holder::random(), order));
     let mut wakeups = Vec::new();

@@ -1,6 +1,6 @@
 //! Requests that hang, and what they must not delay.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use fence::Holder;
 use futures_util::future::join_all;
@@ -8,64 +8,17 @@ use lock_client::{
     Order,
     backend::{Attempt, Backend, BackendError},
 };
-use testbed::{
-    Etcd, Proxy,
-    proxy::{Rule, Verdict},
-    wait::until,
-};
+use testbed::{Etcd, Proxy, wait::until};
 use tokio::time::{sleep, timeout};
 
 use super::{
     connections::Forwarder,
-    service::{Held, SOON, acquired, behind_proxy, client, release, secs},
+    service::{
+        DELETION, Held, PUT, SOON, Slow, acquired, behind_proxy, client, release, renews, secs,
+        while_it_hangs,
+    },
 };
 use crate::names::name;
-
-/// The text of a transaction that may put a key.
-pub(super) const PUT: &str = "request_put";
-/// The text of one that deletes keys.
-pub(super) const DELETION: &str = "request_delete_range";
-
-/// Delays the requests with a text in them.
-#[derive(Debug)]
-pub(super) struct Slow(pub(super) &'static str, pub(super) Duration);
-
-impl Rule for Slow {
-    fn on_request(&mut self, request: &[u8]) -> Verdict {
-        match request.windows(self.0.len()).any(|window| window == self.0.as_bytes()) {
-            true => Verdict::Delay(self.1),
-            false => Verdict::Pass,
-        }
-    }
-}
-
-/// Runs a body while a request hangs that has a text in it. Returns the outcome of the request.
-pub(super) async fn while_it_hangs<T>(
-    proxy: &Proxy,
-    text: &str,
-    request: impl Future<Output = T>,
-    body: impl Future<Output = ()>,
-) -> T {
-    let (hold, mut request) = (proxy.hold(text), pin!(request));
-    let meanwhile = async {
-        let hangs = hold.caught().await.unwrap();
-        body.await;
-        hangs
-    };
-    let hangs = tokio::select! {
-        _ = &mut request => panic!("the control: it hangs"),
-        hangs = meanwhile => hangs,
-    };
-    hangs.deliver();
-    request.await
-}
-
-/// Renews a lock, and not later than half of what a request that hangs may take.
-pub(super) async fn renews(locks: &lock_client::etcd::Etcd, lock: &str, held: &Held, seconds: u64) {
-    let name = name(lock);
-    let renewing = timeout(SOON / 2, locks.renew(&name, &held.ownership, secs(seconds))).await;
-    assert_eq!(renewing.expect("nothing delays it").unwrap(), Some(held.token));
-}
 
 /// It was never sent, and can't arrive late.
 #[tokio::test]
@@ -105,6 +58,7 @@ async fn try_that_hangs_delays_no_renewal() {
     let (_etcd, proxy, _) = behind_proxy().await;
     let mut forwarder = Forwarder::start(proxy.address()).await;
     let (locks, r, other) = (client(&forwarder.url()), name("r"), name("other"));
+    let locks = locks.answer_within(SOON);
     let lock = acquired(&locks, &r, secs(60)).await;
     locks.status(&r).await.unwrap();
     forwarder.refuse().await;
@@ -116,6 +70,7 @@ async fn try_that_hangs_delays_no_renewal() {
 #[tokio::test]
 async fn tries_that_wait_for_connections_delay_no_renewal() {
     let (_etcd, proxy, locks) = behind_proxy().await;
+    let locks = locks.answer_within(SOON);
     let (first, second) = (name("first"), name("second"));
     let hangs = acquired(&locks, &first, secs(60)).await;
     let lock = acquired(&locks, &second, secs(90)).await;
@@ -125,7 +80,7 @@ async fn tries_that_wait_for_connections_delay_no_renewal() {
         let (name, holder) = (name(&format!("r{number}")), Holder::random());
         let _ = locks.try_acquire(&name, &holder, secs(90), Order::Unordered).await;
     }));
-    let renews = async {
+    let renewing = async {
         // Tries have all connections that they may have, and more of them wait.
         until(SOON, || Ok(proxy.requests(PUT) >= puts + 12)).await.unwrap();
         let hold = proxy.hold("/v3/lease/keepalive");
@@ -140,7 +95,7 @@ async fn tries_that_wait_for_connections_delay_no_renewal() {
     };
     tokio::select! {
         _ = tries => panic!("the control: they hang"),
-        () = renews => {}
+        () = renewing => {}
     }
 }
 
@@ -184,7 +139,7 @@ async fn renews_meanwhile(
     (text, number): (&str, usize),
     hanging: impl Future,
 ) {
-    let renews = async {
+    let renewing = async {
         until(SOON, || Ok(proxy.requests(text) >= number)).await.unwrap();
         for _ in 0..3 {
             renews(locks, "r", lock, 60).await;
@@ -192,7 +147,7 @@ async fn renews_meanwhile(
     };
     tokio::select! {
         _ = hanging => panic!("the control: they hang"),
-        () = renews => {}
+        () = renewing => {}
     }
 }
 
@@ -201,7 +156,7 @@ async fn renews_meanwhile(
 async fn releases_that_hang_take_no_connection_of_a_renewal() {
     let (_etcd, proxy, _) = behind_proxy().await;
     let mut forwarder = Forwarder::start(proxy.address()).await;
-    let locks = client(&forwarder.url());
+    let locks = client(&forwarder.url()).answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let (a, b) = (name("a"), name("b"));
     let [first, second] =
@@ -223,7 +178,7 @@ async fn login_of_a_try_that_hangs_delays_no_renewal() {
     etcd.require_users().await.unwrap();
     let proxy = Proxy::start(etcd.address(0)).await.unwrap();
     let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
-    let (locks, r) = (client(&url), name("r"));
+    let (locks, r) = (client(&url).answer_within(SOON), name("r"));
     let lock = acquired(&locks, &r, secs(60)).await;
     renews(&locks, "r", &lock, 60).await;
     for ends_logins in ["disable", "enable"] {

@@ -8,7 +8,7 @@ use lock_client::{
 use testbed::{Proxy, proxy::LateRequest};
 
 use super::service::{
-    acquired, attempt, behind_proxy, busy, client, held, own_leases, release, secs, until_free,
+    PUT, acquired, attempt, behind_proxy, busy, client, held, own_leases, release, secs, until_free,
 };
 use crate::names::name;
 
@@ -16,8 +16,6 @@ const GRANT: &str = "/v3/lease/grant";
 const KEEP_ALIVE: &str = "/v3/lease/keepalive";
 const REVOKE: &str = "/v3/lease/revoke";
 const TRANSACTION: &str = "/v3/kv/txn";
-/// The text of a transaction that may put a key.
-const PUT: &str = "request_put";
 
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");

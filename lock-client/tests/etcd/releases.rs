@@ -22,8 +22,7 @@ use testbed::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    hanging::{DELETION, PUT, Slow},
-    service::{SOON, acquired, behind_proxy, client, held, secs},
+    service::{DELETION, PUT, SOON, Slow, acquired, behind_proxy, client, held, secs},
     sessions::{is_held, kept, lease_of},
 };
 use crate::names::name;

@@ -17,8 +17,9 @@ use tokio::{
 
 use super::{
     errors::fill,
-    hanging::{renews, while_it_hangs},
-    service::{SOON, acquired, behind_proxy, busy, client, held, own_leases, secs},
+    service::{
+        SOON, acquired, behind_proxy, busy, client, held, own_leases, renews, secs, while_it_hangs,
+    },
 };
 use crate::names::name;
 
