@@ -57,8 +57,8 @@ impl Redis {
     /// |---|---|---|
     /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `?db=DATABASE` | |
     /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
-    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | `sentinel` |
-    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
+    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | |
+    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | |
     /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
     ///
     /// For one node, `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
