@@ -44,6 +44,15 @@ async fn sentinel_that_is_named_as_a_redis_is_rejected() {
 }
 
 #[tokio::test]
+async fn redis_that_is_named_as_a_sentinel_is_rejected() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let address = redis.address().unwrap();
+    let url = format!("redis+sentinel://{address}/locks");
+    let reason = format!("{address} is a Redis, and no Sentinel");
+    assert_rejected(&url, &reason, acquire(&url).await);
+}
+
+#[tokio::test]
 async fn wrong_password_of_a_cluster_is_rejected() {
     let mut cluster = RedisCluster::start().await.unwrap();
     for node in cluster.nodes() {

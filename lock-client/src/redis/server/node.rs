@@ -13,7 +13,7 @@ use super::{
     super::settings::{TimeLimits, tcp_settings},
     certificates::Certificates,
     protocol::other_protocol,
-    url::RedisUrl,
+    url::{RedisUrl, address_beside},
 };
 use crate::service_url::InvalidUrl;
 
@@ -40,8 +40,7 @@ impl Node {
             ConnectionAddr::Unix(address.into())
         } else {
             let (host, port) = address.rsplit_once(':')?;
-            let is_encrypted = matches!(self.info.addr(), ConnectionAddr::TcpTls { .. });
-            super::url::address(host.to_owned(), port.parse().ok()?, is_encrypted)
+            address_beside(self.info.addr(), host.to_owned(), port.parse().ok()?)
         };
         Some(Self::new(self.info.clone().set_addr(address), self.certificates.clone()))
     }

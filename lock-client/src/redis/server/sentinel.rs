@@ -1,25 +1,30 @@
 //! A primary that Redis Sentinels know.
 //!
-//! The client of the crate `redis` for Sentinels waits half a second for an answer, whatever the
-//! settings say.
+//! The crate `redis` has a client for Sentinels, too. As there, an entry counts only if it is not
+//! down, and `ROLE` must confirm it. But that client gives each Sentinel half a second, whatever the
+//! settings say, and believes the first that answers. `INFO replication` is not asked: it is for
+//! servers older than `ROLE`.
+
+mod failure;
+mod reports;
 
 use std::{collections::HashMap, fmt};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError, RedisResult, Role, aio::MultiplexedConnection,
+    Client, ConnectionInfo, RedisConnectionInfo, RedisResult, Role, aio::MultiplexedConnection,
 };
 
+use self::{
+    failure::{Failed, Step, most_telling, not_found, of_sentinel, without_answer},
+    reports::{Report, Reports},
+};
 use super::{
-    super::{
-        failure::is_passing,
-        settings::{TimeLimits, tcp_settings, within},
-    },
+    super::settings::{TimeLimits, within},
     certificates::{Certificates, UsedCertificates},
     url::{
-        RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, USER_WITHOUT_PASSWORD, address,
-        connection_settings, rejected,
+        RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, USER_WITHOUT_PASSWORD, address_beside,
+        connection_info, connection_settings, rejected,
     },
 };
 use crate::service_url::{InvalidUrl, addresses, decoded};
@@ -30,7 +35,6 @@ pub(super) struct Sentinels {
     sentinels: Vec<ConnectionInfo>,
     /// The user, the password and the database of the primary.
     redis: RedisConnectionInfo,
-    is_encrypted: bool,
     certificates: Certificates,
     primary: String,
     hosts: String,
@@ -51,11 +55,10 @@ impl Sentinels {
             [None, Some(password)] => user = user.set_password(password),
             [None, None] => {}
         }
-        let sentinels = url.addresses().into_iter().map(|address| at(address, &user));
+        let sentinels = url.addresses().into_iter().map(|address| connection_info(address, &user));
         Ok(Self {
             sentinels: sentinels.collect::<RedisResult<_>>().map_err(rejected)?,
             redis: redis.set_db(url.database(database)?),
-            is_encrypted: url.is_encrypted,
             certificates: Certificates::open(url)?,
             primary: decoded(primary)?,
             hosts: addresses(&parts.members),
@@ -67,67 +70,101 @@ impl Sentinels {
         self.find(limits).await.map(|(_, connection)| connection)
     }
 
-    /// Returns a client of the present primary.
+    /// Returns a client of the present primary. The connection that confirmed its role is closed,
+    /// because a connection for messages could not have asked.
     pub(super) async fn primary(&self, limits: TimeLimits) -> RedisResult<Client> {
         self.find(limits).await.map(|(client, _)| client)
     }
 
-    /// Asks all Sentinels at once, because one may hang, or name an earlier primary that hangs.
+    /// Finds the primary that most Sentinels name, and connects to it. All clients that reach most
+    /// Sentinels find the same one, unless a failover comes in between.
     async fn find(&self, limits: TimeLimits) -> RedisResult<(Client, MultiplexedConnection)> {
-        let certificates = self.certificates.current();
-        let ask = |sentinel| self.ask(sentinel, &certificates, limits);
-        let mut answers: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
         let finding = async {
-            let mut last = None;
-            while let Some(answer) = answers.next().await {
+            // 1. Ask all Sentinels at once, because one may hang. A majority that agrees decides, so
+            //    that the others delay nothing. Otherwise, each has its time to answer.
+            let certificates = self.certificates.current();
+            let ask = |sentinel| self.ask(sentinel, &certificates, limits);
+            let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+            let (mut reports, mut failed) = (Reports::new(self.sentinels.len()), Vec::new());
+            while !reports.agree()
+                && let Some(answer) = asked.next().await
+            {
                 match answer {
-                    Ok(found) => return Ok(found),
-                    // A rejection says more than a Sentinel that is down.
-                    Err(error) if last.as_ref().is_none_or(is_passing) => last = Some(error),
-                    Err(_) => {}
+                    Ok(report) => reports.add(report),
+                    Err(failure) => failed.push(failure),
                 }
             }
-            Err(last.expect("a URL names at least one Sentinel"))
+            // 2. Connect to the server that most of them name, and to another one only if that
+            //    fails: Sentinels learn of a failover one after the other.
+            for address in reports.candidates() {
+                match self.connect_to(address, &certificates, limits).await {
+                    Ok(found) => return Ok(found),
+                    Err(error) => failed.push((Step::Connect, error)),
+                }
+            }
+            // 3. Otherwise, say why.
+            let leaving = reports.leaving();
+            failed.extend(leaving.map(|report| (Step::Ask, not_found(report.to_string()))));
+            Err(most_telling(failed))
         };
         within(limits.finding(), finding).await
     }
 
-    /// Asks one Sentinel for the primary, and connects to that.
+    /// Asks a Sentinel for the primary.
     async fn ask(
         &self,
-        sentinel: &ConnectionInfo,
+        info: &ConnectionInfo,
+        certificates: &UsedCertificates,
+        limits: TimeLimits,
+    ) -> Result<Report, Failed> {
+        let sentinel = info.addr().to_string();
+        let asking = async {
+            let client = certificates.client(info.clone())?;
+            let settings = limits.settings();
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&settings).await?;
+            redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut connection).await
+        };
+        let known: Vec<HashMap<String, String>> =
+            asking.await.map_err(|error| of_sentinel(&sentinel, error))?;
+        let report = known.into_iter().find_map(|mut fields| {
+            fields.get("name").filter(|name| **name == self.primary)?;
+            let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+            let port = fields.get("port")?.parse().ok()?;
+            Some(Report {
+                sentinel: sentinel.clone(),
+                address: (fields.remove("ip")?, port),
+                epoch: epoch.unwrap_or_default(),
+                flags: fields.remove("flags").unwrap_or_default(),
+            })
+        });
+        let unknown = || format!("the Sentinel at {sentinel} knows no primary `{}`", self.primary);
+        report.ok_or_else(|| (Step::Ask, not_found(unknown())))
+    }
+
+    /// Connects to a server that Sentinels name. They may not know yet that it is the primary no more.
+    async fn connect_to(
+        &self,
+        (host, port): (String, u16),
         certificates: &UsedCertificates,
         limits: TimeLimits,
     ) -> RedisResult<(Client, MultiplexedConnection)> {
-        let settings = limits.settings();
-        let sentinel = certificates.client(sentinel.clone())?;
-        let mut sentinel = sentinel.get_multiplexed_async_connection_with_config(&settings).await?;
-        let known: Vec<HashMap<String, String>> =
-            redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut sentinel).await?;
-        let named = known.iter().find_map(|fields| {
-            fields.get("name").filter(|name| **name == self.primary)?;
-            let (host, port) = (fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?);
-            Some(address(host, port, self.is_encrypted))
-        });
-        let named = named.ok_or_else(|| not_found("the Sentinels know no such primary"))?;
-        let primary = certificates.client(at(named, &self.redis)?)?;
-        let mut connection =
-            primary.get_multiplexed_async_connection_with_config(&settings).await?;
-        // Sentinels may not know yet that it is the primary no more.
-        match redis::cmd("ROLE").query_async(&mut connection).await? {
-            Role::Primary { .. } => Ok((primary, connection)),
-            _ => Err(not_found("the Sentinels name a server that is not the primary")),
+        let address = address_beside(self.sentinels[0].addr(), host, port);
+        let named = address.to_string();
+        let connecting = async {
+            let client = certificates.client(connection_info(address, &self.redis)?)?;
+            let settings = limits.settings();
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&settings).await?;
+            let role = redis::cmd("ROLE").query_async(&mut connection).await?;
+            Ok((client, connection, role))
+        };
+        match connecting.await {
+            Ok((client, connection, Role::Primary { .. })) => Ok((client, connection)),
+            Ok(_) => Err(not_found(format!("they name {named}, which is not the primary"))),
+            Err(error) => Err(without_answer(&named, error)),
         }
     }
-}
-
-fn at(address: ConnectionAddr, settings: &RedisConnectionInfo) -> RedisResult<ConnectionInfo> {
-    let info = address.into_connection_info()?.set_redis_settings(settings.clone());
-    Ok(info.set_tcp_settings(tcp_settings()))
-}
-
-fn not_found(reason: &'static str) -> RedisError {
-    RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, reason))
 }
 
 impl fmt::Display for Sentinels {
