@@ -48,11 +48,16 @@ async fn redis_that_is_far_away_is_used_if_it_is_given_time() {
 }
 
 #[tokio::test]
-async fn sentinel_that_is_far_away_is_used_if_it_is_given_time() {
+async fn sentinels_that_are_far_away_are_used_if_they_are_given_time() {
     let mut world = Sentinels::start().await.unwrap();
-    let proxy = Proxy::start(world.sentinels()[0].socket()).await.unwrap();
-    proxy.add(Latency(Duration::from_millis(600)));
-    let url = format!("{}/locks", proxy.url("redis+sentinel"));
+    let (mut proxies, mut addresses) = (Vec::new(), Vec::new());
+    for sentinel in world.sentinels() {
+        let proxy = Proxy::start(sentinel.socket()).await.unwrap();
+        proxy.add(Latency(Duration::from_millis(600)));
+        addresses.push(proxy.address().to_string());
+        proxies.push(proxy);
+    }
+    let url = format!("redis+sentinel://{}/locks", addresses.join(","));
     let impatient = impatient_locks(&url).acquire(&name("r"), tried(60_000)).await;
     assert!(matches!(impatient, Err(AcquireError::Unavailable { .. })), "{impatient:?}");
 
