@@ -218,6 +218,21 @@ async fn sentinel_that_rejects_decides_nothing_while_others_are_down() {
     assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
 }
 
+/// Otherwise, a wrong password would be tried for ever.
+#[tokio::test]
+async fn primary_that_rejects_decides_though_a_minority_of_the_sentinels_is_down() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let _: String = redis.command(&["CONFIG", "SET", "requirepass", "secret"]).await.unwrap();
+    let (closed, down) = mute().await;
+    drop(closed);
+    let slow = naming(address(&redis), "master", 1);
+    let slow = scripted(slow, Duration::from_millis(100)).await;
+    let error = tries(&locks(&url(&[down, slow, slow]))).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Rejected { .. }), "{error:?}");
+    // The control: the one that is down may know another primary.
+    assert_unavailable(tries(&locks(&url(&[down, slow]))).await, "NOAUTH");
+}
+
 #[tokio::test]
 async fn unknown_name_is_reported_though_a_sentinel_hangs() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();

@@ -94,6 +94,10 @@ impl Sentinels {
                     Err(failure) => failed.push(failure),
                 }
             }
+            // Beside a majority, it means nothing that a Sentinel is down.
+            if reports.agree() {
+                failed.clear();
+            }
             // 2. Connect to the server that most of them name, and to another one only if that
             //    fails: Sentinels learn of a failover one after the other.
             for address in reports.candidates() {
