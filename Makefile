@@ -99,7 +99,7 @@ test-model:
 print_at_end = mkdir -p target; { $(1); } > target/$@.log 2>&1; code=$$?; cat target/$@.log; exit $$code
 
 # Nobody compiles a driver of a system that they don't examine, nor of a lock service that they don't use.
-LOCK_FEATURES := redis redis,tls redlock etcd zookeeper sqlite mariadb postgres storage storage-tls conformance
+LOCK_FEATURES := redis redis,tls redlock etcd zookeeper sqlite sqlite,tls mariadb postgres storage storage-tls conformance
 SYSTEMS := etcd zookeeper redis sqlite mariadb postgres patroni object-storage
 check:
 	cargo fmt --all --check

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use fence::ResourceName;
 use lock_client::storage::{Answer, Storage, StorageError};
 use tempfile::TempDir;
-use testbed::{Authority, Certificate, Redis, StorageServer, wait::until_async};
+use testbed::{Authority, Certificate, Proxy, Redis, StorageServer, wait::until_async};
 
 use crate::{
     command::{assert_failed, command, lock_client, output},
@@ -222,6 +222,37 @@ async fn rejected_certificate_proves_that_nothing_was_written() {
     let claimed = known.claim(&name("r"), &new_fence(34)).await.unwrap();
     assert!(matches!(claimed, Answer::Accepted(_)), "{claimed:?}");
     assert!(!format!("{known:?}").contains("PRIVATE"));
+}
+
+/// The authority of both certificates is renewed while the client runs.
+#[tokio::test]
+async fn certificates_that_are_renewed_on_disk_are_read_again() {
+    let [before, after] = [(); 2].map(|()| Authority::new().unwrap());
+    let folder = TempDir::with_prefix("fenced-").unwrap();
+    let [ca_file, certificate, key] =
+        ["ca.pem", "c.pem", "c.key"].map(|file| folder.path().join(file));
+    let install = |authority: &Authority| {
+        let client = authority.sign("DNS:a.example").unwrap();
+        fs::copy(authority.ca_file(), &ca_file).unwrap();
+        fs::copy(client.certificate, &certificate).unwrap();
+        fs::copy(client.key, &key).unwrap();
+    };
+    install(&before);
+    let server = serving(&before, &before, &[]).await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let storage = Storage::new(&proxy.url("https")).unwrap().trust(&ca_file).unwrap();
+    let storage = storage.client_certificate(&certificate, &key).unwrap();
+    let claim = async || storage.claim(&name("r"), &new_fence(34)).await;
+    let _ = claim().await.unwrap();
+
+    drop(server);
+    let server = serving(&after, &after, &[]).await;
+    proxy.switch_to(server.address());
+    // The control: the old ones are of no use.
+    let is_rejected = async || Ok(matches!(claim().await.unwrap_err(), StorageError::Rejected(_)));
+    until_async(SOON, is_rejected).await.unwrap();
+    install(&after);
+    let _ = claim().await.unwrap();
 }
 
 #[tokio::test]

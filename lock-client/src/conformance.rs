@@ -18,6 +18,7 @@ mod waiting;
 
 use std::error::Error;
 
+use subject::disturbed;
 pub use subject::{Failure, Subject};
 
 use crate::causes::causes;
@@ -57,7 +58,7 @@ macro_rules! promises {
 ///
 /// # Errors
 /// The first broken promise. A service that could not be paused, stopped or started is reported the
-/// same way.
+/// same way, and the text says that no promise was broken.
 pub async fn check(subject: &mut impl Subject) -> Result<(), Violation> {
     promises! {
         subject:

@@ -35,6 +35,7 @@
 
 mod client;
 mod connection;
+mod error;
 mod failure;
 pub(crate) mod keys;
 pub(crate) mod line;
@@ -53,7 +54,7 @@ pub use self::server::{Server, schemes};
 pub(crate) use crate::clock::unix_millis;
 
 pub(crate) use self::{
-    failure::is_passing,
+    error::is_passing,
     reply::{InvalidReply, remaining_time, status},
     settings::TimeLimits,
 };

@@ -2,6 +2,7 @@
 
 mod authorities;
 mod certificates;
+mod live;
 mod settings;
 
 use std::{
@@ -11,15 +12,15 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, ConfigBuilder, RootCertStore,
-    client::{ResolvesClientCert, WantsClientCert},
+    ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,
+    client::ResolvesClientCert,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 
+use self::authorities::Authorities;
 pub(crate) use self::{
-    authorities::Authorities,
     certificates::{Certificates, Files},
     settings::Settings,
 };
@@ -37,20 +38,22 @@ pub(crate) fn choose_provider() {
 #[error("{0}")]
 pub(crate) struct UnusableFile(String);
 
-/// Begins the settings of a client that trusts these authorities.
-pub(crate) fn trusting(
-    roots: impl Into<Arc<RootCertStore>>,
-) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+/// Begins the settings of a client.
+fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
     // The provider is named, because a program with two of them has no default.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has the ciphers of all versions")
-        .with_root_certificates(roots)
+}
+
+/// The settings of a client that makes no encrypted connection.
+pub(crate) fn unencrypted() -> ClientConfig {
+    builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
 
 /// The certificate that a client shows to servers which ask for one, and those between it and the
 /// authority.
-pub(crate) type Identity = Arc<dyn ResolvesClientCert>;
+type Identity = Arc<dyn ResolvesClientCert>;
 
 /// A PEM file, and what it contained when it was read.
 #[derive(Clone, PartialEq, Eq)]

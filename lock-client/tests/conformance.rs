@@ -121,3 +121,13 @@ async fn backend_that_takes_any_order_fails() {
     let violation = checked.expect_err("it grants a lock in an order that it does not have");
     assert_eq!(violation.promise, "a fair order that is missing is invalid", "{violation}");
 }
+
+#[tokio::test]
+async fn service_that_cannot_be_stopped_is_no_broken_promise() {
+    let checked = check(&mut Broken::<true>::start(Fault::CannotBeStopped).await).await;
+    let found = checked.expect_err("it can't be stopped").found;
+    assert!(
+        found.contains("no promise was broken") && found.contains("no such process"),
+        "{found}"
+    );
+}

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, pin::pin, time::Duration};
 
-use lock_client::Terms;
+use lock_client::{AcquireError, Locks, Terms};
 use testbed::{
     Redis, Sentinels,
     wait::{until, until_async},
@@ -31,10 +31,15 @@ fn runtime() -> Runtime {
 #[tokio::test]
 async fn primary_that_hangs_is_left_for_the_one_that_the_sentinels_name() {
     let mut world = Sentinels::start().await.unwrap();
-    let locks = locks(&world.url());
-    let lease = locks.acquire(&name("r"), tried(60_000)).await.unwrap();
+    // Connections that are silent for 10 of these are left.
+    let redis = lock_client::redis::Redis::open(&world.url()).unwrap();
+    let locks = Locks::new(redis.answer_within(Duration::from_secs(1)));
+    let lease = locks.acquire(&name("r"), Terms::new(ttl(60_000)).wait(SOON)).await.unwrap();
     lease.release().await.unwrap();
     world.primary().process().pause().await.unwrap();
+    // So the connection was not idle before it was silent, however long the failover takes.
+    let unanswered = locks.acquire(&name("r"), tried(60_000)).await;
+    assert!(matches!(unanswered, Err(AcquireError::Unavailable { .. })), "{unanswered:?}");
     world.fail_over().await.unwrap();
     let errors = RefCell::new(Vec::new());
     let acquired = async || {

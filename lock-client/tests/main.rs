@@ -22,6 +22,7 @@ mod quorum;
 mod redis_kinds;
 mod redlock;
 mod redlock_node_alone;
+mod sentinels;
 mod silent_waiters;
 mod slow_network;
 mod sql;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_client::{AcquireError, Locks};
-use testbed::{Proxy, Redis, proxy::Latency};
+use testbed::{Proxy, Redis, Sentinels, proxy::Latency};
 use tokio::time::timeout;
 
 use crate::{
@@ -45,4 +45,23 @@ async fn redis_that_is_far_away_is_used_if_it_is_given_time() {
     let next = timeout(Duration::from_secs(20), waiter).await.expect("it is notified");
     next.unwrap().unwrap().release().await.unwrap();
     until_free(&redis).await;
+}
+
+#[tokio::test]
+async fn sentinels_that_are_far_away_are_used_if_they_are_given_time() {
+    let mut world = Sentinels::start().await.unwrap();
+    let (mut proxies, mut addresses) = (Vec::new(), Vec::new());
+    for sentinel in world.sentinels() {
+        let proxy = Proxy::start(sentinel.socket()).await.unwrap();
+        proxy.add(Latency(Duration::from_millis(600)));
+        addresses.push(proxy.address().to_string());
+        proxies.push(proxy);
+    }
+    let url = format!("redis+sentinel://{}/locks", addresses.join(","));
+    let impatient = impatient_locks(&url).acquire(&name("r"), tried(60_000)).await;
+    assert!(matches!(impatient, Err(AcquireError::Unavailable { .. })), "{impatient:?}");
+
+    let far = lock_client::redis::Redis::open(&url).unwrap();
+    let far = Locks::new(far.answer_within(Duration::from_millis(1_500)));
+    far.acquire(&name("r"), lasting()).await.unwrap().release().await.unwrap();
 }

@@ -44,6 +44,15 @@ async fn sentinel_that_is_named_as_a_redis_is_rejected() {
 }
 
 #[tokio::test]
+async fn redis_that_is_named_as_a_sentinel_is_rejected() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let address = redis.address().unwrap();
+    let url = format!("redis+sentinel://{address}/locks");
+    let reason = format!("{address} is a Redis, and no Sentinel");
+    assert_rejected(&url, &reason, acquire(&url).await);
+}
+
+#[tokio::test]
 async fn wrong_password_of_a_cluster_is_rejected() {
     let mut cluster = RedisCluster::start().await.unwrap();
     for node in cluster.nodes() {
@@ -78,7 +87,7 @@ async fn wrong_password_of_a_primary_or_its_sentinels_is_rejected() {
     acquire(&right).await.unwrap().release().await.unwrap();
 
     for sentinel in world.sentinels() {
-        let rights = ["on", ">guarded", "-@all", "+role", "+sentinel|masters"];
+        let rights = ["on", ">guarded", "-@all", "+sentinel|masters"];
         let user = [&["ACL", "SETUSER", "watcher"], &rights[..]].concat();
         let _: String = sentinel.command(&user).await.unwrap();
         let _: String = sentinel.command(&["ACL", "SETUSER", "default", "off"]).await.unwrap();

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 
 use super::{
-    Checked, Failure, Subject, ensure,
+    Checked, Failure, Subject, disturbed, ensure,
     try_lock::{PATIENCE, acquire_free, acquire_when_free, long, new_name, release},
 };
 use crate::{
@@ -72,8 +72,8 @@ pub(super) async fn tokens_grow(subject: &mut impl Subject) -> Checked {
     let held = acquire_when_free(&backend, &name, long()).await?;
     grows(&mut last, held.token, "after an expiry")?;
     release(&backend, &name, &held).await?;
-    subject.stop().await?;
-    subject.start().await?;
+    disturbed(subject.stop().await)?;
+    disturbed(subject.start().await)?;
     let held = acquire_when_free(&subject.connect(), &name, long()).await?;
     grows(&mut last, held.token, "after a restart")
 }
@@ -114,7 +114,7 @@ pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl S
     backend.status(&new_name("asked")).await?;
     let begun = Moment::now();
     loop {
-        subject.pause().await?;
+        disturbed(subject.pause().await)?;
         let (name, holder) = (new_name("asked"), Holder::random());
         let trying = backend.try_acquire(&name, &holder, long(), Order::Unordered);
         let resuming = async {
@@ -124,7 +124,7 @@ pub(super) async fn deadline_counts_from_before_the_request(subject: &mut impl S
             (before, subject.resume().await)
         };
         let (tried, (resumed, outcome)) = tokio::join!(biased; trying, resuming);
-        outcome?;
+        disturbed(outcome)?;
         match tried {
             Ok(Attempt::Granted { asked, .. }) if asked < resumed => return Ok(()),
             Ok(Attempt::Granted { .. }) => {

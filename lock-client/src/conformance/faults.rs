@@ -6,7 +6,7 @@ use fence::Holder;
 use tokio::time::timeout;
 
 use super::{
-    Checked, Subject,
+    Checked, Subject, disturbed,
     dropped::Dropped,
     ensure,
     try_lock::{acquire_free, acquire_when_free, long, new_name, release, until_answered},
@@ -63,11 +63,11 @@ pub(super) async fn paused_service_is_unavailable<S: Subject>(subject: &mut S) -
     let (backend, name) = (subject.connect(), new_name("paused"));
     let (holder, kept) = (Holder::random(), new_name("kept"));
     let own = acquire_free(&backend, &kept, long()).await?;
-    subject.pause().await?;
+    disturbed(subject.pause().await)?;
     let tried = backend.try_acquire(&name, &holder, long(), Order::Unordered);
     unavailable(&backend, tried).await?;
     unavailable(&backend, backend.renew(&kept, &own.ownership, long())).await?;
-    subject.resume().await?;
+    disturbed(subject.resume().await)?;
     // The try may be carried out now. A release that is sent later undoes it.
     if !S::UNDOES_BY_ITSELF {
         until_answered(|| backend.release(&name, &holder, None)).await?;
@@ -84,14 +84,14 @@ pub(super) async fn stopped_service_is_unavailable<S: Subject>(subject: &mut S) 
     let (backend, name) = (subject.connect(), new_name("stopped"));
     let held = acquire_free(&backend, &name, long()).await?;
     release(&backend, &name, &held).await?;
-    subject.stop().await?;
+    disturbed(subject.stop().await)?;
     let holder = Holder::random();
     let tried = backend.try_acquire(&name, &holder, long(), Order::Unordered);
     unavailable(&backend, tried).await?;
     let tried = subject.connect();
     let trying = tried.try_acquire(&name, &holder, long(), Order::Unordered);
     unavailable(&tried, trying).await?;
-    subject.start().await?;
+    disturbed(subject.start().await)?;
     // A proxy may have kept the tries, and carry them out now. Releases that are sent later undo them.
     if !S::UNDOES_BY_ITSELF {
         for client in [&backend, &tried] {

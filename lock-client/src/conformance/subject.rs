@@ -5,6 +5,15 @@ use crate::{Ttl, backend::Backend};
 /// Why a lock service could not be paused, stopped or started.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// The suite could not do what it needs for a check.
+#[derive(Debug, thiserror::Error)]
+#[error("no promise was broken, but the service could not be disturbed")]
+struct NotDisturbed(#[source] Failure);
+
+pub(super) fn disturbed(outcome: Result<(), Failure>) -> Result<(), Failure> {
+    outcome.map_err(|failure| NotDisturbed(failure).into())
+}
+
 /// A lock service that nobody else uses, and the means to disturb it.
 pub trait Subject: Send {
     /// A client of the service.

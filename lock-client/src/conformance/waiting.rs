@@ -6,7 +6,7 @@ use fence::Holder;
 use tokio::time::timeout;
 
 use super::{
-    Checked, Subject, ensure,
+    Checked, Subject, disturbed, ensure,
     try_lock::{PATIENCE, acquire_free, long, new_name, release, try_once, until_answered},
 };
 use crate::{Order, backend::Backend};
@@ -70,8 +70,8 @@ pub(super) async fn subscription_survives_a_restart(subject: &mut impl Subject) 
     let (owner, waiter, name) = (subject.connect(), subject.connect(), new_name("restarted"));
     let held = acquire_free(&owner, &name, long()).await?;
     let wakeups = waiter.subscribe(&name, &Holder::random(), Order::Unordered).await?;
-    subject.stop().await?;
-    subject.start().await?;
+    disturbed(subject.stop().await)?;
+    disturbed(subject.start().await)?;
     let (holder, token) = (&held.ownership.holder, Some(held.token));
     until_answered(|| owner.release(&name, holder, token)).await?;
     match timeout(PATIENCE, wakeups.next()).await {

@@ -1,9 +1,6 @@
 //! Requests to the members of etcd.
 
-use std::{
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -14,16 +11,14 @@ use hyper::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Mutex, watch},
-    time::timeout,
-};
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     failure::Failure,
     http::{Http, Line, Message, Pool, whole},
     keys::Keys,
-    messages::{Authenticated, Txn, TxnReply},
+    login::Login,
+    messages::{Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
@@ -61,25 +56,6 @@ pub(super) struct Connection {
     pub(super) answer_timeout: Duration,
 }
 
-/// The login of the user.
-#[derive(Default)]
-struct Login {
-    token: std::sync::Mutex<Option<String>>,
-    /// One request logs in, and the others wait for it.
-    turn: Mutex<()>,
-}
-
-impl Login {
-    fn token(&self) -> MutexGuard<'_, Option<String>> {
-        self.token.lock().expect("nothing panics while it holds this")
-    }
-
-    /// Returns the token, but not an expired one.
-    fn token_but(&self, expired: Option<&String>) -> Option<String> {
-        self.token().clone().filter(|token| Some(token) != expired)
-    }
-}
-
 impl Connection {
     /// Prepares requests. They connect when they are first sent.
     pub(super) fn new(server: &Arc<Server>, http: &Http, purpose: Purpose) -> Self {
@@ -114,9 +90,7 @@ impl Connection {
     /// The same, after a try that had an answer: with its login, and to its member. So the first
     /// request needs neither to log in nor to find a member that answers.
     pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
-        if let Some(token) = tries.login.token_but(None) {
-            *self.login.token() = Some(token);
-        }
+        self.login.copy_from(&tries.login);
         if !self.pool.has_kept(self.current()) {
             self.current.send_replace(*tries.current.borrow());
         }
@@ -195,7 +169,7 @@ impl Connection {
         let mut current = self.current.subscribe();
         let member = &self.server().members[*current.borrow_and_update()];
         let opening = async {
-            let token = self.login.token_but(None);
+            let token = self.login.token(None);
             let message = message(member, method, encoded(request), token.as_deref())?;
             let response = self.http().open(member, message).await?;
             if response.status().is_success() {
@@ -267,7 +241,8 @@ impl Connection {
         self.in_time(member, asking).await
     }
 
-    /// Sends a request to a member. If its login is not valid any more, this logs in again.
+    /// Sends a request to a member, at most twice: if its login is not valid any more, this logs in
+    /// again.
     async fn ask_logged_in<T: DeserializeOwned>(
         &self,
         line: &mut Line,
@@ -275,18 +250,19 @@ impl Connection {
         method: &str,
         request: &Bytes,
     ) -> Result<T, Failure> {
-        let token = self.log_in(line, member, None).await?;
-        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
-        if token.is_none() || !matches!(answer, Err(Failure::LoggedOut(_))) {
-            return answer;
+        let mut expired = None;
+        loop {
+            let token = self.log_in(line, member, expired.as_ref()).await?;
+            let answer = self.exchange(line, member, method, request, token.as_deref()).await;
+            match answer {
+                // The password is right, so that a later login may succeed.
+                Err(Failure::LoggedOut(reason)) if expired.is_some() => {
+                    return Err(Failure::Other(BackendError::Unavailable(reason.into())));
+                }
+                Err(Failure::LoggedOut(_)) if token.is_some() => expired = token,
+                answer => return answer,
+            }
         }
-        let token = self.log_in(line, member, token).await?;
-        let answer = self.exchange(line, member, method, request, token.as_deref()).await;
-        // The password is right, so that a later login may succeed.
-        answer.map_err(|failure| match failure {
-            Failure::LoggedOut(reason) => Failure::Other(BackendError::Unavailable(reason.into())),
-            failure => failure,
-        })
     }
 
     /// Returns the token of the login, but not an expired one; `None` without a user.
@@ -294,22 +270,14 @@ impl Connection {
         &self,
         line: &mut Line,
         member: &Member,
-        expired: Option<String>,
+        expired: Option<&String>,
     ) -> Result<Option<String>, Failure> {
         let Some(user) = &self.server.user else { return Ok(None) };
-        if let Some(token) = self.login.token_but(expired.as_ref()) {
-            return Ok(Some(token));
-        }
-        let _turn = self.login.turn.lock().await;
-        if let Some(token) = self.login.token_but(expired.as_ref()) {
-            return Ok(Some(token));
-        }
-        let request = encoded(&json!({ "name": user.name, "password": user.password }));
-        let method = "auth/authenticate";
-        let authenticated = self.exchange(line, member, method, &request, None).await;
-        let Authenticated { token } = authenticated?;
-        *self.login.token() = Some(token.clone());
-        Ok(Some(token))
+        let authenticate = async {
+            let request = encoded(&json!({ "name": user.name, "password": user.password }));
+            self.exchange(line, member, "auth/authenticate", &request, None).await
+        };
+        self.login.token_or_log_in(expired, authenticate).await.map(Some)
     }
 
     /// Sends a request over a connection, and parses the answer.

@@ -18,9 +18,8 @@ use hyper::{
     body::Incoming,
     client::conn::http1::{self, SendRequest},
 };
-use hyper_rustls::HttpsConnectorBuilder;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::RootCertStore;
 use tokio::{
     sync::{Mutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -46,8 +45,7 @@ pub(super) type Message = Request<Full<Bytes>>;
 /// Makes the connections of a client.
 #[derive(Clone)]
 pub(super) struct Http {
-    tcp: HttpConnector,
-    certificates: Option<tls::Certificates>,
+    connector: HttpsConnector<HttpConnector>,
     /// Further connections that are not busy. They are left open for a while.
     spare: Arc<std::sync::Mutex<Vec<Connected>>>,
     /// Notified when a connection is lost.
@@ -224,8 +222,12 @@ impl Http {
         tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         #[cfg(target_os = "linux")]
         tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
+        let certificates = server.certificates.as_ref();
+        let config = certificates.map_or_else(tls::unencrypted, tls::Certificates::live_config);
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+        let connector = connector.enable_http1().wrap_connector(tcp);
         let (spare, lost) = Default::default();
-        Self { tcp, certificates: server.certificates.clone(), spare, lost }
+        Self { connector, spare, lost }
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Connected>> {
@@ -281,15 +283,8 @@ impl Http {
         sent.map_err(|error| Failure::not_answered(member, &error))
     }
 
-    /// Makes a connection. An encrypted one has the certificates that the files hold now.
     async fn connect(&self, member: &Member) -> Result<Connected, Failure> {
-        let config = match &self.certificates {
-            Some(certificates) => certificates.current().config(),
-            // No connection is encrypted.
-            None => tls::trusting(RootCertStore::empty()).with_no_client_auth(),
-        };
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-        let mut connector = connector.enable_http1().wrap_connector(self.tcp.clone());
+        let mut connector = self.connector.clone();
         let connecting = connector.call(member.uri()).await;
         let io = connecting.map_err(|error| Failure::not_connected(member, &*error))?;
         let made = http1::handshake(io).await;

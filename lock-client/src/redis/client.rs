@@ -57,8 +57,8 @@ impl Redis {
     /// |---|---|---|
     /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `?db=DATABASE` | |
     /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
-    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | `sentinel` |
-    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | `cluster` |
+    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | |
+    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | |
     /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
     ///
     /// For one node, `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
@@ -67,6 +67,10 @@ impl Redis {
     /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
     /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
     /// because waiters subscribe at a named one.
+    ///
+    /// Name all Sentinels. All are asked at once, and the primary that most of them name is used. If
+    /// they disagree and none has a majority, the newest configuration decides among those named most.
+    /// A primary that is down for a majority of them, or that they replace, is not used.
     ///
     /// Settings follow a `?`, with `&` between them. Others are rejected. All parts of a URL are
     /// percent-encoded; in a setting, a `+` is a space, and `%2B` a plus. A setting that is given

@@ -2,9 +2,12 @@
 
 use std::fmt::Display;
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError};
 
-use super::server::Server;
+use super::{
+    error::{is_passing, reason},
+    server::Server,
+};
 use crate::backend::BackendError;
 
 /// Converts an error, and names the server. The error is not kept as a source, because the `redis`
@@ -13,13 +16,13 @@ pub(super) fn failed(server: &Server, error: &RedisError) -> BackendError {
     if is_passing(error) {
         BackendError::Unavailable(passing(server, error).into())
     } else {
-        rejected(server, error)
+        rejected(server, &reason(error))
     }
 }
 
 /// Says why a request may succeed if it is repeated. An answer of the server is not called silence.
 fn passing(server: &Server, error: &RedisError) -> String {
-    let reason = match error.code() {
+    let explained = match error.code() {
         Some("READONLY") => {
             "it is a replica, which takes no writes: name the primary, or Sentinels that know it"
         }
@@ -32,37 +35,13 @@ fn passing(server: &Server, error: &RedisError) -> String {
         None if error.kind() == ErrorKind::Io => {
             return format!("no answer from {}: {error}", server.url());
         }
-        _ => return format!("{server}: {error}"),
+        _ => return format!("{server}: {}", reason(error)),
     };
     let code = error.code().unwrap_or_default();
-    format!("{server}: {reason} ({code} {})", error.detail().unwrap_or_default())
+    format!("{server}: {explained} ({code} {})", error.detail().unwrap_or_default())
 }
 
 /// Reports that the server rejected, or that its answer or data are not usable.
 pub(super) fn rejected(server: &Server, reason: &impl Display) -> BackendError {
     BackendError::Rejected(format!("{server}: {reason}").into())
-}
-
-/// Whether the request may have been carried out, or may succeed if it is repeated.
-pub(crate) fn is_passing(error: &RedisError) -> bool {
-    let passing = matches!(
-        error.kind(),
-        ErrorKind::Io
-            // If an answer can't be parsed, the request was carried out before.
-            | ErrorKind::Parse
-            | ErrorKind::UnexpectedReturnType
-            | ErrorKind::ClusterConnectionNotFound
-            | ErrorKind::MasterNameNotFoundBySentinel
-            | ErrorKind::NoValidReplicasFoundBySentinel
-            | ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                    | ServerErrorKind::ClusterDown
-                    | ServerErrorKind::MasterDown
-                    | ServerErrorKind::ReadOnly
-                    | ServerErrorKind::TryAgain
-                    | ServerErrorKind::Moved
-                    | ServerErrorKind::Ask
-            )
-    );
-    passing || matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS" | "OOM"))
 }

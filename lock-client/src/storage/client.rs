@@ -1,8 +1,8 @@
 //! Single requests to the storage server.
 
-use std::{fmt, time::Duration};
 #[cfg(feature = "storage-tls")]
-use std::{path::Path, sync::Arc};
+use std::path::Path;
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use fence::{Fence, ResourceName};
@@ -11,8 +11,6 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect, retry,
 };
-#[cfg(feature = "storage-tls")]
-use rustls::RootCertStore;
 
 use super::{
     answer::{Answer, Value},
@@ -22,7 +20,7 @@ use super::{
 };
 use crate::InvalidUrl;
 #[cfg(feature = "storage-tls")]
-use crate::tls::{Authorities, Identity, PemFile, UnusableFile, trusting};
+use crate::tls::{self, Certificates, Settings};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -30,15 +28,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// just then would have an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
+#[cfg(feature = "storage-tls")]
+const NO_FILES: [(&str, Option<String>); 3] =
+    [("authority", None), ("certificate", None), ("key", None)];
+
 /// A storage server.
 #[derive(Clone)]
 pub struct Storage {
     pub(super) url: ServerUrl,
     http: Client,
+    /// The authority, the client's certificate and its key, as far as they are named.
     #[cfg(feature = "storage-tls")]
-    authorities: Arc<RootCertStore>,
-    #[cfg(feature = "storage-tls")]
-    identity: Option<Identity>,
+    files: Box<[(&'static str, Option<String>); 3]>,
     /// The bearer token, if there is one.
     authorization: HeaderMap,
 }
@@ -54,37 +55,33 @@ impl fmt::Debug for Storage {
 #[error("{0}")]
 pub struct InvalidStorageSetting(String);
 
-#[cfg(feature = "storage-tls")]
-impl From<UnusableFile> for InvalidStorageSetting {
-    fn from(file: UnusableFile) -> Self {
-        Self(file.to_string())
-    }
-}
-
 impl Storage {
     /// Makes a client of the storage server at an `http://` or `https://` URL. It connects when it
     /// is first used.
     ///
     /// `https://` needs the feature `storage-tls`. The server's certificate must be signed by one
     /// that the system trusts. The environment variable `SSL_CERT_FILE` may name a file with others.
+    /// All certificates are read again for each new connection, because they are renewed on disk. If
+    /// that fails, the last good ones are used, and a warning is logged.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or if it has a password, which anybody between
     /// this machine and the storage could read.
     pub fn new(url: &str) -> Result<Self, InvalidUrl> {
         let url = ServerUrl::open(url)?;
-        let authorization = HeaderMap::new();
-        #[cfg(feature = "storage-tls")]
-        {
-            let authorities = Arc::new(match url.is_encrypted() {
-                true => Authorities::of_the_system().0.roots(),
-                false => RootCertStore::empty(),
-            });
-            let http = encrypting_client(&authorities, None);
-            Ok(Self { url, http, authorities, identity: None, authorization })
-        }
-        #[cfg(not(feature = "storage-tls"))]
-        Ok(Self { url, http: client(Client::builder()), authorization })
+        Ok(Self {
+            #[cfg(feature = "storage-tls")]
+            http: client(Client::builder().tls_backend_preconfigured(match url.is_encrypted() {
+                true => Certificates::read(Settings::new(NO_FILES))?.live_config(),
+                false => tls::unencrypted(),
+            })),
+            #[cfg(not(feature = "storage-tls"))]
+            http: client(Client::builder()),
+            #[cfg(feature = "storage-tls")]
+            files: Box::new(NO_FILES),
+            authorization: HeaderMap::new(),
+            url,
+        })
     }
 
     /// Trusts the authorities in this PEM file, instead of the system's.
@@ -92,14 +89,9 @@ impl Storage {
     /// # Errors
     /// If the file can't be read, or has no certificate. If the URL is not `https://`.
     #[cfg(feature = "storage-tls")]
-    pub fn trust(self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
-        self.check_encryption()?;
-        let authorities = Arc::new(PemFile::read(ca_file)?.authorities()?);
-        Ok(Self {
-            http: encrypting_client(&authorities, self.identity.clone()),
-            authorities,
-            ..self
-        })
+    pub fn trust(mut self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
+        self.files[0].1 = Some(text(ca_file.as_ref())?);
+        self.with_files()
     }
 
     /// Shows the certificate in this PEM file to a server that asks for one. The certificates between
@@ -110,24 +102,27 @@ impl Storage {
     /// If a file can't be read, or the key is not the certificate's. If the URL is not `https://`.
     #[cfg(feature = "storage-tls")]
     pub fn client_certificate(
-        self,
+        mut self,
         certificate_file: impl AsRef<Path>,
         key_file: impl AsRef<Path>,
     ) -> Result<Self, InvalidStorageSetting> {
-        self.check_encryption()?;
-        let chain = PemFile::read(certificate_file)?.certificates()?;
-        let identity = Some(PemFile::read(key_file)?.identity(chain)?);
-        Ok(Self { http: encrypting_client(&self.authorities, identity.clone()), identity, ..self })
+        self.files[1].1 = Some(text(certificate_file.as_ref())?);
+        self.files[2].1 = Some(text(key_file.as_ref())?);
+        self.with_files()
     }
 
     /// A certificate is used only on an encrypted connection.
     #[cfg(feature = "storage-tls")]
-    fn check_encryption(&self) -> Result<(), InvalidStorageSetting> {
-        if self.url.is_encrypted() {
-            return Ok(());
+    fn with_files(self) -> Result<Self, InvalidStorageSetting> {
+        if !self.url.is_encrypted() {
+            let reason = format!("{} is not encrypted: a certificate needs https://", self.url);
+            return Err(InvalidStorageSetting(reason));
         }
-        let url = &self.url;
-        Err(InvalidStorageSetting(format!("{url} is not encrypted: a certificate needs https://")))
+        let certificates = Certificates::read(Settings::new(*self.files.clone()));
+        let certificates =
+            certificates.map_err(|error| InvalidStorageSetting(error.to_string()))?;
+        let builder = Client::builder().tls_backend_preconfigured(certificates.live_config());
+        Ok(Self { http: client(builder), ..self })
     }
 
     /// Sends this bearer token with each request, which `storage-server auth new` has printed.
@@ -277,13 +272,9 @@ impl Storage {
 }
 
 #[cfg(feature = "storage-tls")]
-fn encrypting_client(authorities: &Arc<RootCertStore>, identity: Option<Identity>) -> Client {
-    let config = trusting(authorities.clone());
-    let config = match identity {
-        Some(identity) => config.with_client_cert_resolver(identity),
-        None => config.with_no_client_auth(),
-    };
-    client(Client::builder().tls_backend_preconfigured(config))
+fn text(file: &Path) -> Result<String, InvalidStorageSetting> {
+    let text = file.to_str().map(str::to_owned);
+    text.ok_or_else(|| InvalidStorageSetting(format!("{} is not UTF-8", file.display())))
 }
 
 /// Makes a client that sends each request once, to the server itself, and returns its answer as it

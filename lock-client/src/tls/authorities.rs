@@ -8,7 +8,7 @@ use super::{PemFile, UnusableFile};
 
 /// The authorities that a file names, or that the system trusts.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Authorities(Vec<CertificateDer<'static>>);
+pub(super) struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
     /// Those in a file.
@@ -19,7 +19,7 @@ impl Authorities {
 
     /// Those that the system trusts, or that `SSL_CERT_FILE` names; and if not all could be read, why.
     /// Without any, each connection fails with an unknown issuer.
-    pub(crate) fn of_the_system() -> (Self, Option<String>) {
+    pub(super) fn of_the_system() -> (Self, Option<String>) {
         Self::from_read(load_native_certs())
     }
 
@@ -38,7 +38,7 @@ impl Authorities {
         others.0.iter().all(|other| self.0.contains(other))
     }
 
-    pub(crate) fn roots(&self) -> RootCertStore {
+    pub(super) fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.0.iter().cloned());
         roots

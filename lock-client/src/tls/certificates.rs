@@ -1,13 +1,14 @@
 //! The certificates of encrypted connections, which are read again for each new connection.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use rustls::ClientConfig;
+use rustls::RootCertStore;
 
-use super::{Authorities, PemFile, Settings, trusting};
+use super::{Authorities, Identity, PemFile, Settings};
 use crate::{clock::Moment, service_url::InvalidUrl};
 
 /// How long a part of the system's authorities is the same until it counts as all that can be read. A file is
@@ -38,6 +39,12 @@ pub(crate) struct Files {
     authorities: Authorities,
     /// The client's certificate, and its key.
     identity: Option<[PemFile; 2]>,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.fmt(f)
+    }
 }
 
 impl Certificates {
@@ -170,14 +177,16 @@ impl Files {
         self.authorities.pem()
     }
 
-    /// The settings of a connection.
-    pub(crate) fn config(&self) -> ClientConfig {
-        let trusting = trusting(self.authorities.roots());
-        let Some([certificate, key]) = &self.identity else {
-            return trusting.with_no_client_auth();
-        };
+    /// The authorities, as `rustls` takes them.
+    pub(super) fn roots(&self) -> RootCertStore {
+        self.authorities.roots()
+    }
+
+    /// The client's certificate, as `rustls` takes it.
+    pub(super) fn certified(&self) -> Option<Identity> {
+        let [certificate, key] = self.identity.as_ref()?;
         let identity = certificate.certificates().and_then(|chain| key.identity(chain));
-        trusting.with_client_cert_resolver(identity.expect("they were checked when they were read"))
+        Some(identity.expect("they were checked when they were read"))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn report(
         let Some(certificates) = &server.tls else { return read(stream, name).await.map_err(lost) };
         let encrypted = async {
             let host = ServerName::try_from(member.host.clone()).map_err(io::Error::other)?;
-            let connector = TlsConnector::from(Arc::new(certificates.current().config()));
+            let connector = TlsConnector::from(Arc::new(certificates.live_config()));
             // A rejection of the client's certificate comes behind the handshake.
             read(connector.connect(host, stream).await?, name).await
         };

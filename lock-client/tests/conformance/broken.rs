@@ -41,6 +41,8 @@ pub(super) enum Fault {
     OvertakesTries,
     TakesSilenceForNo,
     NeverGivesUp,
+    /// It breaks no promise.
+    CannotBeStopped,
 }
 
 /// A Redis whose client has a fault.
@@ -77,6 +79,9 @@ impl<const IS_FAIR: bool> Subject for Broken<IS_FAIR> {
     }
 
     async fn stop(&mut self) -> Result<(), Failure> {
+        if self.fault == Fault::CannotBeStopped {
+            return Err("no such process".into());
+        }
         self.shared.stops.fetch_add(1, Ordering::SeqCst);
         self.redis.stop().await
     }

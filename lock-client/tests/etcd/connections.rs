@@ -15,11 +15,7 @@ use lock_client::{
     Order,
     backend::{Attempt, Backend, BackendError},
 };
-use testbed::{
-    Etcd, Proxy,
-    proxy::{Rule, Verdict},
-    wait::until,
-};
+use testbed::{Etcd, wait::until};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -28,11 +24,13 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::service::{SOON, acquired, attempt, client, release, secs};
+use super::service::{
+    DELETION, PUT, SOON, acquired, attempt, behind_proxy, client, release, renews, secs,
+};
 use crate::names::name;
 
 /// Forwards connections to an etcd.
-struct Forwarder {
+pub(super) struct Forwarder {
     port: u16,
     /// How many it has made.
     made: Arc<AtomicUsize>,
@@ -43,7 +41,7 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    async fn start(upstream: SocketAddr) -> Self {
+    pub(super) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(None));
@@ -76,7 +74,7 @@ impl Forwarder {
         Self { port, made, cuts, accepting, closes }
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("etcd://127.0.0.1:{}", self.port)
     }
 
@@ -85,7 +83,7 @@ impl Forwarder {
     }
 
     /// Makes no more connections. Those that are open go on.
-    async fn refuse(&mut self) {
+    pub(super) async fn refuse(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
     }
@@ -109,7 +107,7 @@ impl Forwarder {
 async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
     let etcd = Etcd::start().await.unwrap();
     let mut forwarder = Forwarder::start(etcd.address(0)).await;
-    let locks = client(&forwarder.url());
+    let locks = client(&forwarder.url()).answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let waiters = [Order::Fair, Order::Unordered].map(|order| (Holder::random(), order));
     let mut wakeups = Vec::new();
@@ -121,16 +119,14 @@ async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
     let other = Holder::random();
     let given_up = attempt(&locks, &other, Order::Unordered);
     timeout(Duration::ZERO, given_up).await.unwrap_err();
-    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
-    assert_eq!(renewed, Some(lock.token));
+    renews(&locks, "r", &lock, 60).await;
     // Tries of others at the same time. Those that find no connection fail.
     let tries = (0..20).map(async |_| {
         let _ = attempt(&locks, &Holder::random(), Order::Unordered).await;
     });
     let held = async {
         for _ in 0..5 {
-            let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
-            assert_eq!(renewed, Some(lock.token));
+            renews(&locks, "r", &lock, 60).await;
         }
         locks.reissue(&name("r"), &lock.ownership, lock.token).await.unwrap().unwrap();
         release(&locks, &lock).await
@@ -163,8 +159,7 @@ async fn lost_connections_of_a_held_lock_are_made_again_at_once() {
 /// The time of another lock is up, and its deletion hangs.
 #[tokio::test]
 async fn lost_connection_of_renewals_waits_for_no_deletion() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (_etcd, proxy, _) = behind_proxy().await;
     let forwarder = Forwarder::start(proxy.address()).await;
     let locks = client(&forwarder.url()).answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
@@ -194,278 +189,10 @@ async fn connection_that_is_closed_at_once_is_not_made_again_at_once() {
     assert!((2..10).contains(&again), "{again} connections");
 }
 
-/// The text of a transaction that may put a key.
-const PUT: &str = "request_put";
-/// The text of one that deletes keys.
-pub(super) const DELETION: &str = "request_delete_range";
-
-/// Delays the requests with a text in them.
-#[derive(Debug)]
-pub(super) struct Slow(pub(super) &'static str, pub(super) Duration);
-
-impl Rule for Slow {
-    fn on_request(&mut self, request: &[u8]) -> Verdict {
-        match request.windows(self.0.len()).any(|window| window == self.0.as_bytes()) {
-            true => Verdict::Delay(self.1),
-            false => Verdict::Pass,
-        }
-    }
-}
-
-/// It was never sent, and can't arrive late.
-#[tokio::test]
-async fn try_that_waits_for_a_connection_seals_no_session() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    proxy.add(Slow(PUT, Duration::from_millis(1_500)));
-    let locks = client(&proxy.url("etcd"));
-    let acquires = (0..80).map(async |number| {
-        let (name, holder) = (name(&format!("r{number}")), Holder::random());
-        loop {
-            match locks.try_acquire(&name, &holder, secs(60), Order::Unordered).await {
-                Ok(Attempt::Granted { .. }) => return,
-                Err(BackendError::Unavailable(_)) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    });
-    timeout(SOON, join_all(acquires)).await.unwrap();
-    assert_eq!(proxy.requests("/v3/kv/put"), 0, "seals");
-    assert_eq!(proxy.requests("/v3/lease/grant"), 1);
-}
-
-/// The reserved connection is busy, but it exists.
-#[tokio::test]
-async fn renewal_that_hangs_delays_no_grant() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let (locks, r) = (client(&proxy.url("etcd")), name("r"));
-    let lock = acquired(&locks, &r, secs(60)).await;
-    let hold = proxy.hold("/v3/lease/keepalive");
-    let renewing = {
-        let (locks, r, ownership) = (locks.clone(), r.clone(), lock.ownership.clone());
-        tokio::spawn(async move { locks.renew(&r, &ownership, secs(60)).await })
-    };
-    let hangs = hold.caught().await.unwrap();
-    acquired(&locks, &name("other"), secs(90)).await;
-    assert!(!renewing.is_finished(), "the control");
-    hangs.deliver();
-    assert_eq!(renewing.await.unwrap().unwrap(), Some(lock.token));
-}
-
-/// No further connection can be made meanwhile.
-#[tokio::test]
-async fn try_that_hangs_delays_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let mut forwarder = Forwarder::start(proxy.address()).await;
-    let (locks, r) = (client(&forwarder.url()), name("r"));
-    let lock = acquired(&locks, &r, secs(60)).await;
-    locks.status(&r).await.unwrap();
-    forwarder.refuse().await;
-    let hold = proxy.hold(PUT);
-    let trying = {
-        let locks = locks.clone();
-        tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
-    };
-    let hangs = hold.caught().await.unwrap();
-    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
-    assert!(!trying.is_finished(), "the control");
-    hangs.deliver();
-    trying.await.unwrap();
-}
-
-/// Its connection is busy, too, so that it needs another.
-#[tokio::test]
-async fn tries_that_wait_for_connections_delay_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
-    let (first, second) = (name("first"), name("second"));
-    let hangs = acquired(&locks, &first, secs(60)).await;
-    let lock = acquired(&locks, &second, secs(90)).await;
-    let puts = proxy.requests(PUT);
-    proxy.add(Slow(PUT, 2 * SOON));
-    let tries = join_all((0..50).map(async |number| {
-        let (name, holder) = (name(&format!("r{number}")), Holder::random());
-        let _ = locks.try_acquire(&name, &holder, secs(90), Order::Unordered).await;
-    }));
-    let renews = async {
-        // Tries have all connections that they may have, and more of them wait.
-        until(SOON, || Ok(proxy.requests(PUT) >= puts + 12)).await.unwrap();
-        let hold = proxy.hold("/v3/lease/keepalive");
-        let renew = async {
-            let _late = hold.caught().await.unwrap();
-            let renewed = locks.renew(&second, &lock.ownership, secs(90)).await.unwrap();
-            assert_eq!(renewed, Some(lock.token));
-        };
-        tokio::select! {
-            _ = locks.renew(&first, &hangs.ownership, secs(60)) => panic!("the control: it hangs"),
-            () = renew => {}
-        }
-    };
-    tokio::select! {
-        _ = tries => panic!("the control: they hang"),
-        () = renews => {}
-    }
-}
-
-/// Releases use all connections that they may have, and more of them wait.
-#[tokio::test]
-async fn releases_that_hang_delay_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let names: Vec<_> = (0..20).map(|number| name(&format!("r{number}"))).collect();
-    let others = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
-    proxy.add(Slow(DELETION, 2 * SOON));
-    let releases = names.iter().zip(&others).map(async |(name, other)| {
-        let _ = locks.release(name, &other.ownership.holder, Some(other.token)).await;
-    });
-    renews_meanwhile(&locks, &lock, &proxy, (DELETION, 5), join_all(releases)).await;
-}
-
-/// Each moves its key to the session of another ttl.
-#[tokio::test]
-async fn attempts_that_hang_while_they_move_delay_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let names: Vec<_> = (0..20).map(|number| name(&format!("r{number}"))).collect();
-    let others = join_all(names.iter().map(|name| acquired(&locks, name, secs(30)))).await;
-    let puts = proxy.requests(PUT);
-    proxy.add(Slow(PUT, 2 * SOON));
-    let moves = names.iter().zip(&others).map(async |(name, other)| {
-        let holder = &other.ownership.holder;
-        let _ = locks.try_acquire(name, holder, secs(60), Order::Unordered).await;
-    });
-    renews_meanwhile(&locks, &lock, &proxy, (PUT, puts + 5), join_all(moves)).await;
-}
-
-/// Renews `r` once so many requests with a text have come, which hang.
-async fn renews_meanwhile(
-    locks: &lock_client::etcd::Etcd,
-    lock: &super::service::Held,
-    proxy: &Proxy,
-    (text, number): (&str, usize),
-    hanging: impl Future,
-) {
-    let renews = async {
-        until(SOON, || Ok(proxy.requests(text) >= number)).await.unwrap();
-        for _ in 0..3 {
-            let r = name("r");
-            let renewed = timeout(SOON / 2, locks.renew(&r, &lock.ownership, secs(60))).await;
-            let renewed = renewed.expect("they don't delay it").unwrap();
-            assert_eq!(renewed, Some(lock.token));
-        }
-    };
-    tokio::select! {
-        _ = hanging => panic!("the control: they hang"),
-        () = renews => {}
-    }
-}
-
-/// No further connection can be made meanwhile.
-#[tokio::test]
-async fn releases_that_hang_take_no_connection_of_a_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let mut forwarder = Forwarder::start(proxy.address()).await;
-    let locks = client(&forwarder.url());
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let names = [name("a"), name("b")];
-    let mut others = Vec::new();
-    for name in &names {
-        others.push(acquired(&locks, name, secs(60)).await);
-    }
-    forwarder.refuse().await;
-    let mut hanging = Vec::new();
-    for (name, other) in names.into_iter().zip(others) {
-        let (locks, hold) = (locks.clone(), proxy.hold(DELETION));
-        let releasing = tokio::spawn(async move {
-            locks.release(&name, &other.ownership.holder, Some(other.token)).await
-        });
-        hanging.push((hold.caught().await.unwrap(), releasing));
-    }
-    let renewed = locks.renew(&name("r"), &lock.ownership, secs(60)).await.unwrap();
-    assert_eq!(renewed, Some(lock.token));
-    for (hangs, releasing) in hanging {
-        assert!(!releasing.is_finished(), "the control");
-        hangs.deliver();
-        assert!(releasing.await.unwrap().unwrap());
-    }
-}
-
-/// All logins have ended, and the try is the first to log in again.
-#[tokio::test]
-async fn login_of_a_try_that_hangs_delays_no_renewal() {
-    let mut etcd = Etcd::start().await.unwrap();
-    etcd.require_users().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
-    let (locks, r) = (client(&url), name("r"));
-    let lock = acquired(&locks, &r, secs(60)).await;
-    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
-    for ends_logins in ["disable", "enable"] {
-        etcd.etcdctl(&["auth", ends_logins]).await.unwrap();
-    }
-    let hold = proxy.hold("/v3/auth/authenticate");
-    let looking = {
-        let (locks, r) = (locks.clone(), r.clone());
-        tokio::spawn(async move { locks.status(&r).await })
-    };
-    let hangs = hold.caught().await.unwrap();
-    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
-    assert!(!looking.is_finished(), "the control");
-    hangs.deliver();
-    looking.await.unwrap().unwrap();
-}
-
-/// The try's login serves them, too.
-#[tokio::test]
-async fn lock_that_was_just_acquired_needs_no_login() {
-    let mut etcd = Etcd::start().await.unwrap();
-    etcd.require_users().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let url = proxy.url("etcd").replace("etcd://", "etcd://locker:p%40ss@");
-    let (locks, r) = (client(&url), name("r"));
-    let lock = acquired(&locks, &r, secs(60)).await;
-    let logins = proxy.requests("/v3/auth/authenticate");
-    assert_eq!(locks.renew(&r, &lock.ownership, secs(60)).await.unwrap(), Some(lock.token));
-    assert!(release(&locks, &lock).await);
-    assert_eq!(proxy.requests("/v3/auth/authenticate"), logins);
-}
-
-/// It joins the session that the renewal keeps alive.
-#[tokio::test]
-async fn try_that_keeps_a_session_alive_delays_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
-    let lock = acquired(&locks, &name("r"), secs(60)).await;
-    // A try that comes later than half a second keeps it alive.
-    sleep(Duration::from_millis(600)).await;
-    let hold = proxy.hold("/v3/lease/keepalive");
-    let trying = {
-        let locks = locks.clone();
-        tokio::spawn(async move { acquired(&locks, &name("other"), secs(60)).await })
-    };
-    let hangs = hold.caught().await.unwrap();
-    let r = name("r");
-    let renewed = timeout(SOON / 2, locks.renew(&r, &lock.ownership, secs(60))).await;
-    assert_eq!(renewed.expect("the try does not delay it").unwrap(), Some(lock.token));
-    assert!(!trying.is_finished(), "the control");
-    hangs.deliver();
-    trying.await.unwrap();
-}
-
 /// Renewals keep a connection to the first one.
 #[tokio::test]
 async fn try_that_leaves_a_member_moves_no_renewal() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
+    let (etcd, proxy, _) = behind_proxy().await;
     let second = Forwarder::start(etcd.address(0)).await;
     let url = format!("{},127.0.0.1:{}", proxy.url("etcd"), second.port);
     let locks = client(&url).answer_within(Duration::from_secs(1));
@@ -487,9 +214,8 @@ async fn attempt_at(locks: &lock_client::etcd::Etcd, lock: &str) -> Result<Attem
 /// The patience is longer than that of a connection whose caller has given up.
 #[tokio::test]
 async fn answer_to_a_renewal_may_take_as_long_as_the_client_waits() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let (_etcd, proxy, locks) = behind_proxy().await;
+    let locks = locks.answer_within(SOON);
     let (r, ttl) = (name("r"), secs(60));
     let lock = acquired(&locks, &r, ttl).await;
     let hold = proxy.hold("/v3/lease/keepalive");

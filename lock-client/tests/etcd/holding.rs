@@ -7,10 +7,11 @@ use lock_client::{
     Locks, Order, Released, RenewError, Terms, Ttl,
     backend::{Backend, BackendError},
 };
-use testbed::{Etcd, Proxy, wait::until_async};
+use testbed::{Etcd, wait::until_async};
 
 use super::service::{
-    SOON, acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
+    SOON, acquired, attempt, behind_proxy, busy, client, held, own_leases, release, secs,
+    until_free,
 };
 use crate::{lock_service::ttl, names::name};
 
@@ -73,9 +74,7 @@ async fn invalid(locks: &lock_client::etcd::Etcd, millis: u64, order: Order) -> 
 /// A waiter has a lease, too. It still exists when the first renewal comes.
 #[tokio::test]
 async fn renewal_takes_two_requests_whether_the_owner_has_waited_or_not() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let mut lock = acquired(&locks, &name("r"), secs(60)).await;
     for waits in [false, true] {
         if waits {

@@ -5,10 +5,10 @@ use lock_client::{
     Order,
     backend::{Backend, BackendError},
 };
-use testbed::{Etcd, Proxy, proxy::LateRequest};
+use testbed::{Proxy, proxy::LateRequest};
 
 use super::service::{
-    acquired, attempt, busy, client, held, own_leases, release, secs, until_free,
+    PUT, acquired, attempt, behind_proxy, busy, client, held, own_leases, release, secs, until_free,
 };
 use crate::names::name;
 
@@ -16,16 +16,6 @@ const GRANT: &str = "/v3/lease/grant";
 const KEEP_ALIVE: &str = "/v3/lease/keepalive";
 const REVOKE: &str = "/v3/lease/revoke";
 const TRANSACTION: &str = "/v3/kv/txn";
-/// The text of a transaction that may put a key.
-const PUT: &str = "request_put";
-
-/// An etcd behind a proxy, and a client that connects through it.
-async fn behind_a_proxy() -> (Etcd, Proxy, lock_client::etcd::Etcd) {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
-    (etcd, proxy, locks)
-}
 
 fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     assert!(matches!(answer, Err(BackendError::Unavailable(_))), "{answer:?}");
@@ -35,7 +25,7 @@ fn unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
     for order in [Order::Unordered, Order::Fair] {
         for lost in [GRANT, PUT] {
-            let (etcd, proxy, locks) = behind_a_proxy().await;
+            let (etcd, proxy, locks) = behind_proxy().await;
             let holder = Holder::random();
             proxy.lose_reply_to(lost);
             unavailable(attempt(&locks, &holder, order).await);
@@ -55,7 +45,7 @@ async fn attempt_without_an_answer_is_repeated_with_the_same_token() {
 
 #[tokio::test]
 async fn waiter_without_an_answer_keeps_one_place() {
-    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (etcd, proxy, locks) = behind_proxy().await;
     let (owner, waiter) = (acquired(&locks, &name("r"), secs(60)).await, Holder::random());
     for lost in [TRANSACTION, GRANT, PUT, KEEP_ALIVE] {
         proxy.lose_reply_to(lost);
@@ -75,7 +65,7 @@ async fn waiter_without_an_answer_keeps_one_place() {
 
 #[tokio::test]
 async fn renewal_reissue_and_release_without_an_answer_are_repeated() {
-    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (etcd, proxy, locks) = behind_proxy().await;
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     for lost in [KEEP_ALIVE, TRANSACTION] {
         proxy.lose_reply_to(lost);
@@ -119,7 +109,7 @@ enum Released {
 
 #[tokio::test]
 async fn attempt_that_arrives_after_its_release_acquires_nothing() {
-    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (etcd, proxy, locks) = behind_proxy().await;
     let direct = client(&etcd.url());
     for released in [Released::No, Released::ByAnotherClient, Released::ByItsClient] {
         let holder = Holder::random();
@@ -158,7 +148,7 @@ async fn late_attempt(
 async fn waiter_that_arrives_after_its_release_is_not_queued() {
     // The control: without a release, it is.
     for releases in [false, true] {
-        let (etcd, proxy, locks) = behind_a_proxy().await;
+        let (etcd, proxy, locks) = behind_proxy().await;
         let direct = client(&etcd.url());
         let (_owner, waiter) = (acquired(&direct, &name("r"), secs(60)).await, Holder::random());
         let late = late_attempt(&proxy, &locks, &waiter, Order::Fair).await;
@@ -174,7 +164,7 @@ async fn waiter_that_arrives_after_its_release_is_not_queued() {
 /// A waiter that may be queued later takes two.
 #[tokio::test]
 async fn release_of_a_waiter_takes_one_request() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     for (loses, waits) in [(false, true), (false, false), (true, true)] {
         let owner = acquired(&locks, &name("r"), secs(60)).await;
         let waiter = Holder::random();
@@ -198,7 +188,7 @@ async fn release_of_a_waiter_takes_one_request() {
 /// The next attempt acquires the lock, so that a release of anybody ends it.
 #[tokio::test]
 async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
-    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (etcd, proxy, locks) = behind_proxy().await;
     let (direct, holder) = (client(&etcd.url()), Holder::random());
     let late = late_attempt(&proxy, &locks, &holder, Order::Unordered).await;
     let lock = held(attempt(&locks, &holder, Order::Unordered).await);
@@ -212,7 +202,7 @@ async fn attempt_that_arrives_after_the_next_one_acquires_nothing() {
 /// would have no answer if etcd has no space.
 #[tokio::test]
 async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let (holder, x) = (Holder::random(), name("x"));
     for order in [Order::Unordered, Order::Fair] {
         proxy.lose_request(PUT);
@@ -232,7 +222,7 @@ async fn attempt_without_an_answer_costs_no_other_holder_a_request() {
 /// Its session is sealed, because another attempt of its client had no answer.
 #[tokio::test]
 async fn attempt_on_a_session_that_was_just_sealed_is_repeated() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let holder = Holder::random();
     // Both attempts find this one.
     acquired(&locks, &name("first"), secs(60)).await;
@@ -251,7 +241,7 @@ async fn attempt_on_a_session_that_was_just_sealed_is_repeated() {
 /// A late move would give the key a lease that ends before the next attempt's.
 #[tokio::test]
 async fn move_that_arrives_after_the_next_one_fails() {
-    let (etcd, proxy, locks) = behind_a_proxy().await;
+    let (etcd, proxy, locks) = behind_proxy().await;
     let direct = client(&etcd.url());
     // The control: without another attempt, it succeeds.
     for repeats in [false, true] {

@@ -1,12 +1,6 @@
 //! Locks of one client, which share a session.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use fence::{Holder, ResourceName};
 use futures_util::future::join_all;
@@ -15,25 +9,22 @@ use lock_client::{
     backend::{Attempt, Backend, BackendError},
     etcd,
 };
-use testbed::{
-    Etcd, Proxy,
-    proxy::{Rule, Verdict},
-    wait::until_async,
-};
+use testbed::{Etcd, Proxy, wait::until_async};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::{
-    connections::{DELETION, Slow},
     errors::fill,
-    service::{SOON, acquired, busy, client, held, own_leases, secs},
+    service::{
+        SOON, acquired, behind_proxy, busy, client, held, own_leases, renews, secs, while_it_hangs,
+    },
 };
 use crate::names::name;
 
 /// Returns the lease of a lock, as `etcdctl` takes it.
-async fn lease_of(etcd: &Etcd, lock: &str) -> String {
+pub(super) async fn lease_of(etcd: &Etcd, lock: &str) -> String {
     let prefix = format!("fenced/{lock}/queue/");
     let json = etcd.etcdctl(&["get", "--prefix", &prefix, "--write-out=json"]).await.unwrap();
     let lease = json.split("\"lease\":").nth(1).expect("the key has a lease");
@@ -41,7 +32,7 @@ async fn lease_of(etcd: &Etcd, lock: &str) -> String {
     format!("{:016x}", id.parse::<i64>().unwrap())
 }
 
-async fn is_held(locks: &etcd::Etcd, name: &ResourceName) -> bool {
+pub(super) async fn is_held(locks: &etcd::Etcd, name: &ResourceName) -> bool {
     locks.status(name).await.unwrap().held.is_some()
 }
 
@@ -74,7 +65,7 @@ async fn release_of_a_lock_ends_no_other_of_its_session() {
 }
 
 /// Keeps a lock by renewals until the body ends, and renews it once more.
-async fn kept<T>(
+pub(super) async fn kept<T>(
     locks: &etcd::Etcd,
     lock: &ResourceName,
     held: &super::service::Held,
@@ -142,264 +133,10 @@ async fn etcd_without_space_lets_locks_end() {
     kept(&locks, &name("a"), &first, ttl, sleep(3 * ttl.as_duration())).await;
 }
 
-/// Loses all requests with a text.
-#[derive(Debug)]
-struct LosesAll {
-    text: &'static str,
-    is_on: Arc<AtomicBool>,
-}
-
-impl Rule for LosesAll {
-    fn on_request(&mut self, request: &[u8]) -> Verdict {
-        let is_lost = self.is_on.load(Ordering::SeqCst)
-            && request.windows(self.text.len()).any(|window| window == self.text.as_bytes());
-        if is_lost { Verdict::Drop } else { Verdict::Pass }
-    }
-}
-
-/// A client that reaches etcd, except for its deletions while the flag is set.
-async fn without_deletions() -> (Etcd, Proxy, etcd::Etcd, Arc<AtomicBool>) {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let is_on = Arc::new(AtomicBool::new(true));
-    proxy.add(LosesAll { text: "request_delete_range", is_on: is_on.clone() });
-    let locks = etcd::Etcd::open(&proxy.url("etcd")).unwrap();
-    (etcd, proxy, locks, is_on)
-}
-
-/// The caller of the release has given up.
-#[tokio::test]
-async fn release_without_an_answer_is_repeated_until_it_has_one() {
-    let (_etcd, _proxy, locks, is_on) = without_deletions().await;
-    let first = acquired(&locks, &name("a"), secs(60)).await;
-    let second = acquired(&locks, &name("b"), secs(60)).await;
-    let holder = &second.ownership.holder;
-    let released = locks.release(&name("b"), holder, Some(second.token)).await;
-    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
-    assert!(is_held(&locks, &name("b")).await, "the control");
-    is_on.store(false, Ordering::SeqCst);
-    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
-    kept(&locks, &name("a"), &first, secs(60), until_free).await.unwrap();
-}
-
-/// The client repeats it for longer than what is left of the ttl.
-#[tokio::test]
-async fn release_without_an_answer_postpones_no_deadline() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    // A release is repeated for two minutes.
-    let (locks, ttl) = (client(&proxy.url("etcd")).answer_within(SOON), secs(12));
-    let first = acquired(&locks, &name("a"), ttl).await;
-    let second = acquired(&locks, &name("b"), ttl).await;
-    let acquired_at = Moment::now();
-    proxy.lose_request("request_delete_range");
-    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
-    assert!(is_held(&locks, &name("b")).await, "the control");
-    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
-    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
-    let lasted = acquired_at.elapsed();
-    assert!(lasted < 3 * ttl.as_duration(), "it doesn't outlast its ttl: {lasted:?}");
-}
-
-/// Its time ends while it waits for a connection, as it does if the machine is suspended. Nobody
-/// would delete the key: the caller gives up, and another lock keeps the session alive.
-#[tokio::test]
-async fn attempt_whose_time_is_up_puts_no_key() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
-    let (b, ttl) = (name("b"), secs(4));
-    let first = acquired(&locks, &name("a"), ttl).await;
-    let outlasts = async {
-        // 1. Tries that hang have all connections that tries may have.
-        let mut hanging = Vec::new();
-        for number in 0..12 {
-            let (locks, hold) = (locks.clone(), proxy.hold("request_put"));
-            let name = name(&format!("r{number}"));
-            let trying = tokio::spawn(async move { acquired(&locks, &name, secs(60)).await });
-            hanging.push((hold.caught().await.unwrap(), trying));
-        }
-        // 2. The attempt is forgotten.
-        let deletions = proxy.requests("request_delete_range");
-        let mut trying = {
-            let (locks, b) = (locks.clone(), b.clone());
-            tokio::spawn(async move {
-                locks.try_acquire(&b, &Holder::random(), ttl, Order::Unordered).await
-            })
-        };
-        until_async(SOON, async || Ok(proxy.requests("request_delete_range") > deletions))
-            .await
-            .expect("its time is up");
-        assert!(!trying.is_finished(), "the control");
-        // 3. It gets a connection. If it puts the key, that arrives late.
-        let hold = proxy.hold("request_put");
-        for (hangs, _) in hanging {
-            hangs.deliver();
-        }
-        let tried = tokio::select! {
-            tried = &mut trying => tried,
-            late = hold.caught() => {
-                let late = late.unwrap().cut();
-                let tried = trying.await;
-                late.deliver().await.unwrap();
-                tried
-            }
-        };
-        let tried = tried.unwrap();
-        assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
-    };
-    kept(&locks, &name("a"), &first, ttl, outlasts).await;
-    assert!(!is_held(&locks, &b).await);
-}
-
-#[tokio::test]
-async fn session_is_given_up_if_a_lock_can_not_be_deleted_for_a_ttl() {
-    let (etcd, _proxy, locks, _) = without_deletions().await;
-    let ttl = secs(4);
-    let first = acquired(&locks, &name("a"), ttl).await;
-    let second = acquired(&locks, &name("b"), ttl).await;
-    let session = lease_of(&etcd, "b").await;
-    let released = locks.release(&name("b"), &second.ownership.holder, None).await;
-    assert!(matches!(released, Err(BackendError::Unavailable(_))), "{released:?}");
-    let until_free = until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await));
-    kept(&locks, &name("a"), &first, ttl, until_free).await.unwrap();
-    // The other lock has moved, and is the same ownership's.
-    assert_ne!(lease_of(&etcd, "a").await, session);
-    let renewed = locks.renew(&name("a"), &first.ownership, ttl).await.unwrap();
-    assert_eq!(renewed, Some(first.token));
-}
-
-/// A caller waits for less than that.
-#[tokio::test]
-async fn deletion_with_a_slow_answer_gives_no_session_up() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    proxy.add(Slow(DELETION, Duration::from_secs(1)));
-    let (locks, ttl) = (etcd::Etcd::open(&proxy.url("etcd")).unwrap(), secs(4));
-    let first = acquired(&locks, &name("a"), ttl).await;
-    let second = acquired(&locks, &name("b"), ttl).await;
-    let session = lease_of(&etcd, "a").await;
-    let released = locks.release(&name("b"), &second.ownership.holder, None).await;
-    assert!(matches!(released, Err(BackendError::Unavailable(_))), "the control: {released:?}");
-    kept(&locks, &name("a"), &first, ttl, sleep(3 * ttl.as_duration())).await;
-    assert_eq!(lease_of(&etcd, "a").await, session);
-}
-
-/// A lost reply hid that it had moved to a session that others keep alive.
-#[tokio::test]
-async fn lock_that_has_moved_is_deleted_after_its_former_session_was_given_up() {
-    let (etcd, proxy, locks, is_on) = without_deletions().await;
-    let (ttl, longer) = (secs(4), secs(60));
-    let first = acquired(&locks, &name("a"), ttl).await;
-    let second = acquired(&locks, &name("b"), ttl).await;
-    acquired(&locks, &name("c"), longer).await;
-    let session = lease_of(&etcd, "a").await;
-    proxy.lose_reply_to("request_put");
-    locks.renew(&name("b"), &second.ownership, longer).await.unwrap_err();
-    assert_eq!(lease_of(&etcd, "b").await, lease_of(&etcd, "c").await);
-    locks.release(&name("b"), &second.ownership.holder, None).await.unwrap_err();
-    let has_moved = async || Ok(lease_of(&etcd, "a").await != session);
-    let until_given_up = until_async(SOON, has_moved);
-    kept(&locks, &name("a"), &first, ttl, until_given_up).await.unwrap();
-    assert!(is_held(&locks, &name("b")).await, "the control");
-    is_on.store(false, Ordering::SeqCst);
-    until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await)).await.unwrap();
-}
-
-/// The process may end then.
-#[tokio::test]
-async fn releases_without_an_answer_are_waited_for() {
-    let (_etcd, _proxy, locks, is_on) = without_deletions().await;
-    let lock = acquired(&locks, &name("a"), secs(60)).await;
-    locks.release(&name("a"), &lock.ownership.holder, None).await.unwrap_err();
-    // While etcd does not answer, the wait ends.
-    timeout(SOON, locks.wait_for_releases()).await.unwrap();
-    assert!(is_held(&locks, &name("a")).await, "the control");
-    is_on.store(false, Ordering::SeqCst);
-    timeout(SOON, locks.wait_for_releases()).await.unwrap();
-    assert!(!is_held(&locks, &name("a")).await);
-    // A lock that is held is not waited for.
-    acquired(&locks, &name("b"), secs(60)).await;
-    timeout(SOON, locks.wait_for_releases()).await.unwrap();
-    assert!(is_held(&locks, &name("b")).await);
-}
-
-/// A release whose caller gives up. Its request is lost.
-async fn release_given_up(locks: &etcd::Etcd, proxy: &Proxy, lock: &ResourceName, holder: &Holder) {
-    let hold = proxy.hold(DELETION);
-    tokio::select! {
-        released = locks.release(lock, holder, None) => panic!("the control: {released:?}"),
-        late = hold.caught() => drop(late.unwrap().cut()),
-    }
-}
-
-/// The renewal has succeeded, and its answer arrives later.
-#[tokio::test]
-async fn renewal_that_ends_after_a_release_postpones_no_deletion() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(Duration::from_secs(2));
-    let (r, ttl) = (name("r"), secs(300));
-    let lock = acquired(&locks, &r, ttl).await;
-    let hold = proxy.hold("/v3/kv/txn");
-    let releases = async {
-        let read = hold.caught().await.unwrap();
-        release_given_up(&locks, &proxy, &r, &lock.ownership.holder).await;
-        read.deliver();
-    };
-    let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), releases);
-    assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{renewed:?}");
-    assert!(is_held(&locks, &r).await, "the control");
-    until_async(SOON, async || Ok(!is_held(&locks, &r).await)).await.expect("it is deleted");
-}
-
-/// The release before it had no answer.
-#[tokio::test]
-async fn holder_that_tries_again_after_a_release_keeps_its_lock() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let (locks, r, ttl) = (client(&proxy.url("etcd")), name("r"), secs(60));
-    let holder = acquired(&locks, &r, ttl).await.ownership.holder;
-    release_given_up(&locks, &proxy, &r, &holder).await;
-    let again = held(locks.try_acquire(&r, &holder, ttl, Order::Unordered).await);
-    timeout(SOON, locks.wait_for_releases()).await.unwrap();
-    assert_eq!(locks.renew(&r, &again.ownership, ttl).await.unwrap(), Some(again.token));
-}
-
-/// The renewal has succeeded, and its answer arrives later.
-#[tokio::test]
-async fn renewal_that_ends_after_a_detach_deletes_no_lock() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
-    let ttl = secs(3);
-    let detachable = async |locks: &etcd::Etcd, lock| {
-        let (lock, holder) = (name(lock), Holder::random());
-        held(locks.try_acquire_detachable(&lock, &holder, ttl, Order::Unordered).await)
-    };
-    // The first renewal of a lock that another process has acquired adopts it.
-    for (own, lock) in [(true, "acquired"), (false, "adopted")] {
-        let r = name(lock);
-        let lock = detachable(if own { &locks } else { &other }, lock).await;
-        other.detach(&lock.ownership, lock.token);
-        let hold = proxy.hold("/v3/kv/txn");
-        let detaches = async {
-            let read = hold.caught().await.unwrap();
-            locks.detach(&lock.ownership, lock.token);
-            read.deliver();
-        };
-        let (renewed, ()) = tokio::join!(locks.renew(&r, &lock.ownership, ttl), detaches);
-        assert!(matches!(renewed, Err(BackendError::Unavailable(_))), "{own} {renewed:?}");
-        kept(&other, &r, &lock, ttl, sleep(2 * ttl.as_duration())).await;
-    }
-}
-
 /// Its attempt had no answer, nor had the release that seals the session.
 #[tokio::test]
 async fn lock_stays_on_its_session_when_others_have_no_answer() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
+    let (etcd, proxy, locks) = behind_proxy().await;
     let (ttl, longer) = (secs(60), secs(90));
     let first = acquired(&locks, &name("a"), ttl).await;
     let session = lease_of(&etcd, "a").await;
@@ -483,9 +220,8 @@ async fn detachable_waiter_has_a_lease_of_its_own_once_it_is_the_owner() {
 /// Another client acquires the lock between the attempt's read and its put.
 #[tokio::test]
 async fn detachable_attempt_that_fails_leaves_no_lease() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let (locks, other) = (client(&proxy.url("etcd")), client(&etcd.url()));
+    let (etcd, proxy, locks) = behind_proxy().await;
+    let other = client(&etcd.url());
     let (r, holder) = (name("r"), Holder::random());
     let hold = proxy.hold("request_put");
     let loses = async {
@@ -522,31 +258,20 @@ fn acquire_all(locks: &etcd::Etcd) -> JoinSet<()> {
 
 #[tokio::test]
 async fn attempts_at_one_time_share_a_session() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    acquire_all(&client(&proxy.url("etcd"))).join_all().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
+    acquire_all(&locks).join_all().await;
     assert_eq!(proxy.requests("/v3/lease/grant"), 1);
 }
 
 /// A try for one more ttl waits for its session, and a renewal for another needs a new session, too.
 #[tokio::test]
 async fn lock_that_moves_waits_for_no_session_of_a_try() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd")).answer_within(SOON);
+    let (_etcd, proxy, locks) = behind_proxy().await;
+    let locks = locks.answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
-    let hold = proxy.hold("\"TTL\":45");
-    let trying = {
-        let locks = locks.clone();
-        tokio::spawn(async move { acquired(&locks, &name("other"), secs(45)).await })
-    };
-    let late = hold.caught().await.unwrap();
-    let r = name("r");
-    let renewed = locks.renew(&r, &lock.ownership, secs(90));
-    let renewed = timeout(SOON / 2, renewed).await.expect("the try does not delay it").unwrap();
-    assert_eq!(renewed, Some(lock.token));
-    late.deliver();
-    trying.await.unwrap();
+    let other = name("other");
+    let (trying, renewing) = (acquired(&locks, &other, secs(45)), renews(&locks, "r", &lock, 90));
+    while_it_hangs(&proxy, "\"TTL\":45", trying, renewing).await;
 }
 
 /// If each task sealed the session for each attempt, there would be thousands of requests.
@@ -570,9 +295,7 @@ async fn many_attempts_without_an_answer_seal_a_session_once() {
 /// Each alone would be a keep-alive and a read.
 #[tokio::test]
 async fn renewals_at_one_time_share_their_requests() {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
+    let (etcd, proxy, locks) = behind_proxy().await;
     let mut held = Vec::new();
     for number in 0..120 {
         let name = name(&format!("r{number}"));

@@ -6,10 +6,10 @@ use lock_client::{
     backend::{Backend, BackendError, Wakeups},
     etcd,
 };
-use testbed::{Etcd, Proxy, wait::until_async};
+use testbed::{Etcd, wait::until_async};
 use tokio::time::timeout;
 
-use super::service::{SOON, acquired, attempt, busy, client, held, release, secs};
+use super::service::{SOON, acquired, attempt, behind_proxy, busy, client, held, release, secs};
 use crate::names::name;
 
 /// What is only in the transaction of a waiter whose turn it is.
@@ -38,16 +38,9 @@ async fn notified(locks: &etcd::Etcd) -> (Holder, Wakeups) {
     (holder, wakeups)
 }
 
-async fn behind_a_proxy() -> (Etcd, Proxy, etcd::Etcd) {
-    let etcd = Etcd::start().await.unwrap();
-    let proxy = Proxy::start(etcd.address(0)).await.unwrap();
-    let locks = client(&proxy.url("etcd"));
-    (etcd, proxy, locks)
-}
-
 #[tokio::test]
 async fn waiter_acquires_by_one_transaction() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let (waiter, _wakeups) = notified(&locks).await;
     let puts = proxy.requests("request_put");
     let lock = held(attempt(&locks, &waiter, Order::Fair).await);
@@ -63,7 +56,7 @@ async fn waiter_acquires_by_one_transaction() {
 /// The owner reissues while the waiter is queued, and watches already.
 #[tokio::test]
 async fn token_is_above_the_one_that_the_owner_reissued() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let Waiter { holder, owner, wakeups } = queued(&locks).await;
     let far = Token::new(owner.token.as_u64() + 1_000).unwrap();
     let reissued = locks.reissue(&name("r"), &owner.ownership, far).await.unwrap();
@@ -86,7 +79,7 @@ enum Next {
 #[tokio::test]
 async fn transaction_that_arrives_late_changes_nothing() {
     for next in [Next::Nothing, Next::Release, Next::Attempt] {
-        let (etcd, proxy, locks) = behind_a_proxy().await;
+        let (etcd, proxy, locks) = behind_proxy().await;
         let direct = client(&etcd.url());
         let (waiter, _wakeups) = notified(&locks).await;
         let hold = proxy.hold(TURN);
@@ -126,7 +119,7 @@ async fn waiter_whose_owner_is_back_does_not_own() {
 
 #[tokio::test]
 async fn waiter_behind_another_acquires_by_one_transaction() {
-    let (_etcd, proxy, locks) = behind_a_proxy().await;
+    let (_etcd, proxy, locks) = behind_proxy().await;
     let Waiter { mut holder, owner, mut wakeups } = queued(&locks).await;
     let mut owner = owner.ownership.holder;
     for _ in 0..3 {

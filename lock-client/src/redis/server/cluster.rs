@@ -2,10 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use redis::{
-    Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, RedisResult,
-    cluster::ClusterClient,
-};
+use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, cluster::ClusterClient};
 
 use super::{
     super::{
@@ -13,7 +10,7 @@ use super::{
         transport::Transport,
     },
     certificates::{Certificates, UsedCertificates},
-    url::{RedisUrl, connection_settings, rejected},
+    url::{RedisUrl, connection_info, connection_settings, rejected},
 };
 use crate::service_url::{InvalidUrl, addresses};
 
@@ -37,10 +34,7 @@ impl Cluster {
             return Err(InvalidUrl::new("a Cluster has no databases to choose from"));
         }
         let settings = connection_settings(parts)?;
-        let named = url.addresses().into_iter().map(|address| {
-            let info = address.into_connection_info()?.set_redis_settings(settings.clone());
-            Ok(info.set_tcp_settings(tcp_settings()))
-        });
+        let named = url.addresses().into_iter().map(|address| connection_info(address, &settings));
         Ok(Self {
             named: named.collect::<RedisResult<_>>().map_err(rejected)?,
             certificates: Certificates::open(url)?,

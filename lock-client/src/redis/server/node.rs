@@ -13,7 +13,7 @@ use super::{
     super::settings::{TimeLimits, tcp_settings},
     certificates::Certificates,
     protocol::other_protocol,
-    url::RedisUrl,
+    url::{RedisUrl, address_beside},
 };
 use crate::service_url::InvalidUrl;
 
@@ -40,11 +40,7 @@ impl Node {
             ConnectionAddr::Unix(address.into())
         } else {
             let (host, port) = address.rsplit_once(':')?;
-            let (host, port) = (host.to_owned(), port.parse().ok()?);
-            match self.info.addr() {
-                ConnectionAddr::TcpTls { .. } => super::url::encrypted(host, port),
-                _ => ConnectionAddr::Tcp(host, port),
-            }
+            address_beside(self.info.addr(), host.to_owned(), port.parse().ok()?)
         };
         Some(Self::new(self.info.clone().set_addr(address), self.certificates.clone()))
     }

@@ -1,29 +1,40 @@
 //! A primary that Redis Sentinels know.
+//!
+//! The crate `redis` has a client for Sentinels, too. As there, an entry counts only if it is not
+//! down, and `ROLE` must confirm it. But that client gives each Sentinel half a second, whatever the
+//! settings say, and believes the first that answers. `INFO replication` is not asked: it is for
+//! servers older than `ROLE`.
 
-use std::fmt;
+mod failure;
+mod reports;
 
+use std::{collections::HashMap, fmt};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{
-    Client, ConnectionAddr, RedisConnectionInfo, RedisResult, TlsMode,
-    aio::MultiplexedConnection,
-    sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType},
+    Client, ConnectionInfo, RedisConnectionInfo, RedisResult, Role, aio::MultiplexedConnection,
 };
 
+use self::{
+    failure::{Failed, Step, most_telling, not_found, of_sentinel, without_answer},
+    reports::{Report, Reports},
+};
 use super::{
-    super::settings::{TimeLimits, tcp_settings, within},
-    certificates::Certificates,
-    url::{RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, USER_WITHOUT_PASSWORD, connection_settings},
+    super::settings::{TimeLimits, within},
+    certificates::{Certificates, UsedCertificates},
+    url::{
+        RedisUrl, SENTINEL_PASSWORD, SENTINEL_USER, USER_WITHOUT_PASSWORD, address_beside,
+        connection_info, connection_settings, rejected,
+    },
 };
 use crate::service_url::{InvalidUrl, addresses, decoded};
 
 /// A primary that Sentinels know.
 pub(super) struct Sentinels {
-    addresses: Vec<ConnectionAddr>,
-    /// The user at the Sentinels.
-    user: Option<String>,
-    password: Option<String>,
+    /// The Sentinels, with the user there.
+    sentinels: Vec<ConnectionInfo>,
     /// The user, the password and the database of the primary.
     redis: RedisConnectionInfo,
-    is_encrypted: bool,
     certificates: Certificates,
     primary: String,
     hosts: String,
@@ -37,66 +48,126 @@ impl Sentinels {
             return Err(InvalidUrl::new("/NAME, the primary's name, must follow the Sentinels"));
         }
         let redis = connection_settings(parts)?;
-        let setting = |name| parts.settings.get(name).map(str::to_owned);
-        let (user, password) = (setting(SENTINEL_USER), setting(SENTINEL_PASSWORD));
-        if user.is_some() && password.is_none() {
-            return Err(InvalidUrl::new(USER_WITHOUT_PASSWORD));
+        let mut user = RedisConnectionInfo::default();
+        match [SENTINEL_USER, SENTINEL_PASSWORD].map(|name| parts.settings.get(name)) {
+            [Some(_), None] => return Err(InvalidUrl::new(USER_WITHOUT_PASSWORD)),
+            [Some(name), Some(password)] => user = user.set_username(name).set_password(password),
+            [None, Some(password)] => user = user.set_password(password),
+            [None, None] => {}
         }
+        let sentinels = url.addresses().into_iter().map(|address| connection_info(address, &user));
         Ok(Self {
-            addresses: url.addresses(),
-            user,
-            password,
+            sentinels: sentinels.collect::<RedisResult<_>>().map_err(rejected)?,
             redis: redis.set_db(url.database(database)?),
-            is_encrypted: url.is_encrypted,
             certificates: Certificates::open(url)?,
             primary: decoded(primary)?,
             hosts: addresses(&parts.members),
         })
     }
 
-    /// Makes a client, which connects to the Sentinels with the certificates of this moment.
-    fn client(&self) -> RedisResult<SentinelClient> {
-        let addresses = self.addresses.iter().cloned();
-        let master = SentinelServerType::Master;
-        let mut builder = SentinelClientBuilder::new(addresses, &self.primary, master)?
-            .set_client_to_sentinel_tcp_settings(tcp_settings())
-            .set_client_to_redis_tcp_settings(tcp_settings())
-            .set_client_to_redis_protocol(self.redis.protocol())
-            .set_client_to_redis_db(self.redis.db());
-        if let Some(user) = self.redis.username() {
-            builder = builder.set_client_to_redis_username(user);
-        }
-        if let Some(password) = self.redis.password() {
-            builder = builder.set_client_to_redis_password(password);
-        }
-        if let Some(user) = &self.user {
-            builder = builder.set_client_to_sentinel_username(user);
-        }
-        if let Some(password) = &self.password {
-            builder = builder.set_client_to_sentinel_password(password);
-        }
-        if self.is_encrypted {
-            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-        }
-        #[cfg(feature = "tls")]
-        if let Some(named) = self.certificates.current().pem() {
-            builder = builder
-                .set_client_to_sentinel_certificates(named.clone())
-                .set_client_to_redis_certificates(named);
-        }
-        builder.build()
-    }
-
     /// Connects to the present primary.
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
-        let (mut client, settings) = (self.client()?, limits.settings());
-        within(limits.finding(), client.get_async_connection_with_config(&settings)).await
+        self.find(limits).await.map(|(_, connection)| connection)
     }
 
-    /// Returns a client of the present primary.
+    /// Returns a client of the present primary. The connection that confirmed its role is closed,
+    /// because a connection for messages could not have asked.
     pub(super) async fn primary(&self, limits: TimeLimits) -> RedisResult<Client> {
-        let mut client = self.client()?;
-        within(limits.finding(), client.async_get_client()).await
+        self.find(limits).await.map(|(client, _)| client)
+    }
+
+    /// Finds the primary that most Sentinels name, and connects to it. All clients that reach most
+    /// Sentinels find the same one, unless a failover comes in between.
+    async fn find(&self, limits: TimeLimits) -> RedisResult<(Client, MultiplexedConnection)> {
+        let finding = async {
+            // 1. Ask all Sentinels at once, because one may hang. A majority that agrees decides, so
+            //    that the others delay nothing. Otherwise, each has its time to answer.
+            let certificates = self.certificates.current();
+            let ask = |sentinel| self.ask(sentinel, &certificates, limits);
+            let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+            let (mut reports, mut failed) = (Reports::new(self.sentinels.len()), Vec::new());
+            while !reports.agree()
+                && let Some(answer) = asked.next().await
+            {
+                match answer {
+                    Ok(report) => reports.add(report),
+                    Err(failure) => failed.push(failure),
+                }
+            }
+            // Beside a majority, it means nothing that a Sentinel is down.
+            if reports.agree() {
+                failed.clear();
+            }
+            // 2. Connect to the server that most of them name, and to another one only if that
+            //    fails: Sentinels learn of a failover one after the other.
+            for address in reports.candidates() {
+                match self.connect_to(address, &certificates, limits).await {
+                    Ok(found) => return Ok(found),
+                    Err(error) => failed.push((Step::Connect, error)),
+                }
+            }
+            // 3. Otherwise, say why.
+            let leaving = reports.leaving();
+            failed.extend(leaving.map(|report| (Step::Ask, not_found(report.to_string()))));
+            Err(most_telling(failed))
+        };
+        within(limits.finding(), finding).await
+    }
+
+    /// Asks a Sentinel for the primary.
+    async fn ask(
+        &self,
+        info: &ConnectionInfo,
+        certificates: &UsedCertificates,
+        limits: TimeLimits,
+    ) -> Result<Report, Failed> {
+        let sentinel = info.addr().to_string();
+        let asking = async {
+            let client = certificates.client(info.clone())?;
+            let settings = limits.settings();
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&settings).await?;
+            redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut connection).await
+        };
+        let known: Vec<HashMap<String, String>> =
+            asking.await.map_err(|error| of_sentinel(&sentinel, error))?;
+        let report = known.into_iter().find_map(|mut fields| {
+            fields.get("name").filter(|name| **name == self.primary)?;
+            let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+            let port = fields.get("port")?.parse().ok()?;
+            Some(Report {
+                sentinel: sentinel.clone(),
+                address: (fields.remove("ip")?, port),
+                epoch: epoch.unwrap_or_default(),
+                flags: fields.remove("flags").unwrap_or_default(),
+            })
+        });
+        let unknown = || format!("the Sentinel at {sentinel} knows no primary `{}`", self.primary);
+        report.ok_or_else(|| (Step::Ask, not_found(unknown())))
+    }
+
+    /// Connects to a server that Sentinels name. They may not know yet that it is the primary no more.
+    async fn connect_to(
+        &self,
+        (host, port): (String, u16),
+        certificates: &UsedCertificates,
+        limits: TimeLimits,
+    ) -> RedisResult<(Client, MultiplexedConnection)> {
+        let address = address_beside(self.sentinels[0].addr(), host, port);
+        let named = address.to_string();
+        let connecting = async {
+            let client = certificates.client(connection_info(address, &self.redis)?)?;
+            let settings = limits.settings();
+            let mut connection =
+                client.get_multiplexed_async_connection_with_config(&settings).await?;
+            let role = redis::cmd("ROLE").query_async(&mut connection).await?;
+            Ok((client, connection, role))
+        };
+        match connecting.await {
+            Ok((client, connection, Role::Primary { .. })) => Ok((client, connection)),
+            Ok(_) => Err(not_found(format!("they name {named}, which is not the primary"))),
+            Err(error) => Err(without_answer(&named, error)),
+        }
     }
 }
 

@@ -1,8 +1,14 @@
 //! The URLs of Redis, as far as they name several servers or need a feature of this crate.
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    RedisResult,
+};
 
-use super::certificates;
+use super::{
+    super::{error::reason, settings::tcp_settings},
+    certificates,
+};
 use crate::service_url::{InvalidUrl, Member, ServiceUrl, User, addresses};
 
 /// The ports of a node and of a Sentinel that a URL names without one.
@@ -22,8 +28,7 @@ pub(super) const USER_WITHOUT_PASSWORD: &str = "a user is given without a passwo
 
 /// The reason why the `redis` crate rejects a URL.
 pub(super) fn rejected(error: RedisError) -> InvalidUrl {
-    // It puts the name of a constant into its text.
-    InvalidUrl::new(error.to_string().replace(&format!(" - {:?}", error.kind()), ""))
+    InvalidUrl::new(reason(&error))
 }
 
 /// A URL, split at its scheme.
@@ -161,8 +166,25 @@ impl<'a> RedisUrl<'a> {
 }
 
 /// The address of a port that takes encrypted connections. Certificates are set for each connection.
-pub(super) fn encrypted(host: String, port: u16) -> ConnectionAddr {
+fn encrypted(host: String, port: u16) -> ConnectionAddr {
     ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+}
+
+/// The address of a server whose connections are encrypted if those to another one are.
+pub(super) fn address_beside(other: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match other {
+        ConnectionAddr::TcpTls { .. } => encrypted(host, port),
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+/// The settings of a connection to one of several servers.
+pub(super) fn connection_info(
+    address: ConnectionAddr,
+    settings: &RedisConnectionInfo,
+) -> RedisResult<ConnectionInfo> {
+    let info = address.into_connection_info()?.set_redis_settings(settings.clone());
+    Ok(info.set_tcp_settings(tcp_settings()))
 }
 
 /// The user, the password and the protocol at several servers.
