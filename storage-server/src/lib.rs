@@ -69,7 +69,7 @@ pub use audit::file::{AuditLog, AuditLogError};
 pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
-pub use row::{Row, StoredValue};
+pub use row::{Described, Row, StoredValue};
 pub use sequence::{Answers, InvalidAnswers};
 pub use serve::{ServeError, serve};
 pub use store::{

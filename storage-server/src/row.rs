@@ -36,10 +36,23 @@ pub enum StoredValue {
     /// There is no value.
     #[default]
     Absent,
-    /// There is a value, but it was not loaded.
-    NotLoaded,
+    /// There is a value, and nothing else is known of it: the row is a guess.
+    Unknown,
+    /// There is a value, and it was not loaded.
+    NotLoaded(Described),
     /// There is this value.
     Present(Value),
+}
+
+/// What is known of a value that was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its `Content-Type`. `None` if it is malformed: the value can't be read, but be replaced.
+    pub content_type: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The token and holder that the write offered, if it offered any.
+    pub written_with: Option<Fence>,
 }
 
 impl Row {
@@ -176,7 +189,9 @@ impl Row {
         match &self.value {
             StoredValue::Absent => None,
             StoredValue::Present(value) => Some(value.clone()),
-            StoredValue::NotLoaded => panic!("a batch with a read loads the value"),
+            StoredValue::Unknown | StoredValue::NotLoaded(_) => {
+                panic!("a batch with a read loads the value")
+            }
         }
     }
 }

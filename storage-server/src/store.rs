@@ -20,11 +20,13 @@ pub(crate) mod sqlite;
 use async_trait::async_trait;
 use fence::ResourceName;
 
+pub(crate) use self::{
+    columns::BAD_CONTENT_TYPE, object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS,
+};
 use self::{
     error::{ApplyError, ReadError, Unreachable, UnreadableRow},
     list::{Listing, Page},
 };
-pub(crate) use self::{object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS};
 use crate::row::Row;
 
 /// A database that persists resources.
@@ -110,22 +112,18 @@ pub struct Wanted<'a> {
 /// How much of a value to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedValue {
-    /// The value.
-    Whole,
-    /// The value if it has at most so many bytes. Of a larger one, only whether it is there. Such a row may lack
-    /// the answers to writes, so nothing may be decided on it.
+    /// Nothing of it, only its description.
+    Description,
+    /// The value if it has at most so many bytes. Of a larger one, its description.
     AtMost(usize),
-    /// Only whether there is a value.
-    Presence,
 }
 
 impl WantedValue {
     /// The largest value that is loaded, in bytes; `None` if none is.
     fn most_bytes(self) -> Option<i64> {
         match self {
-            Self::Whole => Some(i64::MAX),
+            Self::Description => None,
             Self::AtMost(bytes) => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
-            Self::Presence => None,
         }
     }
 }

@@ -14,6 +14,7 @@ mod config_file;
 mod connections;
 mod contract;
 mod database;
+mod described_values;
 mod doctor;
 mod enforcement;
 mod exposure;

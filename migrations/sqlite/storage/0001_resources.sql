@@ -10,16 +10,17 @@ create table storage_resource (
     holder text not null,
     -- Counts accepted writes and deletes, and never starts again.
     version integer not null check (version >= 0),
-    -- The value, null where there is none, with the token and holder that its write offered. A server that does not
-    -- enforce may have accepted it below the fence.
+    -- The value (`bytes`, below), null where there is none, with the token and holder that its write offered. A server
+    -- that does not enforce may have accepted it below the fence.
     content_type text,
-    bytes blob,
     value_token integer check (value_token between 1 and 999999999999999),
     value_holder text,
     -- The answers to the last numbered writes (Fencing-Sequence) under the row's fence: the hash of the fence, and for
     -- each answer the number, the answer, the resource's version and the hash of the request. Null if no write had a
     -- number. Under another fence, they are void.
     answers text check (length(answers) between 33 and 2000 and answers not glob '*[^-0-9a-z: ]*'),
+    -- The last column: nothing has to be looked for behind the pages of a large value.
+    bytes blob,
     check ((content_type is null) = (bytes is null)),
     check ((value_holder is null) = (bytes is null))
 ) strict;

@@ -292,7 +292,11 @@ fn answer_unreadable(jobs: Vec<Job>, unreadable: &UnreadableRow) {
 }
 
 fn wanted_value(jobs: &[Job]) -> WantedValue {
-    if jobs.iter().any(Job::is_read) { WantedValue::Whole } else { WantedValue::Presence }
+    if jobs.iter().any(Job::is_read) {
+        WantedValue::AtMost(usize::MAX)
+    } else {
+        WantedValue::Description
+    }
 }
 
 #[cfg(test)]

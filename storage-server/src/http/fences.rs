@@ -16,7 +16,7 @@ use super::{
     problem::Problem,
     request::{Fencing, RequiredFencing},
     resources::{Accepted, visible_holder},
-    service::Service,
+    service::{Freshness, Service},
 };
 use crate::{
     operation::{Action, Outcome},
@@ -41,7 +41,7 @@ async fn show(
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
 ) -> Result<Json<ShownFence>, Problem> {
-    let row = service.load(&resource, WantedValue::Presence).await?;
+    let row = service.load(&resource, WantedValue::Description, Freshness::Visible).await?;
     let token = row.highest_token().ok_or_else(|| Problem::no_fence(&resource))?;
     // Nobody holds a common fence. It looks like a holder that is never shown.
     let holder = row.holder().map_or("...".to_owned(), |it| visible_holder(it, &fencing.holder));

@@ -1,6 +1,6 @@
 //! `/v1/resources/{name}`: fenced writes, reads, fenced reads and deletes of values.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use axum::{
     Extension, Json, Router,
@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use bytes::Bytes;
 use fence::{Holder, ResourceName, Token};
 use serde::Serialize;
 
@@ -20,14 +21,13 @@ use super::{
         Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, FencingSequence, RequiredFencing,
         VersionAtLeast, Written,
     },
-    service::Service,
+    service::{Freshness, Service},
 };
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::UnavailableOutcome,
-    operation::{Action, Condition, Outcome, Value},
-    row::StoredValue,
-    store::WantedValue,
+    operation::{Action, Condition, Content, Outcome, Value},
+    row::{Described, StoredValue},
 };
 
 /// A value may be a page that somebody else has written. In a browser, it must not act with the reader's
@@ -116,30 +116,24 @@ async fn read(
         let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
         match service.decide(operation).await? {
-            Outcome::Read { version, value } => (version, value),
+            Outcome::Read { version, value: Some(mut value) } => {
+                if sends_value(version) {
+                    // The claim has happened by now.
+                    let outcome = UnavailableOutcome::Unknown;
+                    let bytes = mem::take(&mut value.content.bytes);
+                    value.content.bytes = service.answer_with_memory(bytes, outcome)?;
+                }
+                (version, StoredValue::Present(value))
+            }
+            Outcome::Read { version, value: None } => (version, StoredValue::Absent),
             other => unreachable!("{other:?} is not the outcome of a read"),
         }
     } else {
-        let (within_budget, whole) = (service.value_within_budget(), WantedValue::Whole);
-        let mut row = service.load_at_least(&resource, within_budget, at_least).await?;
-        if row.value == StoredValue::NotLoaded {
-            if sends_value(row.version) {
-                return Err(service.over_budget(UnavailableOutcome::None));
-            }
-            row = service.load_at_least(&resource, whole, at_least).await?;
-        }
-        match row.value {
-            StoredValue::Present(value) => (row.version, Some(value)),
-            StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),
-        }
+        let freshness = at_least.map_or(Freshness::Visible, Freshness::Version);
+        let row = service.load_value(&resource, freshness, sends_value).await?;
+        (row.version, row.value)
     };
-    let mut value = value.ok_or_else(|| Problem::no_value(&resource))?;
-    // A claim has happened by now.
-    let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
-    if sends_value(version) {
-        value.content.bytes = service.answer_with_memory(value.content.bytes, outcome)?;
-    }
-    let mut response = value_response(version, value, &fencing.holder);
+    let mut response = value_response(&service, &resource, version, value, &fencing.holder)?;
     if is_known(version) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();
@@ -148,15 +142,32 @@ async fn read(
     Ok(response)
 }
 
-pub(super) fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
-    let Value { content, written_with } = value;
-    let mut response = content.bytes.into_response();
+/// The answer with a value. If the value was not loaded, its description is enough: nothing of it is sent.
+pub(super) fn value_response(
+    service: &Service,
+    resource: &ResourceName,
+    version: u64,
+    value: StoredValue,
+    reader: &Holder,
+) -> Result<Response, Problem> {
+    let (content_type, size, written_with, bytes) = match value {
+        StoredValue::Present(Value { content: Content { content_type, bytes }, written_with }) => {
+            (content_type, bytes.len() as u64, written_with, bytes)
+        }
+        StoredValue::NotLoaded(Described { content_type, size, written_with }) => {
+            let content_type = content_type.ok_or_else(|| service.unreadable_type(resource))?;
+            (content_type, size, written_with, Bytes::new())
+        }
+        StoredValue::Absent | StoredValue::Unknown => return Err(Problem::no_value(resource)),
+    };
+    let mut response = bytes.into_response();
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     let ascii = |text: String| {
         HeaderValue::try_from(text)
             .expect("requests with other characters are rejected, and such rows are unreadable")
     };
-    headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
+    headers.insert(header::CONTENT_TYPE, ascii(content_type));
     headers.insert(header::CONTENT_SECURITY_POLICY, VALUE_POLICY);
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
     if let Some(written_with) = written_with {
@@ -164,7 +175,7 @@ pub(super) fn value_response(version: u64, value: Value, reader: &Holder) -> Res
         let holder = visible_holder(&written_with.holder, reader);
         headers.insert(FENCING_HOLDER.clone(), ascii(holder));
     }
-    response
+    Ok(response)
 }
 
 /// A holder as the reader may see it: whole only if the reader sent the same one.

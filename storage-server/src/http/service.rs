@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,18 +28,34 @@ use crate::{
     config::{Config, Enforcement},
     connections::client_address,
     cut_offs::{CutOff, CutOffs},
-    memory_budget::{MemoryBudget, with_memory},
+    memory_budget::{MemoryBudget, SMALL_BYTES, with_memory},
     metrics::Metrics,
     operation::{Decided, Operation, Outcome},
     prober::Prober,
     rate_limit::{Client, RateLimit},
-    row::Row,
-    store::{Store, Wanted, WantedValue},
+    row::{Row, StoredValue},
+    store::{
+        BAD_CONTENT_TYPE, Store, Wanted, WantedValue,
+        error::{ReadError, UnreadableRow},
+    },
     transaction::{DecidedTransaction, Transaction},
 };
 
 /// How long a load may wait for its turn.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// How often a value is loaded that larger ones replace.
+const LOADS: usize = 8;
+
+/// How new a row must be that is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Freshness {
+    /// What the database shows.
+    Visible,
+    /// This version or a later one, which a replica may have.
+    Version(u64),
+    /// One that survives a crash, and a failover to a synchronous standby. Something may be decided on it.
+    Durable,
+}
 
 /// The state that all handlers share.
 pub(super) struct Service {
@@ -192,47 +209,73 @@ impl Service {
         &self,
         resource: &ResourceName,
         value: WantedValue,
+        freshness: Freshness,
     ) -> Result<Row, Problem> {
-        let row = self.store.read(Wanted { resource, value }).await;
-        row.map_err(|error| self.unreachable(&error))
-    }
-
-    /// The value, if there is memory for it in an answer. Clients that don't read their answers then cost
-    /// little.
-    pub(super) fn value_within_budget(&self) -> WantedValue {
-        WantedValue::AtMost(self.budget.largest_answer())
-    }
-
-    /// Loads a resource's row without a claim. If it must have a version at least, a replica may answer.
-    pub(super) async fn load_at_least(
-        &self,
-        resource: &ResourceName,
-        value: WantedValue,
-        at_least: Option<u64>,
-    ) -> Result<Row, Problem> {
-        let Some(at_least) = at_least else {
-            return self.load(resource, value).await;
+        let wanted = Wanted { resource, value };
+        let row = match freshness {
+            Freshness::Visible => self.store.read(wanted).await,
+            Freshness::Version(version) => self.store.read_version(wanted, version).await,
+            Freshness::Durable => {
+                // Such loads take turns, because they use the connections of the committer.
+                let turn = timeout(LONGEST_WAIT, self.durable_loads.lock()).await;
+                let _turn =
+                    turn.map_err(|_| Problem::nothing_done("too many loads wait".to_owned()))?;
+                let rows = self.store.load(&[wanted]).await;
+                let row = rows.map_err(|error| self.unreachable(&error))?.pop();
+                row.expect("one row is wanted").map_err(ReadError::from)
+            }
         };
-        let row = self.store.read_version(Wanted { resource, value }, at_least).await;
         let row = row.map_err(|error| self.unreachable(&error))?;
-        if row.version < at_least {
-            return Err(Problem::version_not_reached(resource, row.version, at_least));
+        match freshness {
+            Freshness::Version(at_least) if row.version < at_least => {
+                Err(Problem::version_not_reached(resource, row.version, at_least))
+            }
+            _ => Ok(row),
         }
-        Ok(row)
     }
 
-    /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
-    /// on it. Such loads take turns, because they use the connections of the committer.
-    pub(super) async fn load_durable(
+    /// Loads a resource's row without a claim. If its version is sent, loads its value, too, which then keeps
+    /// memory for the answer.
+    pub(super) async fn load_value(
         &self,
         resource: &ResourceName,
-        value: WantedValue,
+        freshness: Freshness,
+        is_sent: impl Fn(u64) -> bool,
     ) -> Result<Row, Problem> {
-        let turn = timeout(LONGEST_WAIT, self.durable_loads.lock()).await;
-        let _turn = turn.map_err(|_| Problem::nothing_done("too many loads wait".to_owned()))?;
-        let rows = self.store.load(&[Wanted { resource, value }]).await;
-        let row = rows.map_err(|error| self.unreachable(&error))?.pop();
-        row.expect("one row is wanted").map_err(|error| self.unreachable(&error))
+        // 1. Load a small value at once. The description of a large one is enough if it is not sent.
+        let none = UnavailableOutcome::None;
+        let mut row = self.load(resource, WantedValue::AtMost(SMALL_BYTES), freshness).await?;
+        for _ in 0..LOADS {
+            if !is_sent(row.version) {
+                return Ok(row);
+            }
+            // 2. Take memory before a large value is loaded. It is loaded for nobody without memory.
+            let size = match &mut row.value {
+                StoredValue::NotLoaded(described) => usize::try_from(described.size),
+                StoredValue::Present(value) => {
+                    let bytes = mem::take(&mut value.content.bytes);
+                    value.content.bytes = self.answer_with_memory(bytes, none)?;
+                    return Ok(row);
+                }
+                StoredValue::Absent | StoredValue::Unknown => return Ok(row),
+            };
+            let size = size.unwrap_or(usize::MAX);
+            let memory = self.memory_for_answer(size, none)?;
+
+            // 3. Load it, unless a larger one has replaced it.
+            row = self.load(resource, WantedValue::AtMost(size), freshness).await?;
+            if let StoredValue::Present(value) = &mut row.value {
+                let bytes = mem::take(&mut value.content.bytes);
+                value.content.bytes = with_memory(bytes, memory);
+                return Ok(row);
+            }
+        }
+        Err(Problem::nothing_done("larger values replaced it again and again".to_owned()))
+    }
+
+    /// The problem of a value that was not written by a server.
+    pub(super) fn unreadable_type(&self, resource: &ResourceName) -> Problem {
+        self.unreachable(&UnreadableRow::new(resource.as_str(), BAD_CONTENT_TYPE))
     }
 
     /// Makes an answer keep memory, because a client may read it slowly. `outcome` is what has happened
@@ -252,13 +295,10 @@ impl Service {
         bytes: usize,
         outcome: UnavailableOutcome,
     ) -> Result<OwnedSemaphorePermit, Problem> {
-        self.budget.answers(bytes).try_take(bytes).ok_or_else(|| self.over_budget(outcome))
-    }
-
-    /// Counts an answer for which too little memory is left, and makes the problem for the client.
-    pub(super) fn over_budget(&self, outcome: UnavailableOutcome) -> Problem {
-        self.cut_offs.count(CutOff::OverBudget);
-        Problem::over_budget(outcome)
+        self.budget.answers(bytes).try_take(bytes).ok_or_else(|| {
+            self.cut_offs.count(CutOff::OverBudget);
+            Problem::over_budget(outcome)
+        })
     }
 
     /// Logs why nothing was read, and makes the problem for the client.

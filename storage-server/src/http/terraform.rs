@@ -31,13 +31,11 @@ use super::{
     problem::Problem,
     request::{Written, require_json},
     resources::value_response,
-    service::Service,
+    service::{Freshness, Service},
 };
 use crate::{
-    committer::job::UnavailableOutcome,
     config::Enforcement,
     operation::{Action, Condition, Outcome},
-    row::StoredValue,
 };
 
 const PATH: &str = "/v1/terraform/{*name}";
@@ -83,15 +81,8 @@ async fn read(
     State(service): State<Arc<Service>>,
     Target { resource, .. }: Target<Read>,
 ) -> Result<Response, Problem> {
-    let row = service.load_durable(&resource, service.value_within_budget()).await?;
-    let mut value = match row.value {
-        StoredValue::Present(value) => value,
-        StoredValue::Absent => return Err(Problem::no_value(&resource)),
-        StoredValue::NotLoaded => return Err(service.over_budget(UnavailableOutcome::None)),
-    };
-    value.content.bytes =
-        service.answer_with_memory(value.content.bytes, UnavailableOutcome::None)?;
-    Ok(value_response(row.version, value, &Holder::EMPTY))
+    let row = service.load_value(&resource, Freshness::Durable, |_| true).await?;
+    value_response(&service, &resource, row.version, row.value, &Holder::EMPTY)
 }
 
 /// The answer to a client that holds the lock now.

@@ -11,7 +11,7 @@ use sqlx::FromRow;
 use super::{Change, Wanted, error::UnreadableRow, list::Listed};
 use crate::{
     operation::{Content, Value},
-    row::{Row, StoredValue},
+    row::{Described, Row, StoredValue},
     sequence::{Answers, InvalidAnswers},
 };
 
@@ -48,7 +48,7 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
         let (token, holder) = fence_columns(after.fence.as_ref());
         let value = match &after.value {
             StoredValue::Present(value) => Some(value),
-            StoredValue::Absent | StoredValue::NotLoaded => None,
+            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => None,
         };
         let written_with = value.map(|value| fence_columns(value.written_with.as_ref()));
         Self {
@@ -91,9 +91,10 @@ pub(super) struct LoadedRow {
     holder: Option<String>,
     version: Option<i64>,
     common_fence: Option<i64>,
-    has_value: bool,
-    /// Null if the value is not loaded, like `bytes`.
+    /// The value's size; null if there is no value.
+    size: Option<i64>,
     content_type: Option<String>,
+    /// Null if the value is not loaded.
     bytes: Option<Vec<u8>>,
     value_token: Option<i64>,
     value_holder: Option<String>,
@@ -101,7 +102,7 @@ pub(super) struct LoadedRow {
 }
 
 /// A write replaces the value without reading it.
-const BAD_CONTENT_TYPE: &str =
+pub(crate) const BAD_CONTENT_TYPE: &str =
     "the content type of its value is missing or malformed: write the value again";
 
 /// Decodes loaded rows, each by itself: an unreadable one must not fail the others.
@@ -129,16 +130,18 @@ impl TryFrom<LoadedRow> for Row {
             fence_from_columns(loaded.value_token, loaded.value_holder).map_err(|reason| {
                 with_fence_repair(format!("the fence of its value is malformed: {reason}"))
             })?;
-        let value = match (loaded.has_value, loaded.content_type, loaded.bytes) {
-            (false, ..) => StoredValue::Absent,
-            (true, None, None) => StoredValue::NotLoaded,
-            (true, Some(content_type), Some(bytes))
-                if Content::allows_type(content_type.as_bytes()) =>
-            {
+        let content_type = loaded.content_type.filter(|text| Content::allows_type(text.as_bytes()));
+        let value = match (loaded.size, loaded.bytes, content_type) {
+            (None, ..) => StoredValue::Absent,
+            (Some(size), None, content_type) => {
+                let size = size.try_into().map_err(|_| "its size is negative".to_owned())?;
+                StoredValue::NotLoaded(Described { content_type, size, written_with })
+            }
+            (Some(_), Some(bytes), Some(content_type)) => {
                 let content = Content { content_type, bytes: bytes.into() };
                 StoredValue::Present(Value { content, written_with })
             }
-            (true, ..) => return Err(BAD_CONTENT_TYPE.to_owned()),
+            (Some(_), Some(_), None) => return Err(BAD_CONTENT_TYPE.to_owned()),
         };
         Ok(Self {
             fence: fence_from_columns(loaded.token, loaded.holder)

@@ -11,7 +11,11 @@ use fence::{Fence, Holder, ResourceName, Token};
 
 use super::lock::{Held, Lock, LockInfo};
 use crate::{
-    http::{problem::Problem, service::Service},
+    http::{
+        problem::Problem,
+        service::{Freshness, Service},
+    },
+    memory_budget::SMALL_BYTES,
     operation::{Action, Condition, Operation, Outcome},
     row::Row,
     store::WantedValue,
@@ -37,8 +41,15 @@ impl<'a> Locks<'a> {
     }
 
     pub(super) async fn load(&self) -> Result<Lock, Problem> {
-        let row = self.service.load_durable(&self.lock, WantedValue::Whole).await?;
+        let row = self
+            .service
+            .load(&self.lock, WantedValue::AtMost(SMALL_BYTES), Freshness::Durable)
+            .await?;
         Lock::from_row(&self.lock, row)
+    }
+
+    async fn load_state(&self) -> Result<Row, Problem> {
+        self.service.load(self.state, WantedValue::Description, Freshness::Durable).await
     }
 
     /// An operation on the state. The server itself has issued the token, so it is not too high.
@@ -71,7 +82,7 @@ impl<'a> Locks<'a> {
             // 1. Choose the token: that of the id, if it has the lock. Otherwise one above all that the
             //    lock or the state has seen.
             let lock = self.load().await?;
-            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
+            let state = self.load_state().await?;
             let is_mine = lock.held.as_ref().is_some_and(|held| held.fence.holder == info.id);
             // Another request with this id may have renewed the lock since, and its client may have read.
             let is_granted_here = *granted == Some(lock.row.version);
@@ -146,7 +157,7 @@ impl<'a> Locks<'a> {
         for _ in 0..TRIES {
             // The state first: if a client acquires the lock after it is loaded, that client's token is
             // not below the one of this delete, which is then rejected, or rejects that client's claim.
-            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
+            let state = self.load_state().await?;
             let lock = self.load().await?;
             if let Some(held) = lock.held.as_ref().filter(|held| !held.is_expired()) {
                 return Err(held.problem(self.state));

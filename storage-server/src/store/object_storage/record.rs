@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     operation::{Content, Value},
-    row::{Row, StoredValue},
+    row::{self, Row, StoredValue},
     sequence::Answers,
     store::{Change, WantedValue},
 };
@@ -90,9 +90,8 @@ impl<'a> Record<'a> {
     pub(super) fn wanted_bytes(&self, wanted: WantedValue) -> Option<u64> {
         let bytes = self.attributes.value.as_ref()?.bytes;
         let is_wanted = match wanted {
-            WantedValue::Whole => true,
+            WantedValue::Description => false,
             WantedValue::AtMost(most) => usize::try_from(bytes).is_ok_and(|bytes| bytes <= most),
-            WantedValue::Presence => false,
         };
         is_wanted.then_some(bytes)
     }
@@ -101,7 +100,11 @@ impl<'a> Record<'a> {
     pub(super) fn row(&self, value: Option<Bytes>) -> Row {
         let value = match (&self.attributes.value, value) {
             (None, _) => StoredValue::Absent,
-            (Some(_), None) => StoredValue::NotLoaded,
+            (Some(described), None) => StoredValue::NotLoaded(row::Described {
+                content_type: Some(described.content_type.clone()),
+                size: described.bytes,
+                written_with: described.written_with(),
+            }),
             (Some(described), Some(bytes)) => {
                 let content = Content { content_type: described.content_type.clone(), bytes };
                 StoredValue::Present(Value { content, written_with: described.written_with() })
@@ -147,7 +150,9 @@ impl<'a> Record<'a> {
                     (Some(describe(written)), NewValue::Present(written.content.bytes.clone()))
                 }
                 StoredValue::Absent => (None, NewValue::Absent),
-                StoredValue::NotLoaded => unreachable!("a change of the version sets the value"),
+                StoredValue::Unknown | StoredValue::NotLoaded(_) => {
+                    unreachable!("a change of the version sets the value")
+                }
             };
         }
         let answers = (!after.answers.is_empty()).then(|| after.answers.to_string());

@@ -55,9 +55,8 @@ impl Serialize for PlacedRow<'_> {
 
 /// Loads rows, all as of one moment.
 ///
-/// SQLite keeps a large value in a chain of pages, between the columns before and those after it. A value that
-/// is too large costs little here only because nothing needs the chain: `is not null` would load the
-/// value, and the columns after it are left out.
+/// SQLite keeps a large value in a chain of pages. A value that is not wanted costs little here only because
+/// nothing needs the chain: `length` doesn't, and the value is the last column.
 pub(super) async fn load_rows(
     connection: &mut SqliteConnection,
     wanted: &[Wanted<'_>],
@@ -70,12 +69,9 @@ pub(super) async fn load_rows(
             select key as ordinal, value ->> 0 as resource, value ->> 1 as most_bytes
             from jsonb_each(?)
         )
-        select r.token, r.holder, r.version, typeof(r.bytes) <> 'null' as has_value,
-            iif(length(r.bytes) <= w.most_bytes, r.content_type, null) as content_type,
+        select r.token, r.holder, r.version, r.content_type, length(r.bytes) as size,
             iif(length(r.bytes) <= w.most_bytes, r.bytes, null) as bytes,
-            iif(length(r.bytes) > w.most_bytes, null, r.value_token) as value_token,
-            iif(length(r.bytes) > w.most_bytes, null, r.value_holder) as value_holder,
-            iif(length(r.bytes) > w.most_bytes, null, r.answers) as answers,
+            r.value_token, r.value_holder, r.answers,
             (select token from storage_common_fence where id = 1) as common_fence
         from wanted w
         left join storage_resource r on r.resource = w.resource
