@@ -49,6 +49,7 @@ mod restore;
 mod sequence;
 mod slow_network;
 mod sqlite_file;
+mod sqlite_large_values;
 mod start_and_stop;
 mod synchronous_replication;
 mod terraform;

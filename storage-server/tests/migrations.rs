@@ -51,6 +51,8 @@ async fn schema_that_was_changed_is_rejected(database: Database) {
 async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Database) {
     let server = database.serve(&[]).await;
     assert_eq!(offer(&server, "PUT", "/v1/resources/r", 34, "x").await.status, 201);
+    let large = "x".repeat(100_000);
+    assert_eq!(offer(&server, "PUT", "/v1/resources/large", 34, &large).await.status, 201);
     drop(server);
     // An earlier build had other migrations.
     database.execute("update storage.migrations set checksum = ''").await.unwrap();
@@ -79,13 +81,15 @@ async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Data
     let rows = if database.postgres.is_some() {
         "insert into storage.resource select * from storage_before.resource".to_owned()
     } else {
-        format!("{aside} insert into storage_resource select * from before.storage_resource")
+        let copy = |table| format!("insert into {table} select * from before.{table};");
+        [aside, copy("storage_resource"), copy("storage_large_value")].concat()
     };
     database.execute(&rows).await.unwrap();
     let server = database.serve(&[]).await;
     let late = offer(&server, "PUT", "/v1/resources/r", 33, "late").await;
     assert_eq!(late.problem(), "412 stale-token");
     assert_eq!(offer(&server, "GET", "/v1/resources/r", 34, "").await.text(), "x");
+    assert_eq!(offer(&server, "GET", "/v1/resources/large", 34, "").await.text(), large);
 }
 
 /// The rights that the README documents are enough, and each of them is needed.

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
 use sqlx::FromRow;
 
-use super::{Change, Wanted, error::UnreadableRow, list::Listed};
+use super::{Change, Wanted, WantedValue, error::UnreadableRow, list::Listed};
 use crate::{
     operation::{Content, Value},
     row::{Described, Row, StoredValue},
@@ -114,16 +114,18 @@ where
     let rows = wanted.iter().zip(loaded);
     rows.map(|(wanted, loaded)| {
         let row = LoadedRow::from_row(loaded).map_err(with_fence_repair);
-        row.and_then(Row::try_from)
+        row.and_then(|row| row.decode(wanted.value))
             .map_err(|reason| UnreadableRow::new(wanted.resource.as_str(), reason))
     })
     .collect()
 }
 
-impl TryFrom<LoadedRow> for Row {
-    type Error = String;
+/// A write replaces the value without reading it.
+const NO_BYTES: &str = "its value is missing: write the value again";
 
-    fn try_from(loaded: LoadedRow) -> Result<Self, String> {
+impl LoadedRow {
+    fn decode(self, wanted: WantedValue) -> Result<Row, String> {
+        let loaded = self;
         // The fence of the value is decoded even if the value was not loaded. The database would
         // not take back a row in which it is malformed, and would reject the whole batch.
         let written_with =
@@ -133,6 +135,9 @@ impl TryFrom<LoadedRow> for Row {
         let content_type = loaded.content_type.filter(|text| Content::allows_type(text.as_bytes()));
         let value = match (loaded.size, loaded.bytes, content_type) {
             (None, ..) => StoredValue::Absent,
+            (Some(size), None, _) if Some(size) <= wanted.most_bytes() => {
+                return Err(NO_BYTES.to_owned());
+            }
             (Some(size), None, content_type) => {
                 let size = size.try_into().map_err(|_| "its size is negative".to_owned())?;
                 StoredValue::NotLoaded(Described { content_type, size, written_with })
@@ -143,7 +148,7 @@ impl TryFrom<LoadedRow> for Row {
             }
             (Some(_), Some(_), None) => return Err(BAD_CONTENT_TYPE.to_owned()),
         };
-        Ok(Self {
+        Ok(Row {
             fence: fence_from_columns(loaded.token, loaded.holder)
                 .map_err(|reason| with_fence_repair(format!("its fence is malformed: {reason}")))?,
             common_fence: loaded
@@ -202,7 +207,7 @@ fn with_fence_repair(reason: impl Display) -> String {
     format!("{reason}: repair it with `storage-server fence set`")
 }
 
-fn version_column(version: u64) -> i64 {
+pub(super) fn version_column(version: u64) -> i64 {
     i64::try_from(version).expect("it counts writes from a readable version, which is below 2^62")
 }
 

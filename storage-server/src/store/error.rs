@@ -91,8 +91,9 @@ pub enum OpenError {
          servers, and set the tables aside: rename the schema `storage` of PostgreSQL to \
          `storage_before`, or move the files of SQLite away and attach the old one as \
          `storage_before`. Run `storage-server migrate`, and copy the rows of the tables `resource` \
-         and `common_fence` (in SQLite, `storage_resource` and `storage_common_fence`): insert into \
-         storage.resource select * from storage_before.resource"
+         and `common_fence` (in SQLite, `storage_resource`, `storage_large_value` and \
+         `storage_common_fence`): insert into storage.resource select * from storage_before.resource. \
+         Where the columns are others, name them"
     )]
     OtherBuild {
         /// The database's address.

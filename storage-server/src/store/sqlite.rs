@@ -12,7 +12,7 @@ use std::{num::NonZero, thread::available_parallelism, time::Duration};
 use async_trait::async_trait;
 use fence::ResourceName;
 use sqlx::{
-    ConnectOptions, Connection, Sqlite, SqliteConnection,
+    ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -24,7 +24,7 @@ use tokio::{
 use self::{
     file::OpenedFile,
     integrity::{parse_url, primary_code, require_whole_file},
-    statements::{apply_changes, list_rows, load_rows, probe},
+    statements::{apply_changes, list_rows, load_rows, probe, writes_large_value},
     writer::Writer,
 };
 use super::{
@@ -200,9 +200,18 @@ impl Store for SqliteStore {
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut writer = before_commit(timeout_at(deadline, self.writer()).await)?;
-        let answered = timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
-        let applied =
-            answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
+        let applied = if changes.iter().any(writes_large_value) {
+            let begun = timeout_at(deadline, writer.connection.begin_with("begin immediate")).await;
+            let mut transaction = before_commit(begun)?;
+            let applied = timeout_at(deadline, apply_changes(&mut transaction, changes)).await;
+            let applied = before_commit(applied)?;
+            commit(transaction, deadline).await?;
+            applied
+        } else {
+            let applied =
+                timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
+            after_commit(applied)?
+        };
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -234,8 +243,7 @@ impl Store for SqliteStore {
             writer.keep();
             return Ok(false);
         }
-        let committed = timeout_at(deadline, transaction.commit()).await;
-        committed.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
+        commit(transaction, deadline).await?;
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -316,6 +324,15 @@ impl SqliteStore {
 /// The answer of a statement in a transaction that was not committed.
 fn before_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
     answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(ApplyError::Unchanged)
+}
+
+async fn commit(transaction: Transaction<'_, Sqlite>, deadline: Instant) -> Result<(), ApplyError> {
+    after_commit(timeout_at(deadline, transaction.commit()).await)
+}
+
+/// The answer of a statement that commits.
+fn after_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
+    answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)
 }
 
 /// What a failed statement left behind, by SQLite's primary result code.
