@@ -59,8 +59,7 @@ impl Row {
     /// Applies an operation: the rule decides on its offer, and an accepted operation takes effect.
     /// A token above the ceiling is rejected, whatever the enforcement.
     ///
-    /// # Panics
-    /// If the operation reads a value that was not loaded.
+    /// A read yields as much of the value as was loaded.
     pub(crate) fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
         let ceiling = self.ceiling(operation.ceiling);
         if let Some(Fence { token, .. }) = operation.offered
@@ -162,7 +161,7 @@ impl Row {
     fn act(&mut self, operation: &Operation) -> Outcome {
         match &operation.action {
             Action::Claim => Outcome::Claimed { version: self.version },
-            Action::Read => Outcome::Read { version: self.version, value: self.read_value() },
+            Action::Read => Outcome::Read { version: self.version, value: self.value.clone() },
             Action::Write { condition, .. } | Action::Delete { condition }
                 if !condition.is_met_by(self.value_version()) =>
             {
@@ -181,16 +180,6 @@ impl Row {
                 self.version += 1;
                 self.value = StoredValue::Absent;
                 Outcome::Deleted { version: self.version }
-            }
-        }
-    }
-
-    fn read_value(&self) -> Option<Value> {
-        match &self.value {
-            StoredValue::Absent => None,
-            StoredValue::Present(value) => Some(value.clone()),
-            StoredValue::Unknown | StoredValue::NotLoaded(_) => {
-                panic!("a batch with a read loads the value")
             }
         }
     }

@@ -50,6 +50,10 @@ pub trait Store: Send + Sync + 'static {
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable>;
 
+    /// Loads the row of one resource, which is as durable as those of [`load`](Self::load). Such loads have
+    /// connections of their own.
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
+
     /// Loads the row of one resource, for a read that claims nothing. Such reads and
     /// [`list`](Self::list) have connections of their own: they delay each other, and nothing else.
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;

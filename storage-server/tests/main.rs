@@ -14,7 +14,6 @@ mod config_file;
 mod connections;
 mod contract;
 mod database;
-mod described_values;
 mod doctor;
 mod enforcement;
 mod exposure;
@@ -27,6 +26,7 @@ mod hosts;
 mod http2;
 #[cfg(target_os = "linux")]
 mod image;
+mod large_reads;
 mod lists;
 mod logs;
 mod metrics;

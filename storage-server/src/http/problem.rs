@@ -286,6 +286,14 @@ impl Problem {
         Self::no_decision(UnavailableOutcome::None, reason)
     }
 
+    /// The value that was claimed is not there any more, and the claim has happened.
+    pub(super) fn overtaken(resource: &ResourceName) -> Self {
+        let reason = format!(
+            "another client has claimed {resource} and written to it before its value was read"
+        );
+        Self::no_decision(UnavailableOutcome::Unknown, reason)
+    }
+
     pub(super) fn contended_lock(state: &ResourceName) -> Self {
         Self::nothing_done(format!("other clients changed the lock of {state} again and again"))
     }

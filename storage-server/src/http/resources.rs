@@ -1,6 +1,6 @@
 //! `/v1/resources/{name}`: fenced writes, reads, fenced reads and deletes of values.
 
-use std::{mem, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Extension, Json, Router,
@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{
     access::{Caller, identity::Permission},
-    committer::job::UnavailableOutcome,
     operation::{Action, Condition, Content, Outcome, Value},
+    rate_limit::Client,
     row::{Described, StoredValue},
 };
 
@@ -101,7 +101,7 @@ async fn delete(
 async fn read(
     State(service): State<Arc<Service>>,
     method: Method,
-    Extension(caller): Extension<Caller>,
+    (Extension(caller), client): (Extension<Caller>, Client),
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
     Conditional { condition: Condition { if_none_match, .. }, .. }: Conditional,
@@ -115,22 +115,10 @@ async fn read(
     let (version, value) = if claims {
         let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
-        match service.decide(operation).await? {
-            Outcome::Read { version, value: Some(mut value) } => {
-                if sends_value(version) {
-                    // The claim has happened by now.
-                    let outcome = UnavailableOutcome::Unknown;
-                    let bytes = mem::take(&mut value.content.bytes);
-                    value.content.bytes = service.answer_with_memory(bytes, outcome)?;
-                }
-                (version, StoredValue::Present(value))
-            }
-            Outcome::Read { version, value: None } => (version, StoredValue::Absent),
-            other => unreachable!("{other:?} is not the outcome of a read"),
-        }
+        service.fenced_read(operation, &client, sends_value).await?
     } else {
         let freshness = at_least.map_or(Freshness::Visible, Freshness::Version);
-        let row = service.load_value(&resource, freshness, sends_value).await?;
+        let row = service.load_value(&resource, freshness, &client, sends_value).await?;
         (row.version, row.value)
     };
     let mut response = value_response(&service, &resource, version, value, &fencing.holder)?;

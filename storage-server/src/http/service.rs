@@ -1,22 +1,19 @@
 //! What the handlers share: the way to the committer and to the store.
 
-use std::{
-    error::Error,
-    mem,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{error::Error, sync::Arc, time::Instant};
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
 use fence::{Rejection, ResourceName, Token};
-use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit},
-    time::timeout,
-};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{caller::credentials, observe::Progress, problem::Problem};
+use super::{
+    caller::credentials,
+    observe::Progress,
+    problem::Problem,
+    turns::{Turns, client},
+};
 use crate::{
     access::{Caller, identity::Permission},
     audit::Audit,
@@ -26,23 +23,17 @@ use crate::{
         queue::Queue,
     },
     config::{Config, Enforcement},
-    connections::client_address,
     cut_offs::{CutOff, CutOffs},
     memory_budget::{MemoryBudget, SMALL_BYTES, with_memory},
     metrics::Metrics,
-    operation::{Decided, Operation, Outcome},
+    operation::{Decided, Operation, Outcome, Value},
     prober::Prober,
     rate_limit::{Client, RateLimit},
     row::{Row, StoredValue},
-    store::{
-        BAD_CONTENT_TYPE, Store, Wanted, WantedValue,
-        error::{ReadError, UnreadableRow},
-    },
+    store::{BAD_CONTENT_TYPE, Store, Wanted, WantedValue, error::UnreadableRow},
     transaction::{DecidedTransaction, Transaction},
 };
 
-/// How long a load may wait for its turn.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How often a value is loaded that larger ones replace.
 const LOADS: usize = 8;
 
@@ -77,8 +68,8 @@ pub(super) struct Service {
     pub(super) metrics: Arc<Metrics>,
     /// Where rejections and the actions of operators are recorded.
     pub(super) audit: Audit,
-    /// Whose turn it is to load rows on which something is decided.
-    pub(super) durable_loads: Mutex<()>,
+    /// Whose turn it is to load a large value.
+    pub(super) turns: Turns,
     /// Cancelled once the server begins to stop.
     pub(super) draining: CancellationToken,
 }
@@ -102,11 +93,7 @@ impl Service {
         extensions: &Extensions,
     ) -> Result<(), Problem> {
         let Some(rate_limit) = &self.rate_limit else { return Ok(()) };
-        let client = match caller.and_then(Caller::identity_name) {
-            Some(name) => Client::Identity(name),
-            None => Client::from_address(client_address(extensions)),
-        };
-        if rate_limit.admit(client, Instant::now()) {
+        if rate_limit.admit(client(caller, extensions), Instant::now()) {
             Ok(())
         } else {
             Err(Problem::too_many_requests())
@@ -215,15 +202,7 @@ impl Service {
         let row = match freshness {
             Freshness::Visible => self.store.read(wanted).await,
             Freshness::Version(version) => self.store.read_version(wanted, version).await,
-            Freshness::Durable => {
-                // Such loads take turns, because they use the connections of the committer.
-                let turn = timeout(LONGEST_WAIT, self.durable_loads.lock()).await;
-                let _turn =
-                    turn.map_err(|_| Problem::nothing_done("too many loads wait".to_owned()))?;
-                let rows = self.store.load(&[wanted]).await;
-                let row = rows.map_err(|error| self.unreachable(&error))?.pop();
-                row.expect("one row is wanted").map_err(ReadError::from)
-            }
+            Freshness::Durable => self.store.read_durable(wanted).await,
         };
         let row = row.map_err(|error| self.unreachable(&error))?;
         match freshness {
@@ -240,42 +219,117 @@ impl Service {
         &self,
         resource: &ResourceName,
         freshness: Freshness,
+        client: &Client,
         is_sent: impl Fn(u64) -> bool,
     ) -> Result<Row, Problem> {
-        // 1. Load a small value at once. The description of a large one is enough if it is not sent.
         let none = UnavailableOutcome::None;
+        // 1. Load a small value at once. The description of a large one is enough if it is not sent.
         let mut row = self.load(resource, WantedValue::AtMost(SMALL_BYTES), freshness).await?;
         for _ in 0..LOADS {
             if !is_sent(row.version) {
                 return Ok(row);
             }
-            // 2. Take memory before a large value is loaded. It is loaded for nobody without memory.
-            let size = match &mut row.value {
-                StoredValue::NotLoaded(described) => usize::try_from(described.size),
+            let described = match &mut row.value {
+                StoredValue::NotLoaded(described) => described,
                 StoredValue::Present(value) => {
-                    let bytes = mem::take(&mut value.content.bytes);
-                    value.content.bytes = self.answer_with_memory(bytes, none)?;
+                    self.keep_memory(value, none)?;
                     return Ok(row);
                 }
                 StoredValue::Absent | StoredValue::Unknown => return Ok(row),
             };
-            let size = size.unwrap_or(usize::MAX);
-            let memory = self.memory_for_answer(size, none)?;
 
-            // 3. Load it, unless a larger one has replaced it.
-            row = self.load(resource, WantedValue::AtMost(size), freshness).await?;
+            // 2. Load a large one, unless a larger one has replaced it.
+            let memory;
+            (row, memory) = self.load_large(resource, described.size, freshness, client).await?;
             if let StoredValue::Present(value) = &mut row.value {
-                let bytes = mem::take(&mut value.content.bytes);
-                value.content.bytes = with_memory(bytes, memory);
+                value.keep_memory(memory);
                 return Ok(row);
             }
         }
         Err(Problem::nothing_done("larger values replaced it again and again".to_owned()))
     }
 
+    /// Claims a resource, and reads its value as of the moment of the claim, or of a later one while no
+    /// other claim was accepted. If its version is sent, the value then keeps memory for the answer.
+    pub(super) async fn fenced_read(
+        &self,
+        operation: Operation,
+        client: &Client,
+        is_sent: impl Fn(u64) -> bool,
+    ) -> Result<(u64, StoredValue), Problem> {
+        // 1. Claim, and read a small value in the same step. The path of writes loads no larger one.
+        let unknown = UnavailableOutcome::Unknown;
+        let mut outcome = self.decide(operation.clone()).await?;
+        for _ in 0..LOADS {
+            let Outcome::Read { version, mut value } = outcome else {
+                unreachable!("{outcome:?} is not the outcome of a read")
+            };
+            let described = match &mut value {
+                _ if !is_sent(version) => return Ok((version, value)),
+                StoredValue::NotLoaded(described) => described,
+                StoredValue::Present(present) => {
+                    self.keep_memory(present, unknown)?;
+                    return Ok((version, value));
+                }
+                StoredValue::Absent => return Ok((version, value)),
+                StoredValue::Unknown => unreachable!("the row of a read is loaded"),
+            };
+
+            // 2. Load a large one over a connection of its own. From here on, the claim has happened.
+            let resource = &operation.resource;
+            let loaded =
+                self.load_large(resource, described.size, Freshness::Durable, client).await;
+            let (mut row, memory) = loaded.map_err(Problem::after_a_change)?;
+
+            // 3. While the version is the same, this is the value of the moment of the claim, whoever has
+            //    claimed since.
+            if let StoredValue::Present(present) = &mut row.value
+                && (row.version, &present.describe()) == (version, &*described)
+            {
+                present.keep_memory(memory);
+                return Ok((version, row.value));
+            }
+
+            // 4. Otherwise, somebody has written in between. If the fence is still this claim's, the row
+            //    shows what can be read under it now.
+            let mut claimed = row.clone();
+            let decided = claimed.apply(&operation, self.config.enforcement);
+            if claimed != row || decided.outcome.is_rejection() {
+                return Err(Problem::overtaken(resource));
+            }
+            outcome = decided.outcome;
+        }
+        Err(Problem::overtaken(&operation.resource))
+    }
+
+    /// Loads the row with a large value of this size, in a turn of the client. Takes memory before: nobody
+    /// waits who has some.
+    async fn load_large(
+        &self,
+        resource: &ResourceName,
+        size: u64,
+        freshness: Freshness,
+        client: &Client,
+    ) -> Result<(Row, OwnedSemaphorePermit), Problem> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let turn = self.turns.take(client).await;
+        let _turn = turn.ok_or_else(|| {
+            Problem::nothing_done("too many large values are loaded for this client".to_owned())
+        })?;
+        let memory = self.memory_for_answer(size, UnavailableOutcome::None)?;
+        Ok((self.load(resource, WantedValue::AtMost(size), freshness).await?, memory))
+    }
+
     /// The problem of a value that was not written by a server.
     pub(super) fn unreadable_type(&self, resource: &ResourceName) -> Problem {
         self.unreachable(&UnreadableRow::new(resource.as_str(), BAD_CONTENT_TYPE))
+    }
+
+    /// Makes a value keep memory, because a client may read it slowly.
+    fn keep_memory(&self, value: &mut Value, outcome: UnavailableOutcome) -> Result<(), Problem> {
+        let memory = self.memory_for_answer(value.content.bytes.len(), outcome)?;
+        value.keep_memory(memory);
+        Ok(())
     }
 
     /// Makes an answer keep memory, because a client may read it slowly. `outcome` is what has happened

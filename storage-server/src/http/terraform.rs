@@ -36,6 +36,7 @@ use super::{
 use crate::{
     config::Enforcement,
     operation::{Action, Condition, Outcome},
+    rate_limit::Client,
 };
 
 const PATH: &str = "/v1/terraform/{*name}";
@@ -80,8 +81,9 @@ async fn lock_or_unlock(State(service): State<Arc<Service>>, request: Request) -
 async fn read(
     State(service): State<Arc<Service>>,
     Target { resource, .. }: Target<Read>,
+    client: Client,
 ) -> Result<Response, Problem> {
-    let row = service.load_value(&resource, Freshness::Durable, |_| true).await?;
+    let row = service.load_value(&resource, Freshness::Durable, &client, |_| true).await?;
     value_response(&service, &resource, row.version, row.value, &Holder::EMPTY)
 }
 

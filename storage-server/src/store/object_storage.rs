@@ -126,6 +126,11 @@ impl Store for ObjectStorage {
         Ok(rows)
     }
 
+    /// All that object storage shows is durable.
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        self.read(wanted).await
+    }
+
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
         let mut register = self.handles.new_register(wanted.resource);
         let read = read(&mut register, wanted, Some(&self.places)).await;

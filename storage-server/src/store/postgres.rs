@@ -52,6 +52,9 @@ use crate::row::Row;
 
 /// The connections of the committer: for its batches, and for each blocked resource that it tries.
 const COMMITTING: u32 = 6;
+/// The connections of other loads on which something is decided. One client uses two of them at most for large
+/// values.
+const LOADING: u32 = 3;
 /// The connections of everybody else.
 const READING: u32 = 4;
 /// The connection of the probe, for which no read has to wait, and the other way round.
@@ -69,6 +72,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct PostgresStore {
     address: String,
     committing: Arc<KeptPool<Postgres>>,
+    loading: Arc<KeptPool<Postgres>>,
     reading: Arc<KeptPool<Postgres>>,
     probing: Arc<KeptPool<Postgres>>,
     /// How many connections for changes were made so far.
@@ -133,13 +137,14 @@ impl PostgresStore {
             (Arc::new(pool), made)
         };
         let (committing, connections_made) = pool(COMMITTING);
-        let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
-        let pools = vec![committing.clone(), reading.clone(), probing.clone()];
+        let [(loading, _), (reading, _), (probing, _)] = [LOADING, READING, PROBING].map(pool);
+        let pools = vec![committing.clone(), loading.clone(), reading.clone(), probing.clone()];
         let following = Following::start(hosts, primary, newest, pools);
         let required_standbys = require_sync_standby.map(RequiredStandbys::new);
         Ok(Self {
             address,
             committing,
+            loading,
             reading,
             probing,
             connections_made,
@@ -194,6 +199,21 @@ impl PostgresStore {
         admitted.map_err(|reason| sqlx::Error::Configuration(reason.into()))
     }
 
+    /// Loads rows, and waits until the standbys have what was loaded.
+    async fn load_durable(
+        &self,
+        connections: &KeptPool<Postgres>,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
+        self.expect_standbys(connections).await?;
+        let load = async |connection: &mut PgConnection| {
+            let rows = load_rows(connection, wanted, self.durability()).await?;
+            self.confirm(connection).await?;
+            Ok(rows)
+        };
+        self.ask(connections, load).await
+    }
+
     /// Waits until the required standbys have what this session has committed.
     async fn confirm(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         match &self.required_standbys {
@@ -203,7 +223,7 @@ impl PostgresStore {
     }
 
     /// What has to be durable before an answer is decided on rows that were loaded.
-    fn loading(&self) -> Loading {
+    fn durability(&self) -> Loading {
         if self.required_standbys.is_some() { Loading::Confirmed } else { Loading::Durable }
     }
 
@@ -293,13 +313,12 @@ impl Store for PostgresStore {
         &self,
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
-        self.expect_standbys(&self.committing).await?;
-        let load = async |connection: &mut PgConnection| {
-            let rows = load_rows(connection, wanted, self.loading()).await?;
-            self.confirm(connection).await?;
-            Ok(rows)
-        };
-        self.ask(&self.committing, load).await
+        self.load_durable(&self.committing, wanted).await
+    }
+
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        let mut rows = self.load_durable(&self.loading, &[wanted]).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
     }
 
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
@@ -380,7 +399,7 @@ impl Store for PostgresStore {
                 Changed::All => self.confirm(&mut connection).await,
                 // It was decided on rows that were only loaded.
                 Changed::Nothing => {
-                    await_standbys(&mut connection, self.loading()).await?;
+                    await_standbys(&mut connection, self.durability()).await?;
                     self.confirm(&mut connection).await
                 }
                 Changed::NotAll | Changed::Unreadable(_) => Ok(()),

@@ -54,7 +54,10 @@ const PAGE_SIZE: u32 = 1024;
 /// once for all its changes.
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
-const LOADING: u32 = 2;
+const LOADING: u32 = 1;
+/// The connections of other loads on which something is decided. One client uses two of them at most for large
+/// values.
+const LOADING_DURABLE: u32 = 3;
 /// Other reads of rows use one connection for each two processors, and at most this many. Each has a thread,
 /// which large values keep busy, and with more of them writes would wait for a processor.
 const READING: u32 = 4;
@@ -72,6 +75,7 @@ pub(super) struct SqliteStore {
     /// SQLite has one writer at a time, and this mutex is fairer than its locks.
     writer: Mutex<Writer>,
     loading: KeptPool<Sqlite>,
+    loading_durable: KeptPool<Sqlite>,
     reading: KeptPool<Sqlite>,
     listing: KeptPool<Sqlite>,
 }
@@ -126,9 +130,15 @@ impl SqliteStore {
         };
         let processors = available_parallelism().map_or(1, NonZero::get) / 2;
         let reading = u32::try_from(processors).unwrap_or(READING).clamp(1, READING);
-        let (loading, reading, listing) = (pool(LOADING), pool(reading), pool(LISTING));
-        let writer = Mutex::new(Writer::new(writer, options));
-        Ok(Self { url: url.to_owned(), file, writer, loading, reading, listing })
+        Ok(Self {
+            url: url.to_owned(),
+            file,
+            writer: Mutex::new(Writer::new(writer, options)),
+            loading: pool(LOADING),
+            loading_durable: pool(LOADING_DURABLE),
+            reading: pool(reading),
+            listing: pool(LISTING),
+        })
     }
 }
 
@@ -191,10 +201,12 @@ impl Store for SqliteStore {
         self.ask(&self.loading, async |connection| load_rows(connection, wanted).await).await
     }
 
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        self.load_one(&self.loading_durable, wanted).await
+    }
+
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
-        let mut rows = self.ask(&self.reading, load).await?;
-        Ok(rows.pop().expect("one row is wanted")?)
+        self.load_one(&self.reading, wanted).await
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
@@ -295,6 +307,17 @@ impl SqliteStore {
         let mut writer = self.writer.lock().await;
         writer.prepare(&self.file).await?;
         Ok(writer)
+    }
+
+    /// Loads one row. All that SQLite shows was synced.
+    async fn load_one(
+        &self,
+        connections: &KeptPool<Sqlite>,
+        wanted: Wanted<'_>,
+    ) -> Result<Row, ReadError> {
+        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
+        let mut rows = self.ask(connections, load).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
     }
 
     /// Runs a statement that changes nothing.
