@@ -16,9 +16,11 @@ mod request;
 mod request_id;
 mod resources;
 mod service;
+mod session;
 mod terraform;
 mod transactions;
 mod turns;
+mod values;
 mod whole_body;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::Body,
-    extract::State,
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
@@ -21,12 +20,13 @@ use super::{
         Conditional, FENCING_HOLDER, FENCING_TOKEN, Fencing, FencingSequence, RequiredFencing,
         VersionAtLeast, Written,
     },
-    service::{Freshness, Service},
+    service::Service,
+    session::Session,
+    values::Freshness,
 };
 use crate::{
-    access::{Caller, identity::Permission},
+    access::identity::Permission,
     operation::{Action, Condition, Content, Outcome, Value},
-    rate_limit::Client,
     row::{Described, StoredValue},
 };
 
@@ -63,13 +63,13 @@ impl<'a> Accepted<'a> {
 type WriteHead = (Target<Write>, RequiredFencing, FencingSequence, Conditional);
 
 async fn write(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head, content }: Written<WriteHead>,
 ) -> Result<Response, Problem> {
     let (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional) = head;
     let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Write { content, condition };
-    let outcome = service.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
+    let outcome = session.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -83,12 +83,12 @@ async fn write(
 }
 
 async fn delete(
-    State(service): State<Arc<Service>>,
+    session: Session,
     (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional): WriteHead,
 ) -> Result<StatusCode, Problem> {
     let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Delete { condition };
-    match service.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
+    match session.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => {
             Err(Problem::version_mismatch(&resource, version, has_unmatchable))
@@ -99,9 +99,8 @@ async fn delete(
 
 /// Reads the value. A `GET` with a token claims first; a `HEAD` never does.
 async fn read(
-    State(service): State<Arc<Service>>,
+    session: Session,
     method: Method,
-    (Extension(caller), client): (Extension<Caller>, Client),
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
     Conditional { condition: Condition { if_none_match, .. }, .. }: Conditional,
@@ -113,15 +112,15 @@ async fn read(
     let is_known = |version| !unless_known.is_met_by(Some(version));
     let sends_value = |version| method != Method::HEAD && !is_known(version);
     let (version, value) = if claims {
-        let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
+        let ceiling = session.permit(&session.caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
-        service.fenced_read(operation, &client, sends_value).await?
+        session.fenced_read(operation, sends_value).await?
     } else {
         let freshness = at_least.map_or(Freshness::Visible, Freshness::Version);
-        let row = service.load_value(&resource, freshness, &client, sends_value).await?;
+        let row = session.load_value(&resource, freshness, sends_value).await?;
         (row.version, row.value)
     };
-    let mut response = value_response(&service, &resource, version, value, &fencing.holder)?;
+    let mut response = value_response(&session, &resource, version, value, &fencing.holder)?;
     if is_known(version) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();
@@ -132,7 +131,7 @@ async fn read(
 
 /// The answer with a value. If the value was not loaded, its description is enough: nothing of it is sent.
 pub(super) fn value_response(
-    service: &Service,
+    session: &Session,
     resource: &ResourceName,
     version: u64,
     value: StoredValue,
@@ -143,7 +142,7 @@ pub(super) fn value_response(
             (content_type, bytes.len() as u64, written_with, bytes)
         }
         StoredValue::NotLoaded(Described { content_type, size, written_with }) => {
-            let content_type = content_type.ok_or_else(|| service.unreadable_type(resource))?;
+            let content_type = content_type.ok_or_else(|| session.unreadable_type(resource))?;
             (content_type, size, written_with, Bytes::new())
         }
         StoredValue::Absent | StoredValue::Unknown => return Err(Problem::no_value(resource)),

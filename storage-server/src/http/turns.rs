@@ -2,15 +2,11 @@
 
 use std::{
     collections::HashMap,
-    convert::Infallible,
     sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
-use axum::{
-    extract::FromRequestParts,
-    http::{Extensions, request::Parts},
-};
+use axum::http::Extensions;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -51,14 +47,6 @@ pub(super) fn client(caller: Option<&Caller>, extensions: &Extensions) -> Client
     match caller.and_then(Caller::identity_name) {
         Some(name) => Client::Identity(name),
         None => Client::from_address(client_address(extensions)),
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Client {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(client(parts.extensions.get(), &parts.extensions))
     }
 }
 

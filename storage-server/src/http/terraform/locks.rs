@@ -11,10 +11,7 @@ use fence::{Fence, Holder, ResourceName, Token};
 
 use super::lock::{Held, Lock, LockInfo};
 use crate::{
-    http::{
-        problem::Problem,
-        service::{Freshness, Service},
-    },
+    http::{problem::Problem, session::Session, values::Freshness},
     memory_budget::SMALL_BYTES,
     operation::{Action, Condition, Operation, Outcome},
     row::Row,
@@ -26,7 +23,7 @@ const TRIES: usize = 16;
 
 /// The lock of one state.
 pub(super) struct Locks<'a> {
-    service: &'a Service,
+    session: &'a Session,
     state: &'a ResourceName,
     /// The resource that keeps the lock.
     lock: ResourceName,
@@ -34,22 +31,22 @@ pub(super) struct Locks<'a> {
 
 impl<'a> Locks<'a> {
     /// The lock of a state, which is the resource `terraform/NAME`. It is kept in `terraform-lock/NAME`.
-    pub(super) fn new(service: &'a Service, state: &'a ResourceName) -> Result<Self, Problem> {
+    pub(super) fn new(session: &'a Session, state: &'a ResourceName) -> Result<Self, Problem> {
         let name = state.as_str().strip_prefix("terraform/").expect("the route has this prefix");
         let lock = format!("terraform-lock/{name}").parse().map_err(Problem::malformed_name)?;
-        Ok(Self { service, state, lock })
+        Ok(Self { session, state, lock })
     }
 
     pub(super) async fn load(&self) -> Result<Lock, Problem> {
         let row = self
-            .service
+            .session
             .load(&self.lock, WantedValue::AtMost(SMALL_BYTES), Freshness::Durable)
             .await?;
         Lock::from_row(&self.lock, row)
     }
 
     async fn load_state(&self) -> Result<Row, Problem> {
-        self.service.load(self.state, WantedValue::Description, Freshness::Durable).await
+        self.session.load(self.state, WantedValue::Description, Freshness::Durable).await
     }
 
     /// An operation on the state. The server itself has issued the token, so it is not too high.
@@ -114,7 +111,7 @@ impl<'a> Locks<'a> {
             //    means, a new grant may take a higher token. A renewed one may not: its client has read
             //    the state, and what it has read is void.
             let claim = self.on_state(Some(held.fence.clone()), Action::Claim);
-            match self.service.submit(claim).await? {
+            match self.session.submit(claim).await? {
                 Outcome::Claimed { .. } => return Ok(held),
                 _ if is_mine && !is_granted_here => return Err(claimed_by_another()),
                 _ => {}
@@ -165,7 +162,7 @@ impl<'a> Locks<'a> {
             let token = self.token_above(&[&lock.row, &state])?;
             let delete = Action::Delete { condition: Condition::default() };
             let offered = Fence { token, holder: Holder::EMPTY };
-            let outcome = self.service.submit(self.on_state(Some(offered), delete)).await?;
+            let outcome = self.session.submit(self.on_state(Some(offered), delete)).await?;
             if !outcome.is_rejection() {
                 return Ok(outcome);
             }
@@ -189,7 +186,7 @@ impl<'a> Locks<'a> {
         let is_overtaken = lock.row.highest_token() > Some(owner.token);
         let token = if is_overtaken { self.token_above(&[&lock.row])? } else { owner.token };
         let offered = Fence { token, holder: owner.holder.clone() };
-        self.service.submit(operation(&self.lock, Some(offered), action)).await
+        self.session.submit(operation(&self.lock, Some(offered), action)).await
     }
 
     fn token_above(&self, rows: &[&Row]) -> Result<Token, Problem> {
