@@ -120,20 +120,19 @@ where
     .collect()
 }
 
-/// A write replaces the value without reading it.
+/// Such as after `delete from storage_large_value`. A write puts another value in its place.
 const NO_BYTES: &str = "its value is missing: write the value again";
 
 impl LoadedRow {
     fn decode(self, wanted: WantedValue) -> Result<Row, String> {
-        let loaded = self;
         // The fence of the value is decoded even if the value was not loaded. The database would
         // not take back a row in which it is malformed, and would reject the whole batch.
         let written_with =
-            fence_from_columns(loaded.value_token, loaded.value_holder).map_err(|reason| {
+            fence_from_columns(self.value_token, self.value_holder).map_err(|reason| {
                 with_fence_repair(format!("the fence of its value is malformed: {reason}"))
             })?;
-        let content_type = loaded.content_type.filter(|text| Content::allows_type(text.as_bytes()));
-        let value = match (loaded.size, loaded.bytes, content_type) {
+        let content_type = self.content_type.filter(|text| Content::allows_type(text.as_bytes()));
+        let value = match (self.size, self.bytes, content_type) {
             (None, ..) => StoredValue::Absent,
             (Some(size), None, _) if Some(size) <= wanted.most_bytes() => {
                 return Err(NO_BYTES.to_owned());
@@ -149,16 +148,16 @@ impl LoadedRow {
             (Some(_), Some(_), None) => return Err(BAD_CONTENT_TYPE.to_owned()),
         };
         Ok(Row {
-            fence: fence_from_columns(loaded.token, loaded.holder)
+            fence: fence_from_columns(self.token, self.holder)
                 .map_err(|reason| with_fence_repair(format!("its fence is malformed: {reason}")))?,
-            common_fence: loaded
+            common_fence: self
                 .common_fence
                 .map(Token::try_from)
                 .transpose()
                 .map_err(|error| error.to_string())?,
-            version: loaded.version.map_or(Ok(0), version_from_column)?,
+            version: self.version.map_or(Ok(0), version_from_column)?,
             value,
-            answers: answers_from_column(loaded.answers.as_deref()).map_err(|error| {
+            answers: answers_from_column(self.answers.as_deref()).map_err(|error| {
                 with_fence_repair(format!("its answers are malformed: {error}"))
             })?,
         })
