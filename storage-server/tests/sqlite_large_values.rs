@@ -1,6 +1,6 @@
 //! Large values in SQLite: they lie beside the rows of their resources, so that claims don't write them.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use fence::{Fence, Holder, ResourceName, Token};
 use sqlx::{Connection, SqliteConnection};
@@ -8,6 +8,7 @@ use storage_server::{
     Change, Content, Migrations, MissingFile, Replication, Row, Store, StoredValue, Value, Wanted,
     WantedValue, open_store,
 };
+use tokio::{io::AsyncWriteExt, sync::watch};
 
 use crate::{
     database::{Database, get, offer},
@@ -132,6 +133,11 @@ async fn large_values_that_nothing_refers_to_are_deleted() {
     let listed = get(&server, "/v1/resources").await.json();
     assert_eq!(listed["resources"][0]["size"], INLINE_BYTES + 1);
 
+    // A version that was changed by hand has no value, and leaves none behind.
+    let changed = "update storage.resource set version = 9 where resource = 'rejected'";
+    database.execute(changed).await.unwrap();
+    assert_eq!(large_values(&database).await, [("moved".to_owned(), 1)]);
+
     // A value that is gone fails alone, until it is written again.
     database.execute("delete from storage.large_value where resource = 'moved'").await.unwrap();
     let gone = get(&server, &path("moved")).await;
@@ -161,23 +167,118 @@ async fn reader_never_gets_the_value_of_another_version() {
         }
     };
     let read = async {
-        let mut versions = 0;
+        let mut versions = HashSet::new();
         loop {
             let loaded = load(&*reading, &resource).await;
             if loaded.version == 0 {
                 continue;
             }
             assert_eq!(loaded, row(loaded.version, size(loaded.version)));
-            versions += 1;
+            versions.insert(loaded.version);
             if loaded.version == 200 {
-                return versions;
+                return versions.len();
             }
         }
     };
     let ((), versions) = tokio::join!(write, read);
     assert!(versions > 10, "{versions}");
     assert_eq!(large_values(&database).await, [("r".to_owned(), 200)]);
+
+    // The control: after a write between two statements, the second finds no value of the first one's version.
+    let described = Wanted { resource: &resource, value: WantedValue::Description };
+    let read_first = reading.read(described).await.unwrap().version;
+    let (before, after) = (row(200, size(200)), row(201, size(201)));
+    let change = Change { resource: &resource, before: &before, after: &after };
+    assert_eq!(first.apply(&[change]).await.unwrap(), [true]);
+    let read_second = large_values(&database).await;
+    assert_ne!(read_second, [("r".to_owned(), read_first as i64)]);
     for store in [first, second, reading] {
         store.close().await;
     }
+}
+
+/// The statement with an insert takes other columns over than the one without.
+#[tokio::test]
+async fn claim_beside_a_new_resource_keeps_a_large_value() {
+    let database = Database::sqlite();
+    let store = open(&database).await;
+    let [claimed, new] = ["claimed", "new"].map(|name| name.parse::<ResourceName>().unwrap());
+    let (unused, written) = (Row::default(), row(1, INLINE_BYTES + 1));
+    let change = Change { resource: &claimed, before: &unused, after: &written };
+    assert_eq!(store.apply(&[change]).await.unwrap(), [true]);
+    let after = Row { fence: fence(2), ..written.clone() };
+    let changes = [
+        Change { resource: &claimed, before: &written, after: &after },
+        Change { resource: &new, before: &unused, after: &row(1, 1) },
+    ];
+    assert_eq!(store.apply(&changes).await.unwrap(), [true, true]);
+    assert_eq!(load(&*store, &claimed).await, after);
+    store.close().await;
+}
+
+/// Whether each large value has a row that refers to it, and the other way round.
+async fn assert_all_belong_to_rows(database: &Database) {
+    let mut connection = SqliteConnection::connect(&database.url).await.unwrap();
+    let alone = "select count(*) from
+        (select resource, version, large_bytes as size from storage_resource where large_bytes > 0) r
+        full join (select resource, version, length(bytes) as size from storage_large_value) v
+        using (resource, version) where r.size is not v.size";
+    let alone: i64 = sqlx::query_scalar(alone).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(alone, 0);
+}
+
+#[tokio::test]
+async fn killed_server_leaves_no_large_value_without_its_row() {
+    let database = Database::sqlite();
+    let mut acknowledged = 0;
+    for round in 1..=5_usize {
+        let mut server = database.serve(&[]).await;
+        let url = server.url().to_owned();
+        let (sender, mut written) = watch::channel(acknowledged);
+        let writing = tokio::spawn(async move {
+            for token in acknowledged + 1.. {
+                let value = token.to_string().repeat(20_000);
+                let mut connection = wire::connect(&url).await;
+                let head = format!(
+                    "PUT /v1/resources/r HTTP/1.1\r\nHost: localhost\r\nFencing-Token: {token}\r\n\
+                     Content-Length: {}\r\nConnection: close\r\n\r\n",
+                    value.len()
+                );
+                let request = [head.as_bytes(), value.as_bytes()].concat();
+                if connection.write_all(&request).await.is_err()
+                    || wire::try_answer(&mut connection).await.is_err()
+                {
+                    return;
+                }
+                sender.send_replace(token);
+            }
+        });
+        let enough = acknowledged + 7 * round as u64;
+        written.wait_for(|token| *token >= enough).await.unwrap();
+        server.process().kill().unwrap();
+        writing.abort();
+        acknowledged = *written.borrow();
+        assert_all_belong_to_rows(&database).await;
+        let server = database.serve(&[]).await;
+        let read = get(&server, "/v1/resources/r").await;
+        let token: u64 = read.header("fencing-token").unwrap().parse().unwrap();
+        assert!(token >= acknowledged, "{token} {acknowledged}");
+        assert_eq!(read.text(), token.to_string().repeat(20_000));
+        acknowledged = token;
+    }
+}
+
+#[tokio::test]
+async fn large_value_is_in_a_backup() {
+    let database = Database::sqlite();
+    let server = database.serve(&[]).await;
+    let (path, large) = ("/v1/resources/r", "x".repeat(100_000));
+    assert_eq!(offer(&server, "PUT", path, 1, &large).await.status, 201);
+    database.run(&["backup", "backup.db"]).await.printed();
+    assert_eq!(offer(&server, "PUT", path, 2, &"y".repeat(100_000)).await.status, 200);
+    drop(server);
+    database.run(&["restore", "backup.db", "--force"]).await.printed();
+    assert_all_belong_to_rows(&database).await;
+    let server = database.serve(&[]).await;
+    assert_eq!(get(&server, path).await.text(), large);
 }

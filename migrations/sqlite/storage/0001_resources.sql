@@ -37,7 +37,7 @@ create table storage_large_value (
     primary key (resource, version)
 ) strict;
 
-create trigger storage_large_value_replaced after update of large_bytes on storage_resource
+create trigger storage_large_value_replaced after update of version, large_bytes on storage_resource
 when old.large_bytes is not null and (new.large_bytes is null or new.version <> old.version)
 begin
     delete from storage_large_value where resource = old.resource and version = old.version;
