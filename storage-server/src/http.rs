@@ -74,7 +74,7 @@ pub(crate) fn routers(
     let rate_limit = config.requests_per_second.map(RateLimit::new);
     let (audit, audit_end) = Audit::start(config.audit_log.clone(), &config.access);
     let service = Arc::new(Service {
-        turns: Turns::default(),
+        turns: Turns::new(store.reads_at_once()),
         queue,
         prober,
         store,

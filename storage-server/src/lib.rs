@@ -73,7 +73,7 @@ pub use row::{Described, Row, StoredValue};
 pub use sequence::{Answers, InvalidAnswers};
 pub use serve::{ServeError, serve};
 pub use store::{
-    Change, Decide, Store, Wanted, WantedValue,
+    Change, Decide, ReadsAtOnce, Store, Wanted, WantedValue,
     error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Listing, Page},
     open::{MissingFile, open_careless_sqlite, open_store},

@@ -50,18 +50,22 @@ pub trait Store: Send + Sync + 'static {
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable>;
 
-    /// Loads the row of one resource, which is as durable as those of [`load`](Self::load). Such loads have
-    /// connections of their own.
+    /// Loads the row of one resource, which is as durable as those of [`load`](Self::load).
     async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
 
-    /// Loads the row of one resource, for a read that claims nothing. Such reads and
-    /// [`list`](Self::list) have connections of their own: they delay each other, and nothing else.
+    /// Loads the row of one resource, for a read that claims nothing.
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
 
     /// Loads the row of one resource as [`read`](Self::read) does, or from a replica if there is one.
     /// Waits for a moment if the row is older than a version, and then returns what there is.
     async fn read_version(&self, wanted: Wanted<'_>, _version: u64) -> Result<Row, ReadError> {
         self.read(wanted).await
+    }
+
+    /// How many calls of [`read`](Self::read) and of [`read_durable`](Self::read_durable) it takes at once.
+    /// Further ones wait.
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: 32, durable: 32 }
     }
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
@@ -99,6 +103,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Leaves the database in good order, after all other work.
     async fn close(&self);
+}
+
+/// How many reads a store takes at once: its connections for them, which no other call uses. There are
+/// at least two of each, because small reads must not wait for large ones.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadsAtOnce {
+    /// Of calls of [`Store::read`], and of [`Store::read_version`].
+    pub visible: usize,
+    /// Of calls of [`Store::read_durable`].
+    pub durable: usize,
 }
 
 /// Makes the new rows of resources from their current ones.

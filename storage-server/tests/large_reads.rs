@@ -4,10 +4,14 @@
 mod memory;
 mod memory_store;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use fence::{Fence, Token};
-use storage_server::{Config, Content, Row, StoredValue, Value, WantedValue, serve};
+use storage_server::{Access, Config, Content, Row, StoredValue, Value, WantedValue, serve};
+use testbed::wait::until_async;
 use tokio::{
     net::TcpListener,
     sync::oneshot,
@@ -17,6 +21,7 @@ use tokio::{
 
 use self::memory_store::{MemoryStore, Way};
 use crate::{
+    access::Guarded,
     database::{Database, get, offer, on_empty_databases},
     wire::{self, Answer},
 };
@@ -42,6 +47,10 @@ fn row(token: u64, version: u64, byte: u8) -> Row {
 
 impl Served {
     async fn start() -> Self {
+        Self::start_with(Config::default()).await
+    }
+
+    async fn start_with(config: Config) -> Self {
         let store = Arc::new(MemoryStore::default());
         store.change(|rows| {
             rows.insert("r".parse().unwrap(), row(2, 7, b'7'));
@@ -52,7 +61,7 @@ impl Served {
         let stopped = async {
             let _ = stopped.await;
         };
-        tokio::spawn(serve(listener, store.clone(), Config::default(), stopped));
+        tokio::spawn(serve(listener, store.clone(), config, stopped));
         Self { store, url, _stop: stop }
     }
 
@@ -113,6 +122,19 @@ async fn fenced_read_that_was_overtaken_by_a_write_is_unknown() {
     assert_eq!(read.json()["outcome"], "unknown");
 }
 
+/// It is a change like any other.
+#[tokio::test]
+async fn fenced_read_that_was_overtaken_by_a_delete_is_unknown_or_finds_no_value() {
+    for (token, problem) in [(9, "503 unavailable"), (3, "404 not-found")] {
+        let served = Served::start().await;
+        served.store.before_durable_read(move |rows| {
+            let deleted = Row { value: StoredValue::Absent, ..row(token, 8, b'8') };
+            rows.insert("r".parse().unwrap(), deleted);
+        });
+        assert_eq!(served.read_fenced("3").await.problem(), problem);
+    }
+}
+
 /// The claim was in force when it was decided, and this is the value of that moment.
 #[tokio::test]
 async fn fenced_read_that_was_overtaken_by_a_claim_has_the_value() {
@@ -136,6 +158,67 @@ async fn fenced_read_beside_a_write_of_the_same_client_has_the_new_value() {
     let read = served.read_fenced("3").await;
     assert_eq!((read.status, read.header("etag")), (200, Some("\"8\"")));
     assert_eq!(read.body, vec![b'8'; LARGE_BYTES]);
+}
+
+/// A client that has gone leaves the load behind, with its turn.
+#[tokio::test]
+async fn loads_are_few_at_once_though_their_clients_have_gone() {
+    let served = Served::start().await;
+    let gate = served.store.close_durable_reads();
+    let mut gone = JoinSet::new();
+    for _ in 0..8 {
+        let url = served.url.clone();
+        gone.spawn(async move {
+            let token = [("Fencing-Token", "3")];
+            let request = wire::request(&url, "GET", PATH, &token, "");
+            let _ = timeout(Duration::from_millis(300), request).await;
+        });
+    }
+    gone.join_all().await;
+    assert_eq!(served.store.most_durable_reads(), 1);
+
+    // Nobody else has a turn until the load has ended. The claim of the read has happened.
+    let late = served.read_fenced("3").await;
+    assert_eq!(late.problem(), "503 unavailable");
+    let late = late.json();
+    assert_eq!(late["outcome"], "unknown");
+    let detail = late["detail"].as_str().unwrap();
+    assert!(detail.contains("repeat the read with the same token"), "{detail}");
+    let cut_off = r#"storage_server_cut_offs_total{reason="no-turn"} 1"#;
+    let metrics = wire::request(&served.url, "GET", "/metrics", &[], "").await;
+    assert!(metrics.text().contains(cut_off), "{}", metrics.text());
+    gate.open();
+    let read = served.read_fenced("3").await;
+    assert_eq!((read.status, read.body.len()), (200, LARGE_BYTES));
+}
+
+/// Each of them has its share only, and all together leave a connection to everybody else.
+#[tokio::test]
+async fn clients_with_many_large_reads_leave_a_connection_to_others() {
+    let guarded = Guarded::new();
+    let mut bearers = Vec::new();
+    for name in ["first", "second", "third"] {
+        let all = ["--prefix", "", "--allow", "read,write,claim"];
+        bearers.push(format!("Bearer {}", guarded.identity(name, &all).await));
+    }
+    let access = Access::from_file(guarded.auth_file()).await.unwrap();
+    let served = Served::start_with(Config { access, ..Config::default() }).await;
+    let gate = served.store.close_durable_reads();
+    let mut reads = JoinSet::new();
+    for bearer in bearers.iter().cycle().take(12).cloned() {
+        let url = served.url.clone();
+        reads.spawn(async move {
+            let headers = [("Authorization", bearer.as_str()), ("Fencing-Token", "3")];
+            wire::request(&url, "GET", PATH, &headers, "").await.status
+        });
+    }
+    let most = MemoryStore::CONNECTIONS - 1;
+    let are_loading = async || Ok(served.store.most_durable_reads() >= most);
+    until_async(Duration::from_secs(10), are_loading).await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(served.store.most_durable_reads(), most);
+    gate.open();
+    assert_eq!(reads.join_all().await, [200; 12]);
 }
 
 on_empty_databases! {
@@ -166,25 +249,19 @@ async fn sixty_readers_of_one_state_hold_up_no_other(database: Database) {
     let send = async |method: &str, path: &str, body: &str| {
         timeout(Duration::from_secs(30), wire::request(&url, method, path, &[JSON], body)).await
     };
-    let info = |id: usize| format!(r#"{{"ID": "id-{id}", "Operation": "OperationTypeApply"}}"#);
     let state = format!(r#"{{"version": 4, "padding": "{}"}}"#, "x".repeat(STATE_BYTES));
-    assert_eq!(send("LOCK", "/v1/terraform/large", &info(0)).await.unwrap().status, 200);
+    assert_eq!(send("LOCK", "/v1/terraform/large", &lock_info(0)).await.unwrap().status, 200);
     let uploaded = send("POST", "/v1/terraform/large?ID=id-0", &state).await.unwrap();
     assert_eq!(uploaded.status, 201, "{uploaded:?}");
-    let mut readers = JoinSet::new();
+    let (mut readers, statuses) = (JoinSet::new(), Statuses::default());
     for _ in 0..READERS {
         let url = url.clone();
-        readers.spawn(async move {
-            loop {
-                wire::request(&url, "GET", "/v1/terraform/large", &[], "").await;
-                sleep(Duration::from_millis(20)).await;
-            }
-        });
+        readers.spawn(read_until_aborted(url, "/v1/terraform/large", statuses.clone()));
     }
     sleep(Duration::from_secs(1)).await;
     let mut others = JoinSet::new();
     for other in 1..=OTHERS {
-        let (url, info) = (url.clone(), info(other));
+        let (url, info) = (url.clone(), lock_info(other));
         others.spawn(async move {
             let path = format!("/v1/terraform/other-{other}");
             let mut statuses = Vec::new();
@@ -204,5 +281,33 @@ async fn sixty_readers_of_one_state_hold_up_no_other(database: Database) {
     for statuses in others.join_all().await {
         assert_eq!(statuses, [200, 201, 200]);
     }
+    until_some_have_read(&statuses).await;
     readers.shutdown().await;
+}
+
+type Statuses = Arc<Mutex<Vec<u16>>>;
+
+/// Reads again and again, and notes the statuses.
+async fn read_until_aborted(url: String, path: &str, statuses: Statuses) {
+    loop {
+        let status = wire::request(&url, "GET", path, &[], "").await.status;
+        statuses.lock().unwrap().push(status);
+        // As `Retry-After` says.
+        let pause = if status == 503 { 1000 } else { 20 };
+        sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+/// Waits until some readers are served, too: as many as there is memory for.
+async fn until_some_have_read(statuses: &Statuses) {
+    let have_read = async || {
+        let statuses = statuses.lock().unwrap();
+        assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
+        Ok(statuses.iter().filter(|status| **status == 200).count() >= 5)
+    };
+    until_async(Duration::from_secs(30), have_read).await.unwrap();
+}
+
+fn lock_info(id: usize) -> String {
+    format!(r#"{{"ID": "id-{id}", "Operation": "OperationTypeApply"}}"#)
 }

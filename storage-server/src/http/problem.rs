@@ -280,9 +280,7 @@ impl Problem {
 
     /// The value that was claimed is not there any more, and the claim has happened.
     pub(super) fn overtaken(resource: &ResourceName) -> Self {
-        let reason = format!(
-            "another client has claimed {resource} and written to it before its value was read"
-        );
+        let reason = format!("{resource} was written to before its value was read");
         Self::no_decision(UnavailableOutcome::Unknown, reason)
     }
 
@@ -317,6 +315,13 @@ impl Problem {
 
     pub(super) fn slow_body() -> Self {
         Self::new(&SLOW_BODY, "the rest of the body did not come in time").with("outcome", "none")
+    }
+
+    /// Says of a fenced read without an answer that its claim has happened.
+    pub(super) fn after_the_claim(self) -> Self {
+        let mut problem = self.after_a_change();
+        problem.detail += ". The claim was accepted: you may repeat the read with the same token";
+        problem
     }
 
     /// Says of a missing decision that something has happened before.

@@ -1,19 +1,24 @@
 //! How rows and their values are read: a large value over a connection of its own, with memory, and only if it
 //! is sent.
 
+use std::panic::resume_unwind;
+
 use fence::ResourceName;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{problem::Problem, session::Session};
 use crate::{
     committer::job::UnavailableOutcome,
+    cut_offs::CutOff,
     memory_budget::SMALL_BYTES,
     operation::{Operation, Outcome, Value},
     row::{Row, StoredValue},
-    store::{BAD_CONTENT_TYPE, Wanted, WantedValue, error::UnreadableRow},
+    store::{
+        BAD_CONTENT_TYPE, Store, Wanted, WantedValue,
+        error::{ReadError, UnreadableRow},
+    },
 };
 
-/// How often a value is loaded that larger ones replace.
+/// How many loads a read makes while larger values replace the one that it loads.
 const LOADS: usize = 8;
 
 /// How new a row must be that is read.
@@ -35,12 +40,16 @@ impl Session {
         value: WantedValue,
         freshness: Freshness,
     ) -> Result<Row, Problem> {
-        let wanted = Wanted { resource, value };
-        let row = match freshness {
-            Freshness::Visible => self.store.read(wanted).await,
-            Freshness::Version(version) => self.store.read_version(wanted, version).await,
-            Freshness::Durable => self.store.read_durable(wanted).await,
-        };
+        let row = read(&*self.store, Wanted { resource, value }, freshness).await;
+        self.checked(resource, row, freshness)
+    }
+
+    fn checked(
+        &self,
+        resource: &ResourceName,
+        row: Result<Row, ReadError>,
+        freshness: Freshness,
+    ) -> Result<Row, Problem> {
         let row = row.map_err(|error| self.unreachable(&error))?;
         match freshness {
             Freshness::Version(at_least) if row.version < at_least => {
@@ -50,36 +59,30 @@ impl Session {
         }
     }
 
-    /// Loads a resource's row without a claim. If its version is sent, loads its value, too, which then keeps
-    /// memory for the answer.
+    /// Loads a resource's row without a claim, and its value if this version of it is sent. The value then
+    /// keeps memory for the answer.
     pub(super) async fn load_value(
         &self,
         resource: &ResourceName,
         freshness: Freshness,
         is_sent: impl Fn(u64) -> bool,
     ) -> Result<Row, Problem> {
-        let none = UnavailableOutcome::None;
         // 1. Load a small value at once. The description of a large one is enough if it is not sent.
         let mut row = self.load(resource, WantedValue::AtMost(SMALL_BYTES), freshness).await?;
-        for _ in 0..LOADS {
-            if !is_sent(row.version) {
-                return Ok(row);
-            }
-            let described = match &mut row.value {
-                StoredValue::NotLoaded(described) => described,
-                StoredValue::Present(value) => {
-                    self.keep_memory(value, none)?;
-                    return Ok(row);
-                }
-                StoredValue::Absent | StoredValue::Unknown => return Ok(row),
-            };
+        if is_sent(row.version)
+            && let StoredValue::Present(value) = &mut row.value
+        {
+            self.keep_memory(value)?;
+            return Ok(row);
+        }
 
-            // 2. Load a large one, unless a larger one has replaced it.
-            let memory;
-            (row, memory) = self.load_large(resource, described.size, freshness).await?;
-            if let StoredValue::Present(value) = &mut row.value {
-                value.keep_memory(memory);
-                return Ok(row);
+        // 2. Load a large one, again if a larger one has replaced it meanwhile.
+        for _ in 0..LOADS {
+            match &row.value {
+                StoredValue::NotLoaded(described) if is_sent(row.version) => {
+                    row = self.load_large(resource, described.size, freshness).await?;
+                }
+                _ => return Ok(row),
             }
         }
         Err(Problem::nothing_done("larger values replaced it again and again".to_owned()))
@@ -93,64 +96,75 @@ impl Session {
         is_sent: impl Fn(u64) -> bool,
     ) -> Result<(u64, StoredValue), Problem> {
         // 1. Claim, and read a small value in the same step. The path of writes loads no larger one.
-        let unknown = UnavailableOutcome::Unknown;
-        let mut outcome = self.decide(operation.clone()).await?;
+        let resource = &operation.resource;
+        let (mut version, mut value) = read_outcome(self.decide(operation.clone()).await?);
+        if is_sent(version)
+            && let StoredValue::Present(present) = &mut value
+        {
+            self.keep_memory(present).map_err(Problem::after_the_claim)?;
+            return Ok((version, value));
+        }
         for _ in 0..LOADS {
-            let Outcome::Read { version, mut value } = outcome else {
-                unreachable!("{outcome:?} is not the outcome of a read")
-            };
-            let described = match &mut value {
-                _ if !is_sent(version) => return Ok((version, value)),
-                StoredValue::NotLoaded(described) => described,
-                StoredValue::Present(present) => {
-                    self.keep_memory(present, unknown)?;
-                    return Ok((version, value));
-                }
-                StoredValue::Absent => return Ok((version, value)),
-                StoredValue::Unknown => unreachable!("the row of a read is loaded"),
+            let described = match value {
+                StoredValue::NotLoaded(described) if is_sent(version) => described,
+                _ => return Ok((version, value)),
             };
 
-            // 2. Load a large one over a connection of its own. From here on, the claim has happened.
-            let resource = &operation.resource;
+            // 2. Load a large one over a connection of its own.
             let loaded = self.load_large(resource, described.size, Freshness::Durable).await;
-            let (mut row, memory) = loaded.map_err(Problem::after_a_change)?;
+            let mut row = loaded.map_err(Problem::after_the_claim)?;
 
             // 3. While the version is the same, this is the value of the moment of the claim, whoever has
             //    claimed since.
-            if let StoredValue::Present(present) = &mut row.value
-                && (row.version, &present.describe()) == (version, &*described)
+            if let StoredValue::Present(present) = &row.value
+                && (row.version, present.describe()) == (version, described)
             {
-                present.keep_memory(memory);
                 return Ok((version, row.value));
             }
 
             // 4. Otherwise, somebody has written in between. If the fence is still this claim's, the row
             //    shows what can be read under it now.
-            let mut claimed = row.clone();
-            let decided = claimed.apply(&operation, self.config.enforcement);
-            if claimed != row || decided.outcome.is_rejection() {
+            let before = (row.fence.clone(), row.answers.clone());
+            let decided = row.apply(&operation, self.config.enforcement);
+            if (row.fence, row.answers) != before || decided.outcome.is_rejection() {
                 return Err(Problem::overtaken(resource));
             }
-            outcome = decided.outcome;
+            (version, value) = read_outcome(decided.outcome);
         }
-        Err(Problem::overtaken(&operation.resource))
+        Err(Problem::overtaken(resource))
     }
 
-    /// Loads the row with a large value of this size, in a turn of the client. Takes memory before: nobody
-    /// waits who has some.
+    /// Loads the row with a large value of this size, which keeps memory for the answer. Each step has what
+    /// the next one waits for: first the client's turn, then memory without a wait, then a connection.
+    ///
+    /// # Cancellation safety
+    /// The load goes on without its client, with the turn and the memory that it takes.
     async fn load_large(
         &self,
         resource: &ResourceName,
         size: u64,
         freshness: Freshness,
-    ) -> Result<(Row, OwnedSemaphorePermit), Problem> {
+    ) -> Result<Row, Problem> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let turn = self.turns.take(&self.client).await;
-        let _turn = turn.ok_or_else(|| {
-            Problem::nothing_done("too many large values are loaded for this client".to_owned())
-        })?;
+        let Some(turn) = self.turns.take(&self.client, freshness).await else {
+            self.cut_offs.count(CutOff::NoTurn);
+            let reason = "other large values were loaded for too long";
+            return Err(Problem::nothing_done(reason.to_owned()));
+        };
         let memory = self.memory_for_answer(size, UnavailableOutcome::None)?;
-        Ok((self.load(resource, WantedValue::AtMost(size), freshness).await?, memory))
+        let (store, name) = (self.store.clone(), resource.clone());
+        let load = async move {
+            let _turn = turn;
+            let wanted = Wanted { resource: &name, value: WantedValue::AtMost(size) };
+            let mut row = read(&*store, wanted, freshness).await?;
+            if let StoredValue::Present(value) = &mut row.value {
+                value.keep_memory(memory);
+            }
+            Ok(row)
+        };
+        let row =
+            tokio::spawn(load).await.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+        self.checked(resource, row, freshness)
     }
 
     /// The problem of a value that was not written by a server.
@@ -159,9 +173,28 @@ impl Session {
     }
 
     /// Makes a value keep memory, because a client may read it slowly.
-    fn keep_memory(&self, value: &mut Value, outcome: UnavailableOutcome) -> Result<(), Problem> {
-        let memory = self.memory_for_answer(value.content.bytes.len(), outcome)?;
-        value.keep_memory(memory);
+    fn keep_memory(&self, value: &mut Value) -> Result<(), Problem> {
+        let bytes = value.content.bytes.len();
+        value.keep_memory(self.memory_for_answer(bytes, UnavailableOutcome::None)?);
         Ok(())
+    }
+}
+
+async fn read(
+    store: &dyn Store,
+    wanted: Wanted<'_>,
+    freshness: Freshness,
+) -> Result<Row, ReadError> {
+    match freshness {
+        Freshness::Visible => store.read(wanted).await,
+        Freshness::Version(version) => store.read_version(wanted, version).await,
+        Freshness::Durable => store.read_durable(wanted).await,
+    }
+}
+
+fn read_outcome(outcome: Outcome) -> (u64, StoredValue) {
+    match outcome {
+        Outcome::Read { version, value } => (version, value),
+        other => unreachable!("{other:?} is not the outcome of a read"),
     }
 }

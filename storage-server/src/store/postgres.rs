@@ -38,7 +38,7 @@ use self::{
     },
 };
 use super::{
-    Change, Decide, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         primary_replaced,
@@ -52,9 +52,8 @@ use crate::row::Row;
 
 /// The connections of the committer: for its batches, and for each blocked resource that it tries.
 const COMMITTING: u32 = 6;
-/// The connections of other loads on which something is decided. One client uses two of them at most for large
-/// values.
-const LOADING: u32 = 3;
+/// The connections of other loads on which something is decided.
+const READING_DURABLE: u32 = 3;
 /// The connections of everybody else.
 const READING: u32 = 4;
 /// The connection of the probe, for which no read has to wait, and the other way round.
@@ -72,7 +71,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct PostgresStore {
     address: String,
     committing: Arc<KeptPool<Postgres>>,
-    loading: Arc<KeptPool<Postgres>>,
+    reading_durable: Arc<KeptPool<Postgres>>,
     reading: Arc<KeptPool<Postgres>>,
     probing: Arc<KeptPool<Postgres>>,
     /// How many connections for changes were made so far.
@@ -137,14 +136,16 @@ impl PostgresStore {
             (Arc::new(pool), made)
         };
         let (committing, connections_made) = pool(COMMITTING);
-        let [(loading, _), (reading, _), (probing, _)] = [LOADING, READING, PROBING].map(pool);
-        let pools = vec![committing.clone(), loading.clone(), reading.clone(), probing.clone()];
+        let [(reading_durable, _), (reading, _), (probing, _)] =
+            [READING_DURABLE, READING, PROBING].map(pool);
+        let pools =
+            vec![committing.clone(), reading_durable.clone(), reading.clone(), probing.clone()];
         let following = Following::start(hosts, primary, newest, pools);
         let required_standbys = require_sync_standby.map(RequiredStandbys::new);
         Ok(Self {
             address,
             committing,
-            loading,
+            reading_durable,
             reading,
             probing,
             connections_made,
@@ -317,7 +318,7 @@ impl Store for PostgresStore {
     }
 
     async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        let mut rows = self.load_durable(&self.loading, &[wanted]).await?;
+        let mut rows = self.load_durable(&self.reading_durable, &[wanted]).await?;
         Ok(rows.pop().expect("one row is wanted")?)
     }
 
@@ -333,6 +334,10 @@ impl Store for PostgresStore {
             Some(replica) => replica.read(wanted, version).await,
             None => self.read(wanted).await,
         }
+    }
+
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: READING as usize, durable: READING_DURABLE as usize }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

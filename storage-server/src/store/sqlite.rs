@@ -28,7 +28,7 @@ use self::{
     writer::Writer,
 };
 use super::{
-    Change, Decide, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
@@ -55,11 +55,10 @@ const PAGE_SIZE: u32 = 1024;
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
 const LOADING: u32 = 1;
-/// The connections of other loads on which something is decided. One client uses two of them at most for large
-/// values.
-const LOADING_DURABLE: u32 = 3;
-/// Other reads of rows use one connection for each two processors, and at most this many. Each has a thread,
-/// which large values keep busy, and with more of them writes would wait for a processor.
+/// The connections of other loads on which something is decided.
+const READING_DURABLE: u32 = 3;
+/// Other reads of rows use one connection for each two processors, but at least two and at most this many. Each
+/// has a thread, which large values keep busy, and with more of them writes would wait for a processor.
 const READING: u32 = 4;
 /// The connections that list. A list may take long, and no other read waits for it.
 const LISTING: u32 = 1;
@@ -75,8 +74,9 @@ pub(super) struct SqliteStore {
     /// SQLite has one writer at a time, and this mutex is fairer than its locks.
     writer: Mutex<Writer>,
     loading: KeptPool<Sqlite>,
-    loading_durable: KeptPool<Sqlite>,
+    reading_durable: KeptPool<Sqlite>,
     reading: KeptPool<Sqlite>,
+    reads_at_once: ReadsAtOnce,
     listing: KeptPool<Sqlite>,
 }
 
@@ -129,14 +129,18 @@ impl SqliteStore {
             KeptPool::new(pool, for_readers.clone(), ReplacedAt::default())
         };
         let processors = available_parallelism().map_or(1, NonZero::get) / 2;
-        let reading = u32::try_from(processors).unwrap_or(READING).clamp(1, READING);
+        let reading = u32::try_from(processors).unwrap_or(READING).clamp(2, READING);
         Ok(Self {
             url: url.to_owned(),
             file,
             writer: Mutex::new(Writer::new(writer, options)),
             loading: pool(LOADING),
-            loading_durable: pool(LOADING_DURABLE),
+            reading_durable: pool(READING_DURABLE),
             reading: pool(reading),
+            reads_at_once: ReadsAtOnce {
+                visible: reading as usize,
+                durable: READING_DURABLE as usize,
+            },
             listing: pool(LISTING),
         })
     }
@@ -202,11 +206,15 @@ impl Store for SqliteStore {
     }
 
     async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        self.load_one(&self.loading_durable, wanted).await
+        self.load_one(&self.reading_durable, wanted).await
     }
 
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
         self.load_one(&self.reading, wanted).await
+    }
+
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        self.reads_at_once
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

@@ -9,9 +9,10 @@ use std::{
 use async_trait::async_trait;
 use fence::ResourceName;
 use storage_server::{
-    ApplyError, Change, Decide, Described, Listing, Page, ReadError, Row, Store, StoredValue,
-    Unreachable, UnreadableRow, Value, Wanted, WantedValue,
+    ApplyError, Change, Decide, Described, Listing, Page, ReadError, ReadsAtOnce, Row, Store,
+    StoredValue, Unreachable, UnreadableRow, Value, Wanted, WantedValue,
 };
+use tokio::sync::watch;
 
 type Rows = HashMap<ResourceName, Row>;
 type RowChange = Box<dyn FnOnce(&mut Rows) + Send>;
@@ -29,9 +30,29 @@ pub(super) struct MemoryStore {
     rows: Mutex<Rows>,
     loads: Mutex<Vec<(Way, WantedValue)>>,
     before_durable_read: Mutex<Option<RowChange>>,
+    durable_reads: Mutex<DurableReads>,
+    is_closed: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct DurableReads {
+    now: usize,
+    most: usize,
+}
+
+/// Durable reads that wait for it.
+pub(super) struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    pub(super) fn open(&self) {
+        self.0.send_replace(false);
+    }
 }
 
 impl MemoryStore {
+    /// How many connections it has for durable reads.
+    pub(super) const CONNECTIONS: usize = 3;
+
     /// Changes rows as another server would.
     pub(super) fn change(&self, change: impl FnOnce(&mut Rows)) {
         change(&mut self.rows());
@@ -40,6 +61,23 @@ impl MemoryStore {
     /// Changes rows just before the next durable read.
     pub(super) fn before_durable_read(&self, change: impl FnOnce(&mut Rows) + Send + 'static) {
         *self.before_durable_read.lock().unwrap() = Some(Box::new(change));
+    }
+
+    /// Makes durable reads wait from now on.
+    pub(super) fn close_durable_reads(&self) -> Gate {
+        self.is_closed.send_replace(true);
+        Gate(self.is_closed.clone())
+    }
+
+    /// How many durable reads there were at once.
+    pub(super) fn most_durable_reads(&self) -> usize {
+        self.durable_reads.lock().unwrap().most
+    }
+
+    fn count_durable_read(&self) {
+        let mut reads = self.durable_reads.lock().unwrap();
+        reads.now += 1;
+        reads.most = reads.most.max(reads.now);
     }
 
     /// What was loaded since the last call.
@@ -92,11 +130,19 @@ impl Store for MemoryStore {
         if let Some(change) = change {
             self.change(change);
         }
+        self.count_durable_read();
+        let mut is_closed = self.is_closed.subscribe();
+        is_closed.wait_for(|is_closed| !is_closed).await.unwrap();
+        self.durable_reads.lock().unwrap().now -= 1;
         Ok(self.load_one(Way::ReadDurable, wanted))
     }
 
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
         Ok(self.load_one(Way::Read, wanted))
+    }
+
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: 2, durable: Self::CONNECTIONS }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
