@@ -20,14 +20,14 @@ struct Attributes {
     /// The row's version, which no claim changes. The register's own version counts claims, too.
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<Described>,
+    value: Option<ValueAttributes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answers: Option<String>,
 }
 
 /// What is known of a value without reading it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Described {
+pub(super) struct ValueAttributes {
     content_type: String,
     pub(super) bytes: u64,
     /// The token and holder that it was written with.
@@ -35,7 +35,7 @@ pub(super) struct Described {
     holder: Holder,
 }
 
-impl Described {
+impl ValueAttributes {
     /// The fence that it was written with.
     pub(super) fn written_with(&self) -> Option<Fence> {
         self.token.map(|token| Fence { token, holder: self.holder.clone() })
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         if attributes.value.is_some() != snapshot.has_value() {
             return Err("its attributes are not those of its value".to_owned());
         }
-        if let Some(Described { content_type, .. }) = &attributes.value
+        if let Some(ValueAttributes { content_type, .. }) = &attributes.value
             && !Content::allows_type(content_type.as_bytes())
         {
             return Err(
@@ -120,7 +120,7 @@ impl<'a> Record<'a> {
     }
 
     /// What is known of the value, if there is one.
-    pub(super) fn described(&self) -> Option<&Described> {
+    pub(super) fn described(&self) -> Option<&ValueAttributes> {
         self.attributes.value.as_ref()
     }
 
@@ -171,9 +171,9 @@ fn replacement(fence: Option<Fence>, attributes: &Attributes, value: NewValue) -
     Replacement { fence, attributes, value }
 }
 
-fn describe(Value { content, written_with }: &Value) -> Described {
+fn describe(Value { content, written_with }: &Value) -> ValueAttributes {
     let holder = written_with.as_ref().map_or(Holder::EMPTY, |fence| fence.holder.clone());
-    Described {
+    ValueAttributes {
         content_type: content.content_type.clone(),
         bytes: content.bytes.len() as u64,
         token: written_with.as_ref().map(|fence| fence.token),
