@@ -205,8 +205,8 @@ async fn clients_with_many_large_reads_leave_a_connection_to_others() {
     let served = Served::start_with(Config { access, ..Config::default() }).await;
     let gate = served.store.close_durable_reads();
     let mut reads = JoinSet::new();
-    for bearer in bearers.iter().cycle().take(12).cloned() {
-        let url = served.url.clone();
+    for bearer in bearers.iter().cycle().take(12) {
+        let (url, bearer) = (served.url.clone(), bearer.clone());
         reads.spawn(async move {
             let headers = [("Authorization", bearer.as_str()), ("Fencing-Token", "3")];
             wire::request(&url, "GET", PATH, &headers, "").await.status

@@ -77,15 +77,17 @@ impl Session {
         }
 
         // 2. Load a large one, again if a larger one has replaced it meanwhile.
-        for _ in 0..LOADS {
-            match &row.value {
-                StoredValue::NotLoaded(described) if is_sent(row.version) => {
-                    row = self.load_large(resource, described.size, freshness).await?;
-                }
-                _ => return Ok(row),
+        let mut loads = 0..LOADS;
+        while is_sent(row.version)
+            && let StoredValue::NotLoaded(described) = &row.value
+        {
+            if loads.next().is_none() {
+                let reason = "larger values replaced it again and again";
+                return Err(Problem::nothing_done(reason.to_owned()));
             }
+            row = self.load_large(resource, described.size, freshness).await?;
         }
-        Err(Problem::nothing_done("larger values replaced it again and again".to_owned()))
+        Ok(row)
     }
 
     /// Claims a resource, and reads its value as of the moment of the claim, or of a later one while no
@@ -104,11 +106,13 @@ impl Session {
             self.keep_memory(present).map_err(Problem::after_the_claim)?;
             return Ok((version, value));
         }
-        for _ in 0..LOADS {
-            let described = match value {
-                StoredValue::NotLoaded(described) if is_sent(version) => described,
-                _ => return Ok((version, value)),
-            };
+        let mut loads = 0..LOADS;
+        while is_sent(version)
+            && let StoredValue::NotLoaded(described) = &value
+        {
+            if loads.next().is_none() {
+                return Err(Problem::overtaken(resource));
+            }
 
             // 2. Load a large one over a connection of its own.
             let loaded = self.load_large(resource, described.size, Freshness::Durable).await;
@@ -117,7 +121,7 @@ impl Session {
             // 3. While the version is the same, this is the value of the moment of the claim, whoever has
             //    claimed since.
             if let StoredValue::Present(present) = &row.value
-                && (row.version, present.describe()) == (version, described)
+                && (row.version, &present.describe()) == (version, described)
             {
                 return Ok((version, row.value));
             }
@@ -131,7 +135,7 @@ impl Session {
             }
             (version, value) = read_outcome(decided.outcome);
         }
-        Err(Problem::overtaken(resource))
+        Ok((version, value))
     }
 
     /// Loads the row with a large value of this size, which keeps memory for the answer. Each step has what
