@@ -46,16 +46,33 @@ enum Hostile {
     SlowReader,
     /// Sends headers without an end, until the server closes the connection.
     HeaderFlood,
+    /// Requests a value of 128 MiB whose version it knows already.
+    KnownVersion,
+    /// Claims a resource that has a value of 16 MiB, with one token after the other.
+    LargeClaim,
+    /// Reads a value of 1 MiB under the same token again and again.
+    FencedReader,
 }
 
-const KINDS: [Hostile; 4] =
-    [Hostile::Silent, Hostile::HalfBody, Hostile::SlowReader, Hostile::HeaderFlood];
+const KINDS: [Hostile; 7] = [
+    Hostile::Silent,
+    Hostile::HalfBody,
+    Hostile::SlowReader,
+    Hostile::HeaderFlood,
+    Hostile::KnownVersion,
+    Hostile::LargeClaim,
+    Hostile::FencedReader,
+];
+
+/// The values that hostile clients ask for, and how large they are.
+const VALUES: [(&str, usize); 3] =
+    [("read", VALUE_BYTES), ("claimed", 16 << 20), ("known", 128 << 20)];
 
 /// Hostile clients, and the server that they meet.
 struct Attack {
     name: &'static str,
     /// How many clients of each kind there are.
-    clients: [u32; 4],
+    clients: [u32; 7],
     /// How many files the server may have open; `None` if the system decides.
     open_files: Option<u32>,
     /// The highest p99 of the others, as a multiple of the quiet one; `None` if there is no goal.
@@ -63,23 +80,29 @@ struct Attack {
 }
 
 impl Attack {
-    const fn new(name: &'static str, clients: [u32; 4]) -> Self {
+    const fn new(name: &'static str, clients: [u32; 7]) -> Self {
         Self { name, clients, open_files: None, highest_of_quiet: Some(5.0) }
     }
 }
 
-const ATTACKS: [Attack; 7] = [
-    Attack::new("nobody: quiet", [0, 0, 0, 0]),
-    Attack::new("10 000 silent connections", [10_000, 0, 0, 0]),
-    Attack::new("2 000 bodies one byte short of 1 MiB", [0, 2_000, 0, 0]),
-    Attack::new("1 000 slow readers of 1 MiB", [0, 0, 1_000, 0]),
-    Attack::new("1 000 floods of headers", [0, 0, 0, 1_000]),
+const ATTACKS: [Attack; 10] = [
+    Attack::new("nobody: quiet", [0, 0, 0, 0, 0, 0, 0]),
+    Attack::new("10 000 silent connections", [10_000, 0, 0, 0, 0, 0, 0]),
+    Attack::new("2 000 bodies one byte short of 1 MiB", [0, 2_000, 0, 0, 0, 0, 0]),
+    Attack::new("1 000 slow readers of 1 MiB", [0, 0, 1_000, 0, 0, 0, 0]),
+    Attack::new("1 000 floods of headers", [0, 0, 0, 1_000, 0, 0, 0]),
     Attack {
         open_files: Some(256),
-        ..Attack::new("1 000 silent connections, 256 open files", [1_000, 0, 0, 0])
+        ..Attack::new("1 000 silent connections, 256 open files", [1_000, 0, 0, 0, 0, 0, 0])
     },
+    Attack::new("8 readers of a known version of 128 MiB", [0, 0, 0, 0, 8, 0, 0]),
+    Attack::new("8 claims at once on a value of 16 MiB", [0, 0, 0, 0, 0, 8, 0]),
+    Attack::new("8 fenced reads at once of 1 MiB", [0, 0, 0, 0, 0, 0, 8]),
     // Together they compete with the server for the processors of one machine.
-    Attack { highest_of_quiet: None, ..Attack::new("all kinds", [10_000, 2_000, 1_000, 1_000]) },
+    Attack {
+        highest_of_quiet: None,
+        ..Attack::new("all kinds", [10_000, 2_000, 1_000, 1_000, 8, 8, 8])
+    },
 ];
 
 /// The goal for the server's memory.
@@ -145,12 +168,16 @@ async fn measure(attack: &Attack) -> anyhow::Result<Measured> {
     let mut command = Command::new("sh");
     let limit = attack.open_files.map_or(String::new(), |files| format!("ulimit -n {files}; "));
     command.args(["-c", &format!("{limit}exec \"$@\""), "sh"]).arg(std::env::current_exe()?);
-    command.args(["--listen", "127.0.0.1:0"]).current_dir(folder.path());
-    let mut server = Process::spawn("storage-server", &command, folder.path())?;
-    let line = server.line(Duration::from_secs(20)).await?;
-    let address = line.strip_prefix("listening on http://").context(line.clone())?.to_owned();
+    command.args(["--listen", "127.0.0.1:0", "--max-value-bytes", "134217728"]);
+    command.current_dir(folder.path());
+    // The uploads are no part of the attack: a server that is started later has not their memory.
+    let (server, address) = start(&command, &folder).await?;
     let mut connection = TcpStream::connect(&address).await?;
-    write(&mut connection, "read", &vec![b'x'; VALUE_BYTES]).await?;
+    for (resource, bytes) in VALUES {
+        write(&mut connection, resource, &vec![b'x'; bytes]).await?;
+    }
+    drop(server);
+    let (server, address) = start(&command, &folder).await?;
 
     // They have the lowest priority, because on machines of their own they would not take the
     // server's processors.
@@ -181,6 +208,14 @@ async fn measure(attack: &Attack) -> anyhow::Result<Measured> {
     })
 }
 
+/// Starts a server, and returns its address.
+async fn start(command: &Command, folder: &TempDir) -> anyhow::Result<(Process, String)> {
+    let mut server = Process::spawn("storage-server", command, folder.path())?;
+    let line = server.line(Duration::from_secs(20)).await?;
+    let address = line.strip_prefix("listening on http://").context(line.clone())?.to_owned();
+    Ok((server, address))
+}
+
 /// Writes again and again on one connection, and returns how long each write took.
 async fn write_for(
     duration: Duration,
@@ -202,20 +237,27 @@ async fn write_for(
 }
 
 async fn write(connection: &mut TcpStream, resource: &str, value: &[u8]) -> anyhow::Result<()> {
-    let length = value.len();
-    connection.write_all(&[write_head(resource, length).as_bytes(), value].concat()).await?;
+    connection.write_all(&[write_head(resource, value.len()).as_bytes(), value].concat()).await?;
+    let head = answer(connection).await?;
+    if !head.starts_with("HTTP/1.1 20") {
+        bail!("a write was answered with {head}");
+    }
+    Ok(())
+}
+
+/// Reads an answer with its body, and returns its head.
+async fn answer(connection: &mut TcpStream) -> anyhow::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(connection.read_u8().await?);
     }
     let head = String::from_utf8(head)?;
-    if !head.starts_with("HTTP/1.1 20") {
-        bail!("a write was answered with {head}");
+    if !head.starts_with("HTTP/1.1 304") {
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.context("no length")?.parse()?];
+        connection.read_exact(&mut body).await?;
     }
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let mut body = vec![0; length.context("no length")?.parse()?];
-    connection.read_exact(&mut body).await?;
-    Ok(())
+    Ok(head)
 }
 
 fn write_head(resource: &str, length: usize) -> String {
@@ -268,7 +310,39 @@ async fn annoy(kind: Hostile, address: &str) -> anyhow::Result<()> {
             let header = format!("X-Flood: {}\r\n", "x".repeat(1 << 10));
             while connection.write_all(header.as_bytes()).await.is_ok() {}
         }
+        Hostile::KnownVersion => {
+            ask_for_ever(&mut connection, |_| {
+                "GET /v1/resources/known HTTP/1.1\r\nIf-None-Match: \"1\"\r\n".to_owned()
+            })
+            .await?;
+        }
+        Hostile::LargeClaim => {
+            let claim = |token| {
+                format!(
+                    "PUT /v1/fences/claimed HTTP/1.1\r\nFencing-Token: {token}\r\nContent-Length: 0\r\n"
+                )
+            };
+            ask_for_ever(&mut connection, claim).await?;
+        }
+        Hostile::FencedReader => {
+            ask_for_ever(&mut connection, |_| {
+                "GET /v1/resources/read HTTP/1.1\r\nFencing-Token: 1\r\n".to_owned()
+            })
+            .await?;
+        }
     }
     connection.read_to_end(&mut Vec::new()).await?;
+    Ok(())
+}
+
+/// Sends one request after the other, each with the next number, and reads the answers.
+async fn ask_for_ever(
+    connection: &mut TcpStream,
+    head: impl Fn(u64) -> String,
+) -> anyhow::Result<()> {
+    for number in 2.. {
+        connection.write_all((head(number) + "Host: localhost\r\n\r\n").as_bytes()).await?;
+        answer(connection).await?;
+    }
     Ok(())
 }

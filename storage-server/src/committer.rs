@@ -61,7 +61,6 @@ impl Committer {
         store: Arc<dyn Store>,
         enforcement: Enforcement,
         metrics: CommitMetrics,
-        max_value_bytes: usize,
     ) -> (Queue, Self) {
         let has_transactions = store.has_transactions();
         let group_commit = Arc::new(GroupCommit::new(store, enforcement, metrics));
@@ -87,7 +86,6 @@ impl Committer {
                 close.clone(),
                 blocked_lane,
                 of_batches,
-                max_value_bytes,
             ));
         } else {
             lanes.spawn(commit_resources(
@@ -95,15 +93,8 @@ impl Committer {
                 queued_transactions,
                 close.clone(),
                 of_transactions,
-                max_value_bytes,
             ));
-            lanes.spawn(commit_resources(
-                group_commit,
-                queued,
-                close.clone(),
-                of_batches,
-                max_value_bytes,
-            ));
+            lanes.spawn(commit_resources(group_commit, queued, close.clone(), of_batches));
         }
         (Queue::new(jobs, transactions, oldest, last_failure), Self { close, lanes })
     }

@@ -33,10 +33,12 @@ pub(crate) enum CutOff {
     SlowBody,
     /// A head, a body or an answer for which the memory budget had too little left.
     OverBudget,
+    /// A read of a large value whose client had no turn in time.
+    NoTurn,
 }
 
 impl CutOff {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Silent,
         Self::UnreadAnswer,
         Self::Displaced,
@@ -46,6 +48,7 @@ impl CutOff {
         Self::NotAccepted,
         Self::SlowBody,
         Self::OverBudget,
+        Self::NoTurn,
     ];
 
     /// Its name in the metrics.
@@ -60,6 +63,7 @@ impl CutOff {
             Self::NotAccepted => "not-accepted",
             Self::SlowBody => "slow-body",
             Self::OverBudget => "over-budget",
+            Self::NoTurn => "no-turn",
         }
     }
 
@@ -76,6 +80,7 @@ impl CutOff {
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "rejected bodies that came too slowly",
             Self::OverBudget => "rejected bodies and answers: too many bytes are in flight",
+            Self::NoTurn => "rejected reads of large values: others were loaded for too long",
         }
     }
 }

@@ -16,8 +16,11 @@ mod request;
 mod request_id;
 mod resources;
 mod service;
+mod session;
 mod terraform;
 mod transactions;
+mod turns;
+mod values;
 mod whole_body;
 
 use std::{net::SocketAddr, sync::Arc};
@@ -28,11 +31,10 @@ use axum::{
     http::{HeaderValue, header, request::Parts},
     middleware::{from_fn, from_fn_with_state},
 };
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tower_http::set_header::SetResponseHeaderLayer;
 
-use self::{problem::Problem, service::Service};
+use self::{problem::Problem, service::Service, turns::Turns};
 use crate::{
     audit::{Audit, AuditEnd},
     committer::queue::Queue,
@@ -72,7 +74,7 @@ pub(crate) fn routers(
     let rate_limit = config.requests_per_second.map(RateLimit::new);
     let (audit, audit_end) = Audit::start(config.audit_log.clone(), &config.access);
     let service = Arc::new(Service {
-        durable_loads: Mutex::default(),
+        turns: Turns::new(store.reads_at_once()),
         queue,
         prober,
         store,

@@ -69,11 +69,11 @@ pub use audit::file::{AuditLog, AuditLogError};
 pub use command::run;
 pub use config::{Config, Enforcement, Hosts};
 pub use operation::{Content, Value};
-pub use row::{Row, StoredValue};
+pub use row::{Described, Row, StoredValue};
 pub use sequence::{Answers, InvalidAnswers};
 pub use serve::{ServeError, serve};
 pub use store::{
-    Change, Decide, Store, Wanted, WantedValue,
+    Change, Decide, ReadsAtOnce, Store, Wanted, WantedValue,
     error::{ApplyError, OpenError, ReadError, Unreachable, UnreadableRow},
     list::{Listed, Listing, Page},
     open::{MissingFile, open_careless_sqlite, open_store},

@@ -63,12 +63,6 @@ impl MemoryBudget {
         if bytes <= SMALL_BYTES { &self.small_answers } else { &self.large_answers }
     }
 
-    /// The largest answer for which enough memory is left, in bytes.
-    pub(crate) fn largest_answer(&self) -> usize {
-        let large = self.large_answers.largest();
-        if large > SMALL_BYTES { large } else { self.small_answers.largest().min(SMALL_BYTES) }
-    }
-
     /// All shares, with their names in the metrics.
     pub(crate) fn shares(&self) -> [(&'static str, &Share); 6] {
         [
@@ -125,12 +119,6 @@ impl Share {
     pub(crate) async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let taken = self.free.clone().acquire_many_owned(self.permits(bytes));
         timeout(WAIT, taken).await.ok()?.ok()
-    }
-
-    /// The largest number of bytes that `try_take` takes now. If the whole share is free, it takes any.
-    fn largest(&self) -> usize {
-        let free = self.free.available_permits();
-        if free == self.bytes { usize::MAX } else { free }
     }
 
     /// How many bytes are taken.
@@ -199,19 +187,6 @@ mod tests {
         assert!(budget.large_bodies.try_take(config.max_value_bytes as usize).is_some());
         // A value that is larger than the share was written when the limits were higher.
         assert!(budget.large_answers.try_take(1 << 30).is_some());
-    }
-
-    #[test]
-    fn largest_answer_is_the_largest_that_can_be_taken() {
-        let budget = MemoryBudget::new(&Config::default());
-        assert_eq!(budget.largest_answer(), usize::MAX);
-        let _one = budget.large_answers.try_take(1).unwrap();
-        assert_eq!(budget.largest_answer(), budget.large_answers.bytes - 1);
-        let _rest = budget.large_answers.try_take(budget.large_answers.bytes - 1).unwrap();
-        assert_eq!(budget.largest_answer(), SMALL_BYTES);
-        let _small = budget.small_answers.try_take(budget.small_answers.bytes - 10).unwrap();
-        assert_eq!(budget.largest_answer(), 10);
-        assert!(budget.answers(10).try_take(10).is_some());
     }
 
     #[test]

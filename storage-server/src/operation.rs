@@ -1,9 +1,16 @@
 //! The operations that clients request, and their results.
 
+use std::mem;
+
 use bytes::Bytes;
 use fence::{Fence, Rejection, ResourceName, Token};
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::sequence::{Numbered, Sequence};
+use crate::{
+    memory_budget::with_memory,
+    row::{Described, StoredValue},
+    sequence::{Numbered, Sequence},
+};
 
 /// A request to act on a resource under a token.
 #[derive(Clone, Debug)]
@@ -88,6 +95,22 @@ pub struct Value {
     pub written_with: Option<Fence>,
 }
 
+impl Value {
+    /// What is known of it without its bytes.
+    pub(crate) fn describe(&self) -> Described {
+        Described {
+            content_type: Some(self.content.content_type.clone()),
+            size: self.content.bytes.len() as u64,
+            written_with: self.written_with.clone(),
+        }
+    }
+
+    /// Makes its bytes keep memory until they were sent.
+    pub(crate) fn keep_memory(&mut self, memory: OwnedSemaphorePermit) {
+        self.content.bytes = with_memory(mem::take(&mut self.content.bytes), memory);
+    }
+}
+
 /// What a conditional request requires of the version (RFC 9110, section 13).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Condition {
@@ -140,8 +163,8 @@ pub(crate) enum Outcome {
     Read {
         /// The resource's version.
         version: u64,
-        /// The value, if there is one.
-        value: Option<Value>,
+        /// The value, or the description of a large one.
+        value: StoredValue,
     },
     /// The value was written.
     Written {

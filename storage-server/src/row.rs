@@ -36,18 +36,30 @@ pub enum StoredValue {
     /// There is no value.
     #[default]
     Absent,
-    /// There is a value, but it was not loaded.
-    NotLoaded,
+    /// There is a value, and nothing else is known of it: the row is a guess.
+    Unknown,
+    /// There is a value, and it was not loaded.
+    NotLoaded(Described),
     /// There is this value.
     Present(Value),
+}
+
+/// What is known of a value that was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its `Content-Type`. `None` if it is malformed: the value can't be read, but be replaced.
+    pub content_type: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The token and holder that the write offered, if it offered any.
+    pub written_with: Option<Fence>,
 }
 
 impl Row {
     /// Applies an operation: the rule decides on its offer, and an accepted operation takes effect.
     /// A token above the ceiling is rejected, whatever the enforcement.
     ///
-    /// # Panics
-    /// If the operation reads a value that was not loaded.
+    /// A read yields as much of the value as was loaded.
     pub(crate) fn apply(&mut self, operation: &Operation, enforcement: Enforcement) -> Decided {
         let ceiling = self.ceiling(operation.ceiling);
         if let Some(Fence { token, .. }) = operation.offered
@@ -149,7 +161,7 @@ impl Row {
     fn act(&mut self, operation: &Operation) -> Outcome {
         match &operation.action {
             Action::Claim => Outcome::Claimed { version: self.version },
-            Action::Read => Outcome::Read { version: self.version, value: self.read_value() },
+            Action::Read => Outcome::Read { version: self.version, value: self.value.clone() },
             Action::Write { condition, .. } | Action::Delete { condition }
                 if !condition.is_met_by(self.value_version()) =>
             {
@@ -169,14 +181,6 @@ impl Row {
                 self.value = StoredValue::Absent;
                 Outcome::Deleted { version: self.version }
             }
-        }
-    }
-
-    fn read_value(&self) -> Option<Value> {
-        match &self.value {
-            StoredValue::Absent => None,
-            StoredValue::Present(value) => Some(value.clone()),
-            StoredValue::NotLoaded => panic!("a batch with a read loads the value"),
         }
     }
 }

@@ -59,12 +59,8 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let lost_lines = config.audit_log.as_ref().map(AuditLog::lost_lines).unwrap_or_default();
     let metrics = Arc::new(Metrics::new(lost_lines));
-    let (queue, mut committer) = Committer::start(
-        store.clone(),
-        config.enforcement,
-        metrics.commits.clone(),
-        config.max_value_bytes as usize,
-    );
+    let (queue, mut committer) =
+        Committer::start(store.clone(), config.enforcement, metrics.commits.clone());
     let budget = Arc::new(MemoryBudget::new(&config));
     let cut_offs = Arc::new(metrics.cut_offs());
     let max_connections = connections::allowed(config.max_connections);

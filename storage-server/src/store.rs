@@ -20,11 +20,13 @@ pub(crate) mod sqlite;
 use async_trait::async_trait;
 use fence::ResourceName;
 
+pub(crate) use self::{
+    columns::BAD_CONTENT_TYPE, object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS,
+};
 use self::{
     error::{ApplyError, ReadError, Unreachable, UnreadableRow},
     list::{Listing, Page},
 };
-pub(crate) use self::{object_storage::ENDPOINT, postgres::PUBLIC_PARAMETERS};
 use crate::row::Row;
 
 /// A database that persists resources.
@@ -48,14 +50,22 @@ pub trait Store: Send + Sync + 'static {
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable>;
 
-    /// Loads the row of one resource, for a read that claims nothing. Such reads and
-    /// [`list`](Self::list) have connections of their own: they delay each other, and nothing else.
+    /// Loads the row of one resource, which is as durable as those of [`load`](Self::load).
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
+
+    /// Loads the row of one resource, for a read that claims nothing.
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError>;
 
     /// Loads the row of one resource as [`read`](Self::read) does, or from a replica if there is one.
     /// Waits for a moment if the row is older than a version, and then returns what there is.
     async fn read_version(&self, wanted: Wanted<'_>, _version: u64) -> Result<Row, ReadError> {
         self.read(wanted).await
+    }
+
+    /// How many calls of [`read`](Self::read) and of [`read_durable`](Self::read_durable) it takes at once.
+    /// Further ones wait.
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: 32, durable: 32 }
     }
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
@@ -95,6 +105,16 @@ pub trait Store: Send + Sync + 'static {
     async fn close(&self);
 }
 
+/// How many reads a store takes at once: its connections for them, which no other call uses. There are
+/// at least two of each, because small reads must not wait for large ones.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadsAtOnce {
+    /// Of calls of [`Store::read`], and of [`Store::read_version`].
+    pub visible: usize,
+    /// Of calls of [`Store::read_durable`].
+    pub durable: usize,
+}
+
 /// Makes the new rows of resources from their current ones.
 pub type Decide<'a> = Box<dyn FnOnce(&[Row]) -> Vec<Row> + Send + 'a>;
 
@@ -110,22 +130,18 @@ pub struct Wanted<'a> {
 /// How much of a value to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WantedValue {
-    /// The value.
-    Whole,
-    /// The value if it has at most so many bytes. Of a larger one, only whether it is there. Such a row may lack
-    /// the answers to writes, so nothing may be decided on it.
+    /// Nothing of it, only its description.
+    Description,
+    /// The value if it has at most so many bytes. Of a larger one, its description.
     AtMost(usize),
-    /// Only whether there is a value.
-    Presence,
 }
 
 impl WantedValue {
     /// The largest value that is loaded, in bytes; `None` if none is.
     fn most_bytes(self) -> Option<i64> {
         match self {
-            Self::Whole => Some(i64::MAX),
+            Self::Description => None,
             Self::AtMost(bytes) => Some(i64::try_from(bytes).unwrap_or(i64::MAX)),
-            Self::Presence => None,
         }
     }
 }

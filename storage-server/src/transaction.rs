@@ -197,7 +197,7 @@ mod tests {
     fn modelled(row: &Row) -> Modelled {
         let value = match &row.value {
             StoredValue::Present(value) => Some(value.content.bytes[0]),
-            StoredValue::Absent | StoredValue::NotLoaded => None,
+            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => None,
         };
         let token = row.fence.as_ref().map_or(0, |fence| fence.token.as_u64());
         Modelled { token, version: row.version, value }

@@ -26,6 +26,7 @@ mod hosts;
 mod http2;
 #[cfg(target_os = "linux")]
 mod image;
+mod large_reads;
 mod lists;
 mod logs;
 mod metrics;
@@ -48,6 +49,7 @@ mod restore;
 mod sequence;
 mod slow_network;
 mod sqlite_file;
+mod sqlite_large_values;
 mod start_and_stop;
 mod synchronous_replication;
 mod terraform;

@@ -1,5 +1,7 @@
 //! The schema: who creates it, and which rights a server needs.
 
+use sqlx::{Connection, SqliteConnection};
+
 use crate::database::{Database, get, offer, on_empty_databases};
 
 on_empty_databases! {
@@ -48,23 +50,55 @@ async fn schema_that_was_changed_is_rejected(database: Database) {
     }
 }
 
+/// The tables of the build before values had a table of their own, with two rows and a common fence.
+const SQLITE_TABLES_BEFORE: &str = "
+    drop table storage_large_value;
+    drop table storage_resource;
+    create table storage_resource (
+        resource text primary key not null,
+        token integer check (token between 1 and 999999999999999),
+        holder text not null,
+        version integer not null check (version >= 0),
+        content_type text,
+        bytes blob,
+        value_token integer check (value_token between 1 and 999999999999999),
+        value_holder text,
+        answers text check (length(answers) between 33 and 2000 and answers not glob '*[^-0-9a-z: ]*'),
+        check ((content_type is null) = (bytes is null)),
+        check ((value_holder is null) = (bytes is null))
+    ) strict;
+    insert into storage_resource values
+        ('r', 34, '', 1, 'text/plain', cast('x' as blob), 34, '', null),
+        ('large', 34, '', 1, 'text/plain',
+            cast(replace(hex(zeroblob(50000)), '0', 'x') as blob), 34, '', null);";
+
 async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Database) {
     let server = database.serve(&[]).await;
-    assert_eq!(offer(&server, "PUT", "/v1/resources/r", 34, "x").await.status, 201);
+    let large = "x".repeat(100_000);
+    if database.postgres.is_some() {
+        assert_eq!(offer(&server, "PUT", "/v1/resources/r", 34, "x").await.status, 201);
+        assert_eq!(offer(&server, "PUT", "/v1/resources/large", 34, &large).await.status, 201);
+    }
     drop(server);
+    if database.postgres.is_none() {
+        database.execute(SQLITE_TABLES_BEFORE).await.unwrap();
+    }
+    let raised = "insert into storage.common_fence (id, token) values (1, 30)";
+    database.execute(raised).await.unwrap();
     // An earlier build had other migrations.
     database.execute("update storage.migrations set checksum = ''").await.unwrap();
     let error = database.run(&["migrate"]).await.failed();
     for step in [
         "rename the schema `storage` of PostgreSQL to `storage_before`",
-        "move the files of SQLite away",
-        "insert into storage.resource select * from storage_before.resource",
+        "move the files of SQLite away and attach the old one as `storage_before`",
     ] {
         assert!(error.contains(step), "{error}");
     }
-    let aside = if database.postgres.is_some() {
+    let (of_postgres, of_sqlite) =
+        error.split_once("PostgreSQL: ").unwrap().1.split_once("SQLite: ").unwrap();
+    let rows = if database.postgres.is_some() {
         database.execute("alter schema storage rename to storage_before").await.unwrap();
-        String::new()
+        of_postgres.to_owned()
     } else {
         let folder = database.file("before");
         std::fs::create_dir(&folder).unwrap();
@@ -73,19 +107,28 @@ async fn rows_of_another_build_are_carried_over_as_the_error_says(database: Data
                 std::fs::rename(database.file(file), folder.join(file)).unwrap();
             }
         }
-        format!("attach '{}' as before;", folder.join("fenced.db").display())
+        let copies = of_sqlite.split_once("Large values").unwrap().0;
+        format!("attach '{}' as storage_before; {copies}", folder.join("fenced.db").display())
     };
     database.run(&["migrate"]).await.printed();
-    let rows = if database.postgres.is_some() {
-        "insert into storage.resource select * from storage_before.resource".to_owned()
-    } else {
-        format!("{aside} insert into storage_resource select * from before.storage_resource")
-    };
     database.execute(&rows).await.unwrap();
     let server = database.serve(&[]).await;
     let late = offer(&server, "PUT", "/v1/resources/r", 33, "late").await;
     assert_eq!(late.problem(), "412 stale-token");
+    let below = offer(&server, "PUT", "/v1/resources/new", 30, "late").await;
+    assert_eq!(below.problem(), "412 stale-token", "the common fence");
     assert_eq!(offer(&server, "GET", "/v1/resources/r", 34, "").await.text(), "x");
+    let read = async || offer(&server, "GET", "/v1/resources/large", 34, "").await.text();
+    assert_eq!(read().await, large);
+    if database.postgres.is_some() {
+        return;
+    }
+    // Once it is written again, it has a row of its own.
+    let written = offer(&server, "PUT", "/v1/resources/large", 34, &large).await;
+    assert_eq!((written.status, read().await), (200, large));
+    let mut connection = SqliteConnection::connect(&database.url).await.unwrap();
+    let count = sqlx::query_scalar::<_, i64>("select count(*) from storage_large_value");
+    assert_eq!(count.fetch_one(&mut connection).await.unwrap(), 1);
 }
 
 /// The rights that the README documents are enough, and each of them is needed.

@@ -14,6 +14,8 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A value that is loaded over a connection of its own.
+const LARGE_BYTES: usize = 100_000;
 /// Ends the waits of commits. They are made, and PostgreSQL warns.
 const CANCEL: &str = "select pg_cancel_backend(pid) from pg_stat_activity
     where wait_event = 'SyncRep' and application_name = 'storage-server'";
@@ -175,6 +177,9 @@ async fn each_required_standby_must_have_the_write() {
 #[tokio::test]
 async fn commit_whose_standby_was_given_up_is_unknown() {
     let cluster = Cluster::synchronous().await;
+    let large = "x".repeat(LARGE_BYTES);
+    let path = "/v1/resources/terraform/large";
+    assert_eq!(offer(&cluster.other, "PUT", path, 33, &large).await.status, 201);
     cluster.replica.cut();
     cluster.end_waits_of_commits(async || set_names(&cluster.primary, "").await).await;
     assert_eq!(get(&cluster.requiring, "/v1/fences/r").await.json()["token"], 34);
@@ -183,6 +188,9 @@ async fn commit_whose_standby_was_given_up_is_unknown() {
         claim(&cluster.requiring, 34).await,
         read_fenced(&cluster.requiring, 34).await,
         put(&cluster.requiring, 33).await,
+        // Neither is any read before a change, or behind a claim.
+        get(&cluster.requiring, "/v1/terraform/large").await,
+        offer(&cluster.requiring, "GET", path, 33, "").await,
     ] {
         assert_rejected(&answer, "none");
     }
@@ -190,6 +198,8 @@ async fn commit_whose_standby_was_given_up_is_unknown() {
     assert_eq!(claim(&cluster.other, 34).await.status, 200);
     assert_eq!(read_fenced(&cluster.other, 34).await.text(), "34");
     assert_eq!(put(&cluster.other, 33).await.problem(), "412 stale-token");
+    assert_eq!(get(&cluster.other, "/v1/terraform/large").await.text(), large);
+    assert_eq!(offer(&cluster.other, "GET", path, 33, "").await.text(), large);
 }
 
 /// The wait for the standby is cancelled, with a warning that few clients of PostgreSQL look at.

@@ -141,11 +141,14 @@ async fn unreadable_row_is_repaired_by_fence_set(database: Database) {
 async fn unreadable_value_fails_alone_and_is_replaced_by_a_write(database: Database) {
     let server = database.serve(&[]).await;
     // No check rejects these rows.
-    let (unchecked, byte) = match database.postgres {
-        Some(_) => ("set storage.is_server = on", "'1'"),
-        None => {
-            ("pragma ignore_check_constraints = on; drop trigger storage_resource_insert", "x'31'")
-        }
+    let (unchecked, byte, no_ascii) = match database.postgres {
+        Some(_) => ("set storage.is_server = on", "'1'", "'text/\u{e9}'"),
+        None => (
+            "pragma ignore_check_constraints = on; drop trigger storage_resource_insert",
+            "x'31'",
+            // Not even UTF-8.
+            "cast(x'ff' as text)",
+        ),
     };
     let by_hand = format!(
         "{unchecked};
@@ -153,11 +156,17 @@ async fn unreadable_value_fails_alone_and_is_replaced_by_a_write(database: Datab
             (resource, token, holder, version, content_type, bytes, value_token, value_holder)
         values
             ('bad/no-type', 5, '', 1, null, {byte}, 5, ''),
-            ('bad/type', 5, '', 1, 'text/\u{1}', {byte}, 5, '');"
+            ('bad/type', 5, '', 1, 'text/\u{1}', {byte}, 5, ''),
+            ('bad/no-ascii', 5, '', 1, {no_ascii}, {byte}, 5, '');"
     );
     database.execute(&by_hand).await.unwrap();
-    for name in ["bad/no-type", "bad/type"] {
+    for name in ["bad/no-type", "bad/type", "bad/no-ascii"] {
         let path = format!("/v1/resources/{name}");
+        // SQLite checks that a row with a value has a type, also if a claim leaves both as they are.
+        if name != "bad/no-type" {
+            let claimed = offer(&server, "PUT", &format!("/v1/fences/{name}"), 6, "").await;
+            assert_eq!(claimed.status, 200, "{name}: {}", claimed.text());
+        }
         let repair = "write the value again";
         assert_unreadable_until(&get(&server, &path).await, name, repair);
         assert_unreadable_until(&offer(&server, "GET", &path, 6, "").await, name, repair);

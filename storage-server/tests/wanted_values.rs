@@ -1,8 +1,8 @@
 //! How much of a value a store loads.
 
 use storage_server::{
-    Change, Content, Migrations, MissingFile, Replication, Row, StoredValue, Value, Wanted,
-    WantedValue, open_store,
+    Change, Content, Described, Migrations, MissingFile, Replication, Row, StoredValue, Value,
+    Wanted, WantedValue, open_store,
 };
 
 use crate::database::{Database, on_empty_databases};
@@ -28,20 +28,23 @@ async fn value_is_loaded_unless_it_is_larger_than_wanted(database: Database) {
         Change { resource: &large, before: &unused, after: &row_of_large },
     ];
     assert_eq!(store.apply(&changes).await.unwrap(), [true, true]);
-    let not_loaded = |row: &Row| Row { value: StoredValue::NotLoaded, ..row.clone() };
+    let not_loaded = |row: &Row, size| {
+        let content_type = Some("text/plain".to_owned());
+        let described = Described { content_type, size, written_with: None };
+        Row { value: StoredValue::NotLoaded(described), ..row.clone() }
+    };
     for (value, loads_empty, loads_large) in [
-        (WantedValue::Whole, true, true),
         (WantedValue::AtMost(usize::MAX), true, true),
         (WantedValue::AtMost(100_000), true, true),
         (WantedValue::AtMost(99_999), true, false),
         (WantedValue::AtMost(0), true, false),
-        (WantedValue::Presence, false, false),
+        (WantedValue::Description, false, false),
     ] {
-        for (resource, row, loads) in
-            [(&empty, &row_of_empty, loads_empty), (&large, &row_of_large, loads_large)]
+        for (resource, row, size, loads) in
+            [(&empty, &row_of_empty, 0, loads_empty), (&large, &row_of_large, 100_000, loads_large)]
         {
             let loaded = store.read(Wanted { resource, value }).await.unwrap();
-            let expected = if loads { row.clone() } else { not_loaded(row) };
+            let expected = if loads { row.clone() } else { not_loaded(row, size) };
             assert_eq!(loaded, expected, "{value:?} of {resource}");
         }
     }

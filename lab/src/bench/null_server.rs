@@ -71,6 +71,10 @@ impl Store for NullStore {
         Ok(wanted.iter().map(|_| Ok(Row::default())).collect())
     }
 
+    async fn read_durable(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        Ok(Row::default())
+    }
+
     async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
         Ok(Row::default())
     }

@@ -1,10 +1,6 @@
 //! The batch lane, through which all operations go, except those on blocked resources.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -18,9 +14,6 @@ use super::{
 
 pub(super) const MAX_BATCH_OPERATIONS: usize = 256;
 pub(super) const MAX_BATCH_BYTES: usize = 16 << 20;
-/// A value that will be read is assumed to have this part of the largest size. A batch loads at most this
-/// many times its own bytes of values, or one value.
-pub(super) const ASSUMED_PART: usize = 4;
 /// How long a job may wait before it is in a batch.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
@@ -31,7 +24,6 @@ pub(super) async fn commit_batches(
     close: CancellationToken,
     blocked_lane: BlockedLane,
     oldest: Oldest,
-    max_value_bytes: usize,
 ) {
     let mut waiting = VecDeque::new();
     let mut arrived = Vec::new();
@@ -70,7 +62,7 @@ pub(super) async fn commit_batches(
 
         // 3. Leave jobs on blocked resources out of the batch. A locked row would hold up the whole
         //    statement, and so every other job of the batch.
-        let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting, max_value_bytes));
+        let (blocked, batch) = blocked_lane.split(take_batch(&mut waiting));
 
         // 4. Decide the batch, make it durable, and answer what can be answered.
         oldest.note(batch.iter().chain(&waiting));
@@ -92,34 +84,18 @@ pub(super) async fn commit_batches(
     }
 }
 
-/// Takes the oldest jobs, as many as fit in one batch. A single job always fits. A read whose value
-/// might not fit stays back, and with it the later jobs on its resource. All others pass it.
-fn take_batch(waiting: &mut VecDeque<Job>, max_value_bytes: usize) -> Vec<Job> {
-    let assumed_value_bytes = max_value_bytes / ASSUMED_PART;
-    let (mut batch, mut left) = (Vec::new(), VecDeque::new());
-    let mut left_resources = HashSet::new();
-    let (mut read_bytes, mut written_bytes) = (0, 0);
+/// Takes the oldest jobs, as many as fit in one batch. A single job always fits.
+fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
     while batch.len() < MAX_BATCH_OPERATIONS
-        && let Some(job) = waiting.pop_front()
+        && let Some(job) = waiting.front()
     {
-        let (bytes, of_batch) = match job.is_read() {
-            true => (assumed_value_bytes, &mut read_bytes),
-            false => (job.operation.value_bytes(), &mut written_bytes),
-        };
-        let fits = *of_batch == 0 || *of_batch + bytes <= MAX_BATCH_BYTES;
-        if fits && !left_resources.contains(&job.operation.resource) {
-            *of_batch += bytes;
-            batch.push(job);
-        } else if job.is_read() || fits {
-            left_resources.insert(job.operation.resource.clone());
-            left.push_back(job);
-        } else {
-            waiting.push_front(job);
+        bytes += job.value_bytes();
+        if bytes > MAX_BATCH_BYTES && !batch.is_empty() {
             break;
         }
+        batch.extend(waiting.pop_front());
     }
-    left.append(waiting);
-    *waiting = left;
     batch
 }
 
@@ -129,7 +105,7 @@ mod tests {
     use tokio::sync::{Semaphore, oneshot};
 
     use super::*;
-    use crate::operation::{Action, Operation};
+    use crate::operation::{Action, Condition, Content, Operation};
 
     fn job(resource: &str, action: Action) -> Job {
         let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
@@ -138,41 +114,23 @@ mod tests {
         Job::new(operation, oneshot::channel().0, place)
     }
 
-    fn names(batch: &[Job]) -> Vec<&str> {
-        batch.iter().map(|job| job.operation.resource.as_str()).collect()
-    }
-
     #[test]
-    fn values_that_a_batch_loads_are_few_if_they_may_be_large() {
-        for (max_value_bytes, expected) in
-            [(64 << 10, MAX_BATCH_OPERATIONS), (1 << 20, 64), (64 << 20, 1), (256 << 20, 1)]
-        {
-            let mut waiting: VecDeque<_> = (0..1000).map(|_| job("r", Action::Read)).collect();
-            let batch = take_batch(&mut waiting, max_value_bytes);
-            assert_eq!(batch.len(), expected, "{max_value_bytes}");
-            assert_eq!(waiting.len(), 1000 - expected);
+    fn values_of_a_batch_are_few_if_they_are_large() {
+        let write = |bytes: usize| Action::Write {
+            content: Content { content_type: String::new(), bytes: vec![0; bytes].into() },
+            condition: Condition::default(),
+        };
+        for (action, expected) in [
+            (Action::Claim, MAX_BATCH_OPERATIONS),
+            (Action::Read, MAX_BATCH_OPERATIONS),
+            (write(MAX_BATCH_BYTES / MAX_BATCH_OPERATIONS), MAX_BATCH_OPERATIONS),
+            (write(MAX_BATCH_BYTES / 16), 16),
+            (write(MAX_BATCH_BYTES + 1), 1),
+        ] {
+            let mut waiting: VecDeque<_> = (0..300).map(|_| job("r", action.clone())).collect();
+            let batch = take_batch(&mut waiting);
+            assert_eq!(batch.len(), expected, "{}", action.name());
+            assert_eq!(waiting.len(), 300 - expected);
         }
-    }
-
-    /// Otherwise each read would hold up all jobs behind it for a batch.
-    #[test]
-    fn reads_that_may_be_large_leave_memory_to_others() {
-        let jobs = ["r1", "r2", "w1", "r3", "w2"];
-        let action = |name: &str| if name.starts_with('r') { Action::Read } else { Action::Claim };
-        let mut waiting: VecDeque<_> = jobs.iter().map(|name| job(name, action(name))).collect();
-        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r1", "w1", "w2"]);
-        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r2"]);
-        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["r3"]);
-        assert!(waiting.is_empty());
-    }
-
-    /// A job that is left out holds up later ones on its resource, so that they stay in order.
-    #[test]
-    fn jobs_on_one_resource_stay_in_order() {
-        let jobs = [("a", Action::Read), ("b", Action::Read), ("b", Action::Claim)];
-        let mut waiting: VecDeque<_> = jobs.map(|(name, action)| job(name, action)).into();
-        assert_eq!(names(&take_batch(&mut waiting, 64 << 20)), ["a"]);
-        let batch = take_batch(&mut waiting, 64 << 20);
-        assert!(batch[0].is_read() && !batch[1].is_read());
     }
 }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     causes::with_causes,
     config::Enforcement,
+    memory_budget::SMALL_BYTES,
     metrics::CommitMetrics,
     row::Row,
     store::{
@@ -291,8 +292,13 @@ fn answer_unreadable(jobs: Vec<Job>, unreadable: &UnreadableRow) {
     }
 }
 
+/// A large value is loaded by the reads themselves, which must not hold up writes.
 fn wanted_value(jobs: &[Job]) -> WantedValue {
-    if jobs.iter().any(Job::is_read) { WantedValue::Whole } else { WantedValue::Presence }
+    if jobs.iter().any(Job::is_read) {
+        WantedValue::AtMost(SMALL_BYTES)
+    } else {
+        WantedValue::Description
+    }
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl From<&Row> for Guess {
 
 impl From<&Guess> for Row {
     fn from(guess: &Guess) -> Self {
-        let value = if guess.has_value { StoredValue::NotLoaded } else { StoredValue::Absent };
+        let value = if guess.has_value { StoredValue::Unknown } else { StoredValue::Absent };
         Self {
             fence: guess.fence.clone(),
             common_fence: guess.common_fence,

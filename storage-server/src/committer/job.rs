@@ -10,6 +10,7 @@ use fence::ResourceName;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
+    memory_budget::SMALL_BYTES,
     operation::{Action, Decided, Operation},
     transaction::{DecidedTransaction, Transaction},
 };
@@ -34,6 +35,11 @@ pub(super) type TransactionJob = Job<Arc<Transaction>, DecidedTransaction>;
 impl Job {
     pub(super) fn is_read(&self) -> bool {
         matches!(self.operation.action, Action::Read)
+    }
+
+    /// The bytes of values that it writes, or that may be loaded for it.
+    pub(super) fn value_bytes(&self) -> usize {
+        if self.is_read() { SMALL_BYTES } else { self.operation.value_bytes() }
     }
 }
 

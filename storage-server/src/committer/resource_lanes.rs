@@ -15,44 +15,25 @@ use fence::ResourceName;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::lane::{Commit, Lane, OnOneResource};
-use super::{batch_lane::ASSUMED_PART, group_commit::GroupCommit, job::Job, oldest::Oldest};
+use self::lane::{Lane, OnOneResource};
+use super::{group_commit::GroupCommit, job::Job, oldest::Oldest};
 
 /// How many resources are changed at once.
 const MAX_CONCURRENT: usize = 256;
-/// How many bytes the values have together that are loaded at once, if each has the part of the largest size
-/// that is assumed.
-const MAX_LOADED_BYTES: usize = 64 << 20;
-
-/// How many changes at once may load a value, if one has at most so many bytes.
-fn most_loads(max_value_bytes: usize) -> usize {
-    let assumed = (max_value_bytes / ASSUMED_PART).max(1);
-    (MAX_LOADED_BYTES / assumed).clamp(1, MAX_CONCURRENT)
-}
 
 /// The lanes of resources that have jobs.
 struct Lanes<O, D> {
     lanes: HashMap<ResourceName, Lane<O, D>>,
     /// Idle lanes, in order of arrival.
     ready: VecDeque<ResourceName>,
-    /// Idle lanes whose next change must load a value, while others load as much as may be. They hold up
-    /// no lanes that need no value.
-    waiting_to_load: VecDeque<ResourceName>,
-    /// How many more changes may load a value.
-    free_loads: usize,
 }
 
 impl<O, D> Lanes<O, D>
 where
     Job<O, D>: OnOneResource,
 {
-    fn new(most_loads: usize) -> Self {
-        Self {
-            lanes: HashMap::new(),
-            ready: VecDeque::new(),
-            waiting_to_load: VecDeque::new(),
-            free_loads: most_loads,
-        }
+    fn new() -> Self {
+        Self { lanes: HashMap::new(), ready: VecDeque::new() }
     }
 
     /// Puts a job into the lane of its resource.
@@ -67,16 +48,11 @@ where
     /// Takes the next change that may begin.
     fn begin(&mut self) -> Option<(ResourceName, Vec<Job<O, D>>)> {
         loop {
-            let waiting = (self.free_loads > 0).then(|| self.waiting_to_load.pop_front()).flatten();
-            let resource = waiting.or_else(|| self.ready.pop_front())?;
+            let resource = self.ready.pop_front()?;
             let lane = self.lanes.get_mut(&resource).expect("it is kept while it has jobs");
-            match lane.begin(self.free_loads) {
-                Commit::Nothing => drop(self.lanes.remove(&resource)),
-                Commit::MustWaitToLoad => self.waiting_to_load.push_back(resource),
-                Commit::Begun { batch, loads } => {
-                    self.free_loads -= usize::from(loads);
-                    return Some((resource, batch));
-                }
+            match lane.begin() {
+                Some(batch) => return Some((resource, batch)),
+                None => drop(self.lanes.remove(&resource)),
             }
         }
     }
@@ -84,7 +60,7 @@ where
     /// Ends a change, whose undecided jobs go back in front.
     fn end(&mut self, resource: ResourceName, undecided: Vec<Job<O, D>>) {
         let lane = self.lanes.get_mut(&resource).expect("it is kept while it commits");
-        self.free_loads += usize::from(lane.end(undecided));
+        lane.end(undecided);
         if lane.is_empty() {
             self.lanes.remove(&resource);
         } else {
@@ -99,11 +75,10 @@ pub(super) async fn commit_resources<O, D>(
     mut queued: mpsc::UnboundedReceiver<Job<O, D>>,
     close: CancellationToken,
     oldest: Oldest,
-    max_value_bytes: usize,
 ) where
     Job<O, D>: OnOneResource,
 {
-    let mut lanes = Lanes::new(most_loads(max_value_bytes));
+    let mut lanes = Lanes::new();
     let mut commits = JoinSet::new();
     let mut may_receive = true;
     loop {

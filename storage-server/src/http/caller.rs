@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use fence::{ResourceName, Token};
 
 use super::{
-    problem::{Problem, hide_reason},
+    problem::Problem,
     request::{Name, Repeated, single},
     service::Service,
     terraform,
@@ -20,7 +20,7 @@ use super::{
 use crate::access::{Caller, Credentials, identity::Permission};
 
 /// Identifies the client. Rejects it if it sends requests too often, or if the server must know it and
-/// doesn't. Only operators learn what is wrong with the database.
+/// doesn't.
 pub(super) async fn identify(
     State(service): State<Arc<Service>>,
     mut request: Request,
@@ -29,10 +29,8 @@ pub(super) async fn identify(
     let caller = service.identify(request.headers(), request.extensions());
     service.admit(caller.as_ref(), request.extensions())?;
     let caller = caller.ok_or_else(Problem::unauthenticated)?;
-    let operates = caller.operates();
     request.extensions_mut().insert(caller);
-    let response = next.run(request).await;
-    Ok(if operates { response } else { hide_reason(response) })
+    Ok(next.run(request).await)
 }
 
 /// The bearer token that a request was sent with (RFC 6750). Clients of Terraform's protocol can only

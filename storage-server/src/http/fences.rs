@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::{
     Json, Router,
-    extract::State,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -17,6 +16,8 @@ use super::{
     request::{Fencing, RequiredFencing},
     resources::{Accepted, visible_holder},
     service::Service,
+    session::Session,
+    values::Freshness,
 };
 use crate::{
     operation::{Action, Outcome},
@@ -37,11 +38,11 @@ struct ShownFence {
 }
 
 async fn show(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
 ) -> Result<Json<ShownFence>, Problem> {
-    let row = service.load(&resource, WantedValue::Presence).await?;
+    let row = session.load(&resource, WantedValue::Description, Freshness::Visible).await?;
     let token = row.highest_token().ok_or_else(|| Problem::no_fence(&resource))?;
     // Nobody holds a common fence. It looks like a holder that is never shown.
     let holder = row.holder().map_or("...".to_owned(), |it| visible_holder(it, &fencing.holder));
@@ -49,11 +50,11 @@ async fn show(
 }
 
 async fn claim(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Target { resource, ceiling, .. }: Target<Claim>,
     RequiredFencing(fencing): RequiredFencing,
 ) -> Result<Response, Problem> {
-    match service.decide(fencing.operation(&resource, ceiling, Action::Claim)).await? {
+    match session.decide(fencing.operation(&resource, ceiling, Action::Claim)).await? {
         Outcome::Claimed { version } => {
             Ok(Accepted::new(&resource, &fencing, version).into_response())
         }

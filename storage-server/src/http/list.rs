@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
-    extract::{Query, State, rejection::QueryRejection},
+    Router,
+    extract::{Query, rejection::QueryRejection},
     http::header,
     response::{IntoResponse, Response},
     routing::get,
@@ -12,9 +12,9 @@ use axum::{
 use fence::{ResourceName, Token};
 use serde::{Deserialize, Serialize};
 
-use super::{problem::Problem, service::Service};
+use super::{problem::Problem, service::Service, session::Session};
 use crate::{
-    access::{Caller, identity::Permission},
+    access::identity::Permission,
     committer::job::UnavailableOutcome,
     store::list::{Listed, Listing, Page},
 };
@@ -52,8 +52,7 @@ struct ListedResource {
 }
 
 async fn list(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
+    session: Session,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(ListQuery { prefix, after, limit }) =
@@ -65,10 +64,10 @@ async fn list(
     if prefix.chars().chain(after.chars()).any(char::is_control) {
         return Err(Problem::malformed_request("prefix and after may not have control characters"));
     }
-    service.permit(&caller, Permission::List, &prefix)?;
+    session.permit(&session.caller, Permission::List, &prefix)?;
     // One resource more than requested shows whether there is a next page.
-    let listed = service.store.list(&Page { prefix, after, limit: limit + 1 }).await;
-    let listing = listed.map_err(|error| service.unreachable(&error))?;
+    let listed = session.store.list(&Page { prefix, after, limit: limit + 1 }).await;
+    let listing = listed.map_err(|error| session.unreachable(&error))?;
     let Listing { resources: mut listed, unfinished_after } = listing;
     let more = listed.len() > limit as usize;
     listed.truncate(limit as usize);
@@ -84,6 +83,6 @@ async fn list(
         })
         .collect();
     let list = serde_json::to_vec(&List { resources, next }).expect("a list is JSON");
-    let list = service.answer_with_memory(list.into(), UnavailableOutcome::None)?;
+    let list = session.answer_with_memory(list.into(), UnavailableOutcome::None)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], list).into_response())
 }

@@ -49,20 +49,6 @@ pub(super) struct Problem {
     memory: Option<OwnedSemaphorePermit>,
     /// Whether too many bytes are in flight.
     is_over_budget: bool,
-    /// Why there is no decision, if that may say more of the server than all clients may know.
-    internal: Option<Unavailable>,
-}
-
-/// In the extensions of an answer: its document says more of the server than all clients may know.
-#[derive(Clone)]
-struct Internal(Unavailable);
-
-/// Takes the reason for which there is no decision out of an answer, and logs it instead.
-pub(super) fn hide_reason(mut response: Response) -> Response {
-    let Some(Internal(unavailable)) = response.extensions_mut().remove() else { return response };
-    tracing::warn!("a request was not decided: {}", unavailable.reason);
-    let reason = "the log of the server says why, under the id of this request".to_owned();
-    Problem::unavailable(Unavailable { reason, ..unavailable }).into_response()
 }
 
 impl Problem {
@@ -276,14 +262,26 @@ impl Problem {
         Self::new(&TOKEN_REQUIRED, format!("{where_it_belongs} is missing"))
     }
 
-    pub(super) fn unavailable(unavailable: Unavailable) -> Self {
-        let problem = Self::no_decision(unavailable.outcome, &unavailable.reason);
-        Self { internal: Some(unavailable), ..problem }
+    /// There is no decision. Why may say more of the server than all clients may know: only operators learn
+    /// it, and for the others it is logged.
+    pub(super) fn unavailable(unavailable: Unavailable, caller: &Caller) -> Self {
+        let Unavailable { outcome, reason } = unavailable;
+        if caller.operates() {
+            return Self::no_decision(outcome, reason);
+        }
+        tracing::warn!("a request was not decided: {reason}");
+        Self::no_decision(outcome, "the log of the server says why, under the id of this request")
     }
 
     /// Nothing has happened, for this reason.
     pub(super) fn nothing_done(reason: String) -> Self {
         Self::no_decision(UnavailableOutcome::None, reason)
+    }
+
+    /// The value that was claimed is not there any more, and the claim has happened.
+    pub(super) fn overtaken(resource: &ResourceName) -> Self {
+        let reason = format!("{resource} was written to before its value was read");
+        Self::no_decision(UnavailableOutcome::Unknown, reason)
     }
 
     pub(super) fn contended_lock(state: &ResourceName) -> Self {
@@ -319,12 +317,17 @@ impl Problem {
         Self::new(&SLOW_BODY, "the rest of the body did not come in time").with("outcome", "none")
     }
 
+    /// Says of a fenced read without an answer that its claim has happened.
+    pub(super) fn after_the_claim(self) -> Self {
+        let mut problem = self.after_a_change();
+        problem.detail += ". The claim was accepted: you may repeat the read with the same token";
+        problem
+    }
+
     /// Says of a missing decision that something has happened before.
     pub(super) fn after_a_change(mut self) -> Self {
         if self.kind.status == StatusCode::SERVICE_UNAVAILABLE {
-            let unknown = UnavailableOutcome::Unknown;
-            self.internal.iter_mut().for_each(|unavailable| unavailable.outcome = unknown);
-            self = self.with("outcome", outcome_text(unknown));
+            self = self.with("outcome", outcome_text(UnavailableOutcome::Unknown));
         }
         self
     }
@@ -336,7 +339,6 @@ impl Problem {
             members: Map::new(),
             memory: None,
             is_over_budget: false,
-            internal: None,
         }
     }
 
@@ -377,7 +379,7 @@ struct Document {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { kind, detail, members, memory, is_over_budget, internal } = self;
+        let Self { kind, detail, members, memory, is_over_budget } = self;
         let document = Document {
             r#type: format!("/problems/{}", kind.slug),
             title: kind.title,
@@ -394,9 +396,6 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(Slug(kind.slug));
         if is_over_budget {
             response.extensions_mut().insert(OverBudget);
-        }
-        if let Some(unavailable) = internal {
-            response.extensions_mut().insert(Internal(unavailable));
         }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::Body,
-    extract::State,
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
+use bytes::Bytes;
 use fence::{Holder, ResourceName, Token};
 use serde::Serialize;
 
@@ -21,13 +21,13 @@ use super::{
         VersionAtLeast, Written,
     },
     service::Service,
+    session::Session,
+    values::Freshness,
 };
 use crate::{
-    access::{Caller, identity::Permission},
-    committer::job::UnavailableOutcome,
-    operation::{Action, Condition, Outcome, Value},
-    row::StoredValue,
-    store::WantedValue,
+    access::identity::Permission,
+    operation::{Action, Condition, Content, Outcome, Value},
+    row::{Described, StoredValue},
 };
 
 /// A value may be a page that somebody else has written. In a browser, it must not act with the reader's
@@ -63,13 +63,13 @@ impl<'a> Accepted<'a> {
 type WriteHead = (Target<Write>, RequiredFencing, FencingSequence, Conditional);
 
 async fn write(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head, content }: Written<WriteHead>,
 ) -> Result<Response, Problem> {
     let (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional) = head;
     let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Write { content, condition };
-    let outcome = service.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
+    let outcome = session.decide(fencing.write(&resource, ceiling, sequence, action)).await?;
     match outcome {
         Outcome::Written { version, created } => {
             let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -83,12 +83,12 @@ async fn write(
 }
 
 async fn delete(
-    State(service): State<Arc<Service>>,
+    session: Session,
     (Target { resource, ceiling, .. }, RequiredFencing(fencing), sequence, conditional): WriteHead,
 ) -> Result<StatusCode, Problem> {
     let Conditional { condition, has_unmatchable } = conditional;
     let action = Action::Delete { condition };
-    match service.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
+    match session.decide(fencing.write(&resource, ceiling, sequence, action)).await? {
         Outcome::Deleted { .. } => Ok(StatusCode::NO_CONTENT),
         Outcome::VersionMismatch { version } => {
             Err(Problem::version_mismatch(&resource, version, has_unmatchable))
@@ -99,9 +99,8 @@ async fn delete(
 
 /// Reads the value. A `GET` with a token claims first; a `HEAD` never does.
 async fn read(
-    State(service): State<Arc<Service>>,
+    session: Session,
     method: Method,
-    Extension(caller): Extension<Caller>,
     Target { resource, .. }: Target<Read>,
     fencing: Fencing,
     Conditional { condition: Condition { if_none_match, .. }, .. }: Conditional,
@@ -113,33 +112,15 @@ async fn read(
     let is_known = |version| !unless_known.is_met_by(Some(version));
     let sends_value = |version| method != Method::HEAD && !is_known(version);
     let (version, value) = if claims {
-        let ceiling = service.permit(&caller, Permission::Claim, resource.as_str())?;
+        let ceiling = session.permit(&session.caller, Permission::Claim, resource.as_str())?;
         let operation = fencing.operation(&resource, ceiling, Action::Read);
-        match service.decide(operation).await? {
-            Outcome::Read { version, value } => (version, value),
-            other => unreachable!("{other:?} is not the outcome of a read"),
-        }
+        session.fenced_read(operation, sends_value).await?
     } else {
-        let (within_budget, whole) = (service.value_within_budget(), WantedValue::Whole);
-        let mut row = service.load_at_least(&resource, within_budget, at_least).await?;
-        if row.value == StoredValue::NotLoaded {
-            if sends_value(row.version) {
-                return Err(service.over_budget(UnavailableOutcome::None));
-            }
-            row = service.load_at_least(&resource, whole, at_least).await?;
-        }
-        match row.value {
-            StoredValue::Present(value) => (row.version, Some(value)),
-            StoredValue::Absent | StoredValue::NotLoaded => (row.version, None),
-        }
+        let freshness = at_least.map_or(Freshness::Visible, Freshness::Version);
+        let row = session.load_value(&resource, freshness, sends_value).await?;
+        (row.version, row.value)
     };
-    let mut value = value.ok_or_else(|| Problem::no_value(&resource))?;
-    // A claim has happened by now.
-    let outcome = if claims { UnavailableOutcome::Unknown } else { UnavailableOutcome::None };
-    if sends_value(version) {
-        value.content.bytes = service.answer_with_memory(value.content.bytes, outcome)?;
-    }
-    let mut response = value_response(version, value, &fencing.holder);
+    let mut response = value_response(&session, &resource, version, value, &fencing.holder)?;
     if is_known(version) {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();
@@ -148,15 +129,32 @@ async fn read(
     Ok(response)
 }
 
-pub(super) fn value_response(version: u64, value: Value, reader: &Holder) -> Response {
-    let Value { content, written_with } = value;
-    let mut response = content.bytes.into_response();
+/// The answer with a value. If the value was not loaded, its description is enough: nothing of it is sent.
+pub(super) fn value_response(
+    session: &Session,
+    resource: &ResourceName,
+    version: u64,
+    value: StoredValue,
+    reader: &Holder,
+) -> Result<Response, Problem> {
+    let (content_type, size, written_with, bytes) = match value {
+        StoredValue::Present(Value { content: Content { content_type, bytes }, written_with }) => {
+            (content_type, bytes.len() as u64, written_with, bytes)
+        }
+        StoredValue::NotLoaded(Described { content_type, size, written_with }) => {
+            let content_type = content_type.ok_or_else(|| session.unreadable_type(resource))?;
+            (content_type, size, written_with, Bytes::new())
+        }
+        StoredValue::Absent | StoredValue::Unknown => return Err(Problem::no_value(resource)),
+    };
+    let mut response = bytes.into_response();
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     let ascii = |text: String| {
         HeaderValue::try_from(text)
             .expect("requests with other characters are rejected, and such rows are unreadable")
     };
-    headers.insert(header::CONTENT_TYPE, ascii(content.content_type));
+    headers.insert(header::CONTENT_TYPE, ascii(content_type));
     headers.insert(header::CONTENT_SECURITY_POLICY, VALUE_POLICY);
     headers.insert(header::ETAG, ascii(format!("\"{version}\"")));
     if let Some(written_with) = written_with {
@@ -164,7 +162,7 @@ pub(super) fn value_response(version: u64, value: Value, reader: &Holder) -> Res
         let holder = visible_holder(&written_with.holder, reader);
         headers.insert(FENCING_HOLDER.clone(), ascii(holder));
     }
-    response
+    Ok(response)
 }
 
 /// A holder as the reader may see it: whole only if the reader sent the same one.

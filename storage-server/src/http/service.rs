@@ -1,44 +1,31 @@
-//! What the handlers share: the way to the committer and to the store.
+//! What all requests share.
 
-use std::{
-    error::Error,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::http::{Extensions, HeaderMap};
 use bytes::Bytes;
-use fence::{Rejection, ResourceName, Token};
-use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit},
-    time::timeout,
-};
+use fence::Token;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{caller::credentials, observe::Progress, problem::Problem};
+use super::{
+    caller::credentials,
+    observe::Progress,
+    problem::Problem,
+    turns::{Turns, client},
+};
 use crate::{
     access::{Caller, identity::Permission},
     audit::Audit,
-    causes::with_causes,
-    committer::{
-        job::{Unavailable, UnavailableOutcome},
-        queue::Queue,
-    },
-    config::{Config, Enforcement},
-    connections::client_address,
+    committer::{job::UnavailableOutcome, queue::Queue},
+    config::Config,
     cut_offs::{CutOff, CutOffs},
     memory_budget::{MemoryBudget, with_memory},
     metrics::Metrics,
-    operation::{Decided, Operation, Outcome},
     prober::Prober,
     rate_limit::{Client, RateLimit},
-    row::Row,
-    store::{Store, Wanted, WantedValue},
-    transaction::{DecidedTransaction, Transaction},
+    store::Store,
 };
-
-/// How long a load may wait for its turn.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The state that all handlers share.
 pub(super) struct Service {
@@ -60,8 +47,8 @@ pub(super) struct Service {
     pub(super) metrics: Arc<Metrics>,
     /// Where rejections and the actions of operators are recorded.
     pub(super) audit: Audit,
-    /// Whose turn it is to load rows on which something is decided.
-    pub(super) durable_loads: Mutex<()>,
+    /// Whose turn it is to load a large value.
+    pub(super) turns: Turns,
     /// Cancelled once the server begins to stop.
     pub(super) draining: CancellationToken,
 }
@@ -85,11 +72,7 @@ impl Service {
         extensions: &Extensions,
     ) -> Result<(), Problem> {
         let Some(rate_limit) = &self.rate_limit else { return Ok(()) };
-        let client = match caller.and_then(Caller::identity_name) {
-            Some(name) => Client::Identity(name),
-            None => Client::from_address(client_address(extensions)),
-        };
-        if rate_limit.admit(client, Instant::now()) {
+        if rate_limit.admit(client(caller, extensions), Instant::now()) {
             Ok(())
         } else {
             Err(Problem::too_many_requests())
@@ -106,133 +89,6 @@ impl Service {
     ) -> Result<Token, Problem> {
         let ceiling = caller.ceiling(permission, name, self.config.token_ceiling);
         ceiling.ok_or_else(|| Problem::forbidden(caller, permission, name))
-    }
-
-    /// Queues an operation and waits for its decision. Returns a rejection as a problem, and logs
-    /// an operation that would have been rejected if the server enforced.
-    pub(super) async fn decide(&self, operation: Operation) -> Result<Outcome, Problem> {
-        let resource = operation.resource.clone();
-        match self.submit(operation).await? {
-            Outcome::Rejected(rejection) => Err(Problem::rejected(&resource, rejection)),
-            Outcome::TokenTooHigh { token, ceiling } => {
-                Err(Problem::token_too_high(&resource, token, ceiling))
-            }
-            Outcome::SequenceReused { sequence } => {
-                Err(Problem::sequence_reused(&resource, sequence))
-            }
-            Outcome::SequenceTooOld { sequence, highest, may_be_forgotten } => {
-                let outcome = match may_be_forgotten {
-                    true => UnavailableOutcome::Unknown,
-                    false => UnavailableOutcome::None,
-                };
-                Err(Problem::sequence_too_old(&resource, sequence, highest, outcome))
-            }
-            outcome => Ok(outcome),
-        }
-    }
-
-    /// Queues an operation and waits for its decision, which may be a rejection. Logs an operation that
-    /// would have been rejected if the server enforced.
-    pub(super) async fn submit(&self, operation: Operation) -> Result<Outcome, Problem> {
-        let (resource, action) = (operation.resource.clone(), operation.action.name());
-        let token = operation.offered.as_ref().map(|offered| offered.token);
-        let Decided { outcome, overruled } =
-            self.queue.submit(operation).await.map_err(Problem::unavailable)?;
-        if !outcome.is_rejection() {
-            self.report(&resource, action, token, overruled);
-        }
-        Ok(outcome)
-    }
-
-    /// Queues a transaction and waits for its decision. Logs the writes that would have been
-    /// rejected if the server enforced.
-    pub(super) async fn decide_transaction(
-        &self,
-        transaction: Arc<Transaction>,
-    ) -> Result<DecidedTransaction, Problem> {
-        let decided = self.queue.submit_transaction(transaction.clone()).await;
-        let decided = decided.map_err(Problem::unavailable)?;
-        if !decided.is_rejection() {
-            for (write, decided) in transaction.writes.iter().zip(&decided.writes) {
-                let token = write.offered.as_ref().map(|offered| offered.token);
-                self.report(&write.resource, write.action.name(), token, decided.overruled);
-            }
-        }
-        Ok(decided)
-    }
-
-    /// Logs what was accepted and would have been rejected, in the mode that reports it.
-    fn report(
-        &self,
-        resource: &ResourceName,
-        action: &str,
-        token: Option<Token>,
-        overruled: Option<Rejection>,
-    ) {
-        if self.config.enforcement != Enforcement::Report {
-            return;
-        }
-        if token.is_none() {
-            tracing::warn!(%resource, action, "accepted a request that has no token");
-        }
-        if let Some(rejection) = overruled {
-            tracing::warn!(
-                %resource,
-                action,
-                token = %rejection.token,
-                highest_token = %rejection.highest_token,
-                reason = rejection.reason.slug(),
-                "accepted what would be rejected"
-            );
-        }
-    }
-
-    /// Loads a resource's row without a claim.
-    pub(super) async fn load(
-        &self,
-        resource: &ResourceName,
-        value: WantedValue,
-    ) -> Result<Row, Problem> {
-        let row = self.store.read(Wanted { resource, value }).await;
-        row.map_err(|error| self.unreachable(&error))
-    }
-
-    /// The value, if there is memory for it in an answer. Clients that don't read their answers then cost
-    /// little.
-    pub(super) fn value_within_budget(&self) -> WantedValue {
-        WantedValue::AtMost(self.budget.largest_answer())
-    }
-
-    /// Loads a resource's row without a claim. If it must have a version at least, a replica may answer.
-    pub(super) async fn load_at_least(
-        &self,
-        resource: &ResourceName,
-        value: WantedValue,
-        at_least: Option<u64>,
-    ) -> Result<Row, Problem> {
-        let Some(at_least) = at_least else {
-            return self.load(resource, value).await;
-        };
-        let row = self.store.read_version(Wanted { resource, value }, at_least).await;
-        let row = row.map_err(|error| self.unreachable(&error))?;
-        if row.version < at_least {
-            return Err(Problem::version_not_reached(resource, row.version, at_least));
-        }
-        Ok(row)
-    }
-
-    /// Loads a row that survives a crash, and a failover to a synchronous standby. Something may be decided
-    /// on it. Such loads take turns, because they use the connections of the committer.
-    pub(super) async fn load_durable(
-        &self,
-        resource: &ResourceName,
-        value: WantedValue,
-    ) -> Result<Row, Problem> {
-        let turn = timeout(LONGEST_WAIT, self.durable_loads.lock()).await;
-        let _turn = turn.map_err(|_| Problem::nothing_done("too many loads wait".to_owned()))?;
-        let rows = self.store.load(&[Wanted { resource, value }]).await;
-        let row = rows.map_err(|error| self.unreachable(&error))?.pop();
-        row.expect("one row is wanted").map_err(|error| self.unreachable(&error))
     }
 
     /// Makes an answer keep memory, because a client may read it slowly. `outcome` is what has happened
@@ -252,19 +108,9 @@ impl Service {
         bytes: usize,
         outcome: UnavailableOutcome,
     ) -> Result<OwnedSemaphorePermit, Problem> {
-        self.budget.answers(bytes).try_take(bytes).ok_or_else(|| self.over_budget(outcome))
-    }
-
-    /// Counts an answer for which too little memory is left, and makes the problem for the client.
-    pub(super) fn over_budget(&self, outcome: UnavailableOutcome) -> Problem {
-        self.cut_offs.count(CutOff::OverBudget);
-        Problem::over_budget(outcome)
-    }
-
-    /// Logs why nothing was read, and makes the problem for the client.
-    pub(super) fn unreachable(&self, error: &(dyn Error + 'static)) -> Problem {
-        let reason = with_causes(error);
-        tracing::error!(database = self.store.database(), "{reason}");
-        Problem::unavailable(Unavailable { outcome: UnavailableOutcome::None, reason })
+        self.budget.answers(bytes).try_take(bytes).ok_or_else(|| {
+            self.cut_offs.count(CutOff::OverBudget);
+            Problem::over_budget(outcome)
+        })
     }
 }

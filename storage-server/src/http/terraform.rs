@@ -32,12 +32,12 @@ use super::{
     request::{Written, require_json},
     resources::value_response,
     service::Service,
+    session::Session,
+    values::Freshness,
 };
 use crate::{
-    committer::job::UnavailableOutcome,
     config::Enforcement,
     operation::{Action, Condition, Outcome},
-    row::StoredValue,
 };
 
 const PATH: &str = "/v1/terraform/{*name}";
@@ -80,18 +80,11 @@ async fn lock_or_unlock(State(service): State<Arc<Service>>, request: Request) -
 /// Reads the state. This claims nothing: the lock has claimed already. The run may upload what it makes of
 /// this, so a primary that was cut off may not show an older state.
 async fn read(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Target { resource, .. }: Target<Read>,
 ) -> Result<Response, Problem> {
-    let row = service.load_durable(&resource, service.value_within_budget()).await?;
-    let mut value = match row.value {
-        StoredValue::Present(value) => value,
-        StoredValue::Absent => return Err(Problem::no_value(&resource)),
-        StoredValue::NotLoaded => return Err(service.over_budget(UnavailableOutcome::None)),
-    };
-    value.content.bytes =
-        service.answer_with_memory(value.content.bytes, UnavailableOutcome::None)?;
-    Ok(value_response(row.version, value, &Holder::EMPTY))
+    let row = session.load_value(&resource, Freshness::Durable, |_| true).await?;
+    value_response(&session, &resource, row.version, row.value, &Holder::EMPTY)
 }
 
 /// The answer to a client that holds the lock now.
@@ -104,22 +97,22 @@ struct Locked {
 
 /// Acquires the lock for the id in the body, or renews it if the id has it already.
 async fn lock(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head: (Target { resource, .. }, query), content }: Written<(
         Target<Claim>,
         StateQuery,
     )>,
 ) -> Result<Json<Locked>, Problem> {
     let info = LockInfo::parse(&content.bytes)?;
-    let ttl = query.ttl.unwrap_or(service.config.terraform_ttl);
-    let held = Locks::new(&service, &resource)?.acquire(info, ttl).await?;
+    let ttl = query.ttl.unwrap_or(session.config.terraform_ttl);
+    let held = Locks::new(&session, &resource)?.acquire(info, ttl).await?;
     Ok(Json(Locked { token: held.fence.token, ttl_ms: held.ttl_ms(), resource }))
 }
 
 /// Releases the lock if it has the id in the body. The command `force-unlock` sends no body: it releases
 /// any lock, unless the address has `?ID=`.
 async fn unlock(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head: (Target { resource, .. }, query), content }: Written<(
         Target<Claim>,
         StateQuery,
@@ -127,7 +120,7 @@ async fn unlock(
 ) -> Result<StatusCode, Problem> {
     let info = (!content.bytes.is_empty()).then(|| LockInfo::parse(&content.bytes)).transpose()?;
     let ids: Vec<_> = info.map(|info| info.id).into_iter().chain(query.id).collect();
-    Locks::new(&service, &resource)?.release(&ids).await?;
+    Locks::new(&session, &resource)?.release(&ids).await?;
     Ok(StatusCode::OK)
 }
 
@@ -144,7 +137,7 @@ impl<S: Sync> FromRequestParts<S> for DeclaredAsJson {
 
 /// Writes the state under the token of the lock's id, and renews the lock.
 async fn upload(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head: (Target { resource, .. }, query, DeclaredAsJson), content }: Written<(
         Target<Write>,
         StateQuery,
@@ -152,11 +145,11 @@ async fn upload(
     )>,
 ) -> Result<StatusCode, Problem> {
     state::require_state(&content.bytes)?;
-    if query.id.is_none() && service.config.enforcement == Enforcement::Enforce {
+    if query.id.is_none() && session.config.enforcement == Enforcement::Enforce {
         return Err(Problem::token_required("the ID of a lock, in the query of the address,"));
     }
     let action = Action::Write { content, condition: Condition::default() };
-    match change(&service, &resource, query, action).await? {
+    match change(&session, &resource, query, action).await? {
         Outcome::Written { created: true, .. } => Ok(StatusCode::CREATED),
         Outcome::Written { created: false, .. } => Ok(StatusCode::OK),
         other => unreachable!("{other:?} is not the outcome of a write"),
@@ -166,7 +159,7 @@ async fn upload(
 /// Deletes the state: under the lock's id, or without one while nobody holds the lock. Clients of the
 /// protocol send none. With `TF_HTTP_UNLOCK_METHOD=DELETE`, they release a lock so, and send it.
 async fn delete(
-    State(service): State<Arc<Service>>,
+    session: Session,
     Written { head: (Target { resource, .. }, query), content }: Written<(
         Target<Write>,
         StateQuery,
@@ -178,10 +171,10 @@ async fn delete(
         )));
     }
     let outcome = if query.id.is_some() {
-        change(&service, &resource, query, Action::Delete { condition: Condition::default() })
+        change(&session, &resource, query, Action::Delete { condition: Condition::default() })
             .await?
     } else {
-        Locks::new(&service, &resource)?.delete_unlocked().await?
+        Locks::new(&session, &resource)?.delete_unlocked().await?
     };
     match outcome {
         Outcome::Deleted { .. } => Ok(StatusCode::OK),
@@ -191,24 +184,24 @@ async fn delete(
 
 /// Changes the state under the id of the query.
 async fn change(
-    service: &Service,
+    session: &Session,
     resource: &ResourceName,
     StateQuery { id, ttl }: StateQuery,
     action: Action,
 ) -> Result<Outcome, Problem> {
-    let locks = Locks::new(service, resource)?;
+    let locks = Locks::new(session, resource)?;
     let lock = locks.load().await?;
     let held = lock.held.as_ref().filter(|held| Some(&held.fence.holder) == id.as_ref());
     let lost = || {
         let id = id.as_ref().map_or("", Holder::as_str);
         Problem::state_lock_lost(resource, &format!("the state is not locked by {id:?} any more"))
     };
-    if held.is_none() && service.config.enforcement == Enforcement::Enforce {
+    if held.is_none() && session.config.enforcement == Enforcement::Enforce {
         return Err(lost());
     }
     // The lock may have passed to another client by now. Then the token is stale.
     let offered = held.map(|held: &lock::Held| held.fence.clone());
-    match service.submit(locks.on_state(offered, action)).await? {
+    match session.submit(locks.on_state(offered, action)).await? {
         Outcome::Rejected(_) => Err(lost()),
         outcome => {
             if let Some(held) = held {

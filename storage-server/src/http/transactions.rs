@@ -5,10 +5,7 @@ pub(super) mod requested;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use axum::{
-    Extension, Router, body::Body, extract::State, http::HeaderMap, response::Response,
-    routing::post,
-};
+use axum::{Router, body::Body, http::HeaderMap, response::Response, routing::post};
 
 use self::{
     answer::{answer, max_answer_bytes},
@@ -19,25 +16,21 @@ use super::{
     problem::Problem,
     request::{require_json, require_no_encoding},
     service::Service,
+    session::Session,
 };
-use crate::{access::Caller, committer::job::UnavailableOutcome};
+use crate::committer::job::UnavailableOutcome;
 
 pub(super) fn routes() -> Router<Arc<Service>> {
     Router::new().route("/v1/transactions", post(commit))
 }
 
-async fn commit(
-    State(service): State<Arc<Service>>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, Problem> {
+async fn commit(session: Session, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     require_json(&headers)?;
     require_no_encoding(&headers)?;
-    let (body, memory) = body::read_with_memory(body, &service).await?;
+    let (body, memory) = body::read_with_memory(body, &session).await?;
     body_digest::require_match(&headers, &body)?;
-    let transaction = Arc::new(parse(body, memory, &caller, &service)?);
-    if !service.store.has_transactions() {
+    let transaction = Arc::new(parse(body, memory, &session.caller, &session)?);
+    if !session.store.has_transactions() {
         let resources: BTreeSet<_> = transaction.resources().collect();
         if resources.len() > 1 {
             return Err(Problem::no_transactions());
@@ -45,7 +38,7 @@ async fn commit(
     }
     // After the commit, a lack of memory would leave the client without an answer.
     let memory =
-        service.memory_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
-    let decided = service.decide_transaction(transaction.clone()).await?;
+        session.memory_for_answer(max_answer_bytes(&transaction), UnavailableOutcome::None)?;
+    let decided = session.decide_transaction(transaction.clone()).await?;
     answer(&transaction, &decided, memory)
 }

@@ -8,10 +8,10 @@ use std::fmt::Display;
 use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
 use sqlx::FromRow;
 
-use super::{Change, Wanted, error::UnreadableRow, list::Listed};
+use super::{Change, Wanted, WantedValue, error::UnreadableRow, list::Listed};
 use crate::{
     operation::{Content, Value},
-    row::{Row, StoredValue},
+    row::{Described, Row, StoredValue},
     sequence::{Answers, InvalidAnswers},
 };
 
@@ -48,7 +48,7 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
         let (token, holder) = fence_columns(after.fence.as_ref());
         let value = match &after.value {
             StoredValue::Present(value) => Some(value),
-            StoredValue::Absent | StoredValue::NotLoaded => None,
+            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => None,
         };
         let written_with = value.map(|value| fence_columns(value.written_with.as_ref()));
         Self {
@@ -91,9 +91,10 @@ pub(super) struct LoadedRow {
     holder: Option<String>,
     version: Option<i64>,
     common_fence: Option<i64>,
-    has_value: bool,
-    /// Null if the value is not loaded, like `bytes`.
+    /// The value's size; null if there is no value.
+    size: Option<i64>,
     content_type: Option<String>,
+    /// Null if the value is not loaded.
     bytes: Option<Vec<u8>>,
     value_token: Option<i64>,
     value_holder: Option<String>,
@@ -101,7 +102,7 @@ pub(super) struct LoadedRow {
 }
 
 /// A write replaces the value without reading it.
-const BAD_CONTENT_TYPE: &str =
+pub(crate) const BAD_CONTENT_TYPE: &str =
     "the content type of its value is missing or malformed: write the value again";
 
 /// Decodes loaded rows, each by itself: an unreadable one must not fail the others.
@@ -113,44 +114,50 @@ where
     let rows = wanted.iter().zip(loaded);
     rows.map(|(wanted, loaded)| {
         let row = LoadedRow::from_row(loaded).map_err(with_fence_repair);
-        row.and_then(Row::try_from)
+        row.and_then(|row| row.decode(wanted.value))
             .map_err(|reason| UnreadableRow::new(wanted.resource.as_str(), reason))
     })
     .collect()
 }
 
-impl TryFrom<LoadedRow> for Row {
-    type Error = String;
+/// Such as after `delete from storage_large_value`. A write puts another value in its place.
+const NO_BYTES: &str = "its value is missing: write the value again";
 
-    fn try_from(loaded: LoadedRow) -> Result<Self, String> {
+impl LoadedRow {
+    fn decode(self, wanted: WantedValue) -> Result<Row, String> {
         // The fence of the value is decoded even if the value was not loaded. The database would
         // not take back a row in which it is malformed, and would reject the whole batch.
         let written_with =
-            fence_from_columns(loaded.value_token, loaded.value_holder).map_err(|reason| {
+            fence_from_columns(self.value_token, self.value_holder).map_err(|reason| {
                 with_fence_repair(format!("the fence of its value is malformed: {reason}"))
             })?;
-        let value = match (loaded.has_value, loaded.content_type, loaded.bytes) {
-            (false, ..) => StoredValue::Absent,
-            (true, None, None) => StoredValue::NotLoaded,
-            (true, Some(content_type), Some(bytes))
-                if Content::allows_type(content_type.as_bytes()) =>
-            {
+        let content_type = self.content_type.filter(|text| Content::allows_type(text.as_bytes()));
+        let value = match (self.size, self.bytes, content_type) {
+            (None, ..) => StoredValue::Absent,
+            (Some(size), None, _) if Some(size) <= wanted.most_bytes() => {
+                return Err(NO_BYTES.to_owned());
+            }
+            (Some(size), None, content_type) => {
+                let size = size.try_into().map_err(|_| "its size is negative".to_owned())?;
+                StoredValue::NotLoaded(Described { content_type, size, written_with })
+            }
+            (Some(_), Some(bytes), Some(content_type)) => {
                 let content = Content { content_type, bytes: bytes.into() };
                 StoredValue::Present(Value { content, written_with })
             }
-            (true, ..) => return Err(BAD_CONTENT_TYPE.to_owned()),
+            (Some(_), Some(_), None) => return Err(BAD_CONTENT_TYPE.to_owned()),
         };
-        Ok(Self {
-            fence: fence_from_columns(loaded.token, loaded.holder)
+        Ok(Row {
+            fence: fence_from_columns(self.token, self.holder)
                 .map_err(|reason| with_fence_repair(format!("its fence is malformed: {reason}")))?,
-            common_fence: loaded
+            common_fence: self
                 .common_fence
                 .map(Token::try_from)
                 .transpose()
                 .map_err(|error| error.to_string())?,
-            version: loaded.version.map_or(Ok(0), version_from_column)?,
+            version: self.version.map_or(Ok(0), version_from_column)?,
             value,
-            answers: answers_from_column(loaded.answers.as_deref()).map_err(|error| {
+            answers: answers_from_column(self.answers.as_deref()).map_err(|error| {
                 with_fence_repair(format!("its answers are malformed: {error}"))
             })?,
         })
@@ -199,7 +206,7 @@ fn with_fence_repair(reason: impl Display) -> String {
     format!("{reason}: repair it with `storage-server fence set`")
 }
 
-fn version_column(version: u64) -> i64 {
+pub(super) fn version_column(version: u64) -> i64 {
     i64::try_from(version).expect("it counts writes from a readable version, which is below 2^62")
 }
 

@@ -90,9 +90,14 @@ pub enum OpenError {
         "the tables of {database} are of another build. To carry values and fences over, stop all \
          servers, and set the tables aside: rename the schema `storage` of PostgreSQL to \
          `storage_before`, or move the files of SQLite away and attach the old one as \
-         `storage_before`. Run `storage-server migrate`, and copy the rows of the tables `resource` \
-         and `common_fence` (in SQLite, `storage_resource` and `storage_common_fence`): insert into \
-         storage.resource select * from storage_before.resource"
+         `storage_before`. Run `storage-server migrate`, and copy the rows. PostgreSQL: \
+         insert into storage.resource select * from storage_before.resource; \
+         insert into storage.common_fence select * from storage_before.common_fence; \
+         SQLite: insert into storage_resource (resource, token, holder, version, content_type, bytes, \
+         value_token, value_holder, answers) select resource, token, holder, version, content_type, \
+         bytes, value_token, value_holder, answers from storage_before.storage_resource; \
+         insert into storage_common_fence select * from storage_before.storage_common_fence; \
+         Large values of SQLite move out of these rows when they are written again"
     )]
     OtherBuild {
         /// The database's address.

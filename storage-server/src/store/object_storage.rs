@@ -30,10 +30,10 @@ use self::{
     changing::unchanged,
     doctor::{find_unmet_condition, scratch},
     handles::Handles,
-    reading::{Places, read, read_for_change},
+    reading::{Places, REGISTERS, read, read_for_change},
 };
 use super::{
-    Change, Decide, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         object_storage_failed,
@@ -126,12 +126,23 @@ impl Store for ObjectStorage {
         Ok(rows)
     }
 
+    /// All that object storage shows is durable. So these reads are those of [`read`](Store::read), and they
+    /// share places.
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        self.read(wanted).await
+    }
+
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
         let mut register = self.handles.new_register(wanted.resource);
         let read = read(&mut register, wanted, Some(&self.places)).await;
         self.handles.note_seen(wanted.resource, &register);
         let (_, row) = read?;
         Ok(row)
+    }
+
+    /// Both share the places of registers.
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: REGISTERS / 2, durable: REGISTERS / 2 }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

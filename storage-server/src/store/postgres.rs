@@ -38,7 +38,7 @@ use self::{
     },
 };
 use super::{
-    Change, Decide, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         primary_replaced,
@@ -52,6 +52,8 @@ use crate::row::Row;
 
 /// The connections of the committer: for its batches, and for each blocked resource that it tries.
 const COMMITTING: u32 = 6;
+/// The connections of other loads on which something is decided.
+const READING_DURABLE: u32 = 3;
 /// The connections of everybody else.
 const READING: u32 = 4;
 /// The connection of the probe, for which no read has to wait, and the other way round.
@@ -69,6 +71,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct PostgresStore {
     address: String,
     committing: Arc<KeptPool<Postgres>>,
+    reading_durable: Arc<KeptPool<Postgres>>,
     reading: Arc<KeptPool<Postgres>>,
     probing: Arc<KeptPool<Postgres>>,
     /// How many connections for changes were made so far.
@@ -133,13 +136,16 @@ impl PostgresStore {
             (Arc::new(pool), made)
         };
         let (committing, connections_made) = pool(COMMITTING);
-        let ((reading, _), (probing, _)) = (pool(READING), pool(PROBING));
-        let pools = vec![committing.clone(), reading.clone(), probing.clone()];
+        let [(reading_durable, _), (reading, _), (probing, _)] =
+            [READING_DURABLE, READING, PROBING].map(pool);
+        let pools =
+            vec![committing.clone(), reading_durable.clone(), reading.clone(), probing.clone()];
         let following = Following::start(hosts, primary, newest, pools);
         let required_standbys = require_sync_standby.map(RequiredStandbys::new);
         Ok(Self {
             address,
             committing,
+            reading_durable,
             reading,
             probing,
             connections_made,
@@ -194,6 +200,21 @@ impl PostgresStore {
         admitted.map_err(|reason| sqlx::Error::Configuration(reason.into()))
     }
 
+    /// Loads rows, and waits until the standbys have what was loaded.
+    async fn load_durable(
+        &self,
+        connections: &KeptPool<Postgres>,
+        wanted: &[Wanted<'_>],
+    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
+        self.expect_standbys(connections).await?;
+        let load = async |connection: &mut PgConnection| {
+            let rows = load_rows(connection, wanted, self.durability()).await?;
+            self.confirm(connection).await?;
+            Ok(rows)
+        };
+        self.ask(connections, load).await
+    }
+
     /// Waits until the required standbys have what this session has committed.
     async fn confirm(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         match &self.required_standbys {
@@ -203,7 +224,7 @@ impl PostgresStore {
     }
 
     /// What has to be durable before an answer is decided on rows that were loaded.
-    fn loading(&self) -> Loading {
+    fn durability(&self) -> Loading {
         if self.required_standbys.is_some() { Loading::Confirmed } else { Loading::Durable }
     }
 
@@ -293,13 +314,12 @@ impl Store for PostgresStore {
         &self,
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
-        self.expect_standbys(&self.committing).await?;
-        let load = async |connection: &mut PgConnection| {
-            let rows = load_rows(connection, wanted, self.loading()).await?;
-            self.confirm(connection).await?;
-            Ok(rows)
-        };
-        self.ask(&self.committing, load).await
+        self.load_durable(&self.committing, wanted).await
+    }
+
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        let mut rows = self.load_durable(&self.reading_durable, &[wanted]).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
     }
 
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
@@ -314,6 +334,10 @@ impl Store for PostgresStore {
             Some(replica) => replica.read(wanted, version).await,
             None => self.read(wanted).await,
         }
+    }
+
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        ReadsAtOnce { visible: READING as usize, durable: READING_DURABLE as usize }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
@@ -380,7 +404,7 @@ impl Store for PostgresStore {
                 Changed::All => self.confirm(&mut connection).await,
                 // It was decided on rows that were only loaded.
                 Changed::Nothing => {
-                    await_standbys(&mut connection, self.loading()).await?;
+                    await_standbys(&mut connection, self.durability()).await?;
                     self.confirm(&mut connection).await
                 }
                 Changed::NotAll | Changed::Unreadable(_) => Ok(()),

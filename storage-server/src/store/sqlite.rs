@@ -12,7 +12,7 @@ use std::{num::NonZero, thread::available_parallelism, time::Duration};
 use async_trait::async_trait;
 use fence::ResourceName;
 use sqlx::{
-    ConnectOptions, Connection, Sqlite, SqliteConnection,
+    ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction,
     migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
@@ -24,11 +24,11 @@ use tokio::{
 use self::{
     file::OpenedFile,
     integrity::{parse_url, primary_code, require_whole_file},
-    statements::{apply_changes, list_rows, load_rows, probe},
+    statements::{apply_changes, list_rows, load_rows, probe, writes_large_value},
     writer::Writer,
 };
 use super::{
-    Change, Decide, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
@@ -54,9 +54,11 @@ const PAGE_SIZE: u32 = 1024;
 /// once for all its changes.
 const LOG_PAGES: &str = "8192";
 /// The connections over which the committer loads rows.
-const LOADING: u32 = 2;
-/// Other reads of rows use one connection for each two processors, and at most this many. Each has a thread,
-/// which large values keep busy, and with more of them writes would wait for a processor.
+const LOADING: u32 = 1;
+/// The connections of other loads on which something is decided.
+const READING_DURABLE: u32 = 3;
+/// Other reads of rows use one connection for each two processors, but at least two and at most this many. Each
+/// has a thread, which large values keep busy, and with more of them writes would wait for a processor.
 const READING: u32 = 4;
 /// The connections that list. A list may take long, and no other read waits for it.
 const LISTING: u32 = 1;
@@ -72,7 +74,9 @@ pub(super) struct SqliteStore {
     /// SQLite has one writer at a time, and this mutex is fairer than its locks.
     writer: Mutex<Writer>,
     loading: KeptPool<Sqlite>,
+    reading_durable: KeptPool<Sqlite>,
     reading: KeptPool<Sqlite>,
+    reads_at_once: ReadsAtOnce,
     listing: KeptPool<Sqlite>,
 }
 
@@ -125,10 +129,20 @@ impl SqliteStore {
             KeptPool::new(pool, for_readers.clone(), ReplacedAt::default())
         };
         let processors = available_parallelism().map_or(1, NonZero::get) / 2;
-        let reading = u32::try_from(processors).unwrap_or(READING).clamp(1, READING);
-        let (loading, reading, listing) = (pool(LOADING), pool(reading), pool(LISTING));
-        let writer = Mutex::new(Writer::new(writer, options));
-        Ok(Self { url: url.to_owned(), file, writer, loading, reading, listing })
+        let reading = u32::try_from(processors).unwrap_or(READING).clamp(2, READING);
+        Ok(Self {
+            url: url.to_owned(),
+            file,
+            writer: Mutex::new(Writer::new(writer, options)),
+            loading: pool(LOADING),
+            reading_durable: pool(READING_DURABLE),
+            reading: pool(reading),
+            reads_at_once: ReadsAtOnce {
+                visible: reading as usize,
+                durable: READING_DURABLE as usize,
+            },
+            listing: pool(LISTING),
+        })
     }
 }
 
@@ -191,18 +205,33 @@ impl Store for SqliteStore {
         self.ask(&self.loading, async |connection| load_rows(connection, wanted).await).await
     }
 
+    async fn read_durable(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        self.load_one(&self.reading_durable, wanted).await
+    }
+
     async fn read(&self, wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
-        let mut rows = self.ask(&self.reading, load).await?;
-        Ok(rows.pop().expect("one row is wanted")?)
+        self.load_one(&self.reading, wanted).await
+    }
+
+    fn reads_at_once(&self) -> ReadsAtOnce {
+        self.reads_at_once
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut writer = before_commit(timeout_at(deadline, self.writer()).await)?;
-        let answered = timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
-        let applied =
-            answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
+        let applied = if changes.iter().any(writes_large_value) {
+            let begun = timeout_at(deadline, writer.connection.begin_with("begin immediate")).await;
+            let mut transaction = before_commit(begun)?;
+            let applied = timeout_at(deadline, apply_changes(&mut transaction, changes)).await;
+            let applied = before_commit(applied)?;
+            commit(transaction, deadline).await?;
+            applied
+        } else {
+            let applied =
+                timeout_at(deadline, apply_changes(&mut writer.connection, changes)).await;
+            after_commit(applied)?
+        };
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -234,8 +263,7 @@ impl Store for SqliteStore {
             writer.keep();
             return Ok(false);
         }
-        let committed = timeout_at(deadline, transaction.commit()).await;
-        committed.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)?;
+        commit(transaction, deadline).await?;
         writer.keep();
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
@@ -289,6 +317,17 @@ impl SqliteStore {
         Ok(writer)
     }
 
+    /// Loads one row. All that SQLite shows was synced.
+    async fn load_one(
+        &self,
+        connections: &KeptPool<Sqlite>,
+        wanted: Wanted<'_>,
+    ) -> Result<Row, ReadError> {
+        let load = async |connection: &mut _| load_rows(connection, &[wanted]).await;
+        let mut rows = self.ask(connections, load).await?;
+        Ok(rows.pop().expect("one row is wanted")?)
+    }
+
     /// Runs a statement that changes nothing.
     async fn ask<T>(
         &self,
@@ -316,6 +355,15 @@ impl SqliteStore {
 /// The answer of a statement in a transaction that was not committed.
 fn before_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
     answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(ApplyError::Unchanged)
+}
+
+async fn commit(transaction: Transaction<'_, Sqlite>, deadline: Instant) -> Result<(), ApplyError> {
+    after_commit(timeout_at(deadline, transaction.commit()).await)
+}
+
+/// The answer of a statement that commits.
+fn after_commit<T>(answered: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, ApplyError> {
+    answered.unwrap_or_else(|_| Err(no_answer(ANSWER_TIMEOUT))).map_err(apply_error)
 }
 
 /// What a failed statement left behind, by SQLite's primary result code.

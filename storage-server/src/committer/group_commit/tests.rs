@@ -11,6 +11,7 @@ use crate::{
     committer::job::TransactionJob,
     metrics::Metrics,
     operation::{Action, Decided, Operation, Outcome},
+    row::{Described, StoredValue},
     sequence::Numbered,
     store::{
         Decide,
@@ -27,6 +28,7 @@ struct Scripted {
     results: Mutex<VecDeque<Result<bool, ApplyError>>>,
     applied: Mutex<Vec<Vec<String>>>,
     loaded: Mutex<usize>,
+    wanted: Mutex<Vec<WantedValue>>,
 }
 
 #[async_trait]
@@ -40,12 +42,17 @@ impl Store for Scripted {
         wanted: &[Wanted<'_>],
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
         *self.loaded.lock().unwrap() += wanted.len();
+        self.wanted.lock().unwrap().extend(wanted.iter().map(|wanted| wanted.value));
         let row = self.row.lock().unwrap().clone();
         let load = |wanted: &Wanted<'_>| match wanted.resource.as_str() {
             "unreadable" => Err(UnreadableRow::new("unreadable", "of this test")),
             _ => Ok(row.clone()),
         };
         Ok(wanted.iter().map(load).collect())
+    }
+
+    async fn read_durable(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        unreachable!("a committer loads")
     }
 
     async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
@@ -267,6 +274,29 @@ async fn unreadable_row_fails_alone_and_is_never_written() {
     committer.commit_alone("unreadable".parse().unwrap(), vec![job]).await;
     assert_eq!(outcome(&mut decision), Err(UnavailableOutcome::None));
     assert_eq!(*store.applied.lock().unwrap(), [["a", "z"]]);
+}
+
+/// A large value would hold up the writes of others.
+#[tokio::test]
+async fn fenced_read_loads_no_large_value_beside_writes() {
+    for is_blocked in [false, true] {
+        let (store, committer) = committer([]);
+        let described = StoredValue::NotLoaded(Described {
+            content_type: Some("text/plain".to_owned()),
+            size: 1 << 20,
+            written_with: None,
+        });
+        *store.row.lock().unwrap() = Row { version: 1, value: described.clone(), ..Row::default() };
+        let (mut read, mut decision) = claim("r", 1);
+        read.operation.action = Action::Read;
+        match is_blocked {
+            false => drop(committer.commit(vec![read]).await),
+            true => drop(committer.commit_alone("r".parse().unwrap(), vec![read]).await),
+        }
+        let read = Ok(Outcome::Read { version: 1, value: described });
+        assert_eq!(outcome(&mut decision), read);
+        assert_eq!(*store.wanted.lock().unwrap(), [WantedValue::AtMost(SMALL_BYTES)]);
+    }
 }
 
 type TransactionDecision = oneshot::Receiver<Result<DecidedTransaction, Unavailable>>;

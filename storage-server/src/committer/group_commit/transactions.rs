@@ -109,7 +109,7 @@ impl GroupCommit {
         }
         // 1. Name all rows, in byte order: with any other, two servers could deadlock.
         let resources: BTreeSet<ResourceName> = resources_of(&jobs).cloned().collect();
-        let wanted = |resource| Wanted { resource, value: WantedValue::Presence };
+        let wanted = |resource| Wanted { resource, value: WantedValue::Description };
         let wanted: Vec<_> = resources.iter().map(wanted).collect();
 
         // 2. Have the store lock and load them, and decide under the locks. So a resource that a

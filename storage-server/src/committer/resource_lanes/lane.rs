@@ -19,9 +19,6 @@ pub(in crate::committer) trait OnOneResource: Send + Sized + 'static {
     /// The resource.
     fn resource(&self) -> ResourceName;
 
-    /// Whether its decision needs the value.
-    fn loads_value(&self) -> bool;
-
     /// Decides jobs on one resource, answers all that it can, and returns the others, in order of arrival.
     fn commit(
         group_commit: &GroupCommit,
@@ -32,10 +29,6 @@ pub(in crate::committer) trait OnOneResource: Send + Sized + 'static {
 impl OnOneResource for Job<Operation, Decided> {
     fn resource(&self) -> ResourceName {
         self.operation.resource.clone()
-    }
-
-    fn loads_value(&self) -> bool {
-        self.is_read()
     }
 
     async fn commit(group_commit: &GroupCommit, batch: Vec<Self>) -> Vec<Self> {
@@ -50,10 +43,6 @@ impl OnOneResource for Job<Arc<Transaction>, DecidedTransaction> {
         self.operation.resources().next().expect("a transaction has a write").clone()
     }
 
-    fn loads_value(&self) -> bool {
-        false
-    }
-
     async fn commit(group_commit: &GroupCommit, batch: Vec<Self>) -> Vec<Self> {
         group_commit.commit_transactions_on_one(batch).await
     }
@@ -62,26 +51,8 @@ impl OnOneResource for Job<Arc<Transaction>, DecidedTransaction> {
 /// The jobs of a resource.
 pub(super) struct Lane<O, D> {
     waiting: VecDeque<Job<O, D>>,
-    committing: Option<Committing>,
-}
-
-/// The change that is being committed.
-struct Committing {
-    /// When its oldest job was queued.
-    oldest: Instant,
-    loads: bool,
-}
-
-/// The change that a lane begins.
-pub(super) enum Commit<O, D> {
-    /// It has no jobs any more.
-    Nothing,
-    /// It must load a value, and may not yet.
-    MustWaitToLoad,
-    Begun {
-        batch: Vec<Job<O, D>>,
-        loads: bool,
-    },
+    /// When the oldest job of the change was queued that is being committed.
+    committing: Option<Instant>,
 }
 
 impl<O, D> Default for Lane<O, D> {
@@ -101,31 +72,26 @@ where
         becomes_ready
     }
 
-    /// Takes the jobs of the next change, if it loads no value or so many more may. Nobody waits for a job
-    /// whose client has disconnected.
-    pub(super) fn begin(&mut self, free_loads: usize) -> Commit<O, D> {
+    /// Takes the jobs of the next change, if there are any. Nobody waits for a job whose client has
+    /// disconnected.
+    pub(super) fn begin(&mut self) -> Option<Vec<Job<O, D>>> {
         self.waiting.retain(|job| !job.is_abandoned());
         // A store that answers slowly must not keep clients waiting for minutes.
         while let Some(job) = self.waiting.pop_front_if(|job| job.waited() > LONGEST_WAIT) {
             let reason = "the database has been too slow for too long".to_owned();
             job.answer(Err(Unavailable { outcome: UnavailableOutcome::None, reason }));
         }
+        self.committing = Some(self.waiting.front()?.queued());
         let count = self.waiting.len().min(MAX_BATCH_OPERATIONS);
-        let loads = self.waiting.range(..count).any(OnOneResource::loads_value);
-        if loads && free_loads == 0 {
-            return Commit::MustWaitToLoad;
-        }
-        let Some(oldest) = self.waiting.front().map(Job::queued) else { return Commit::Nothing };
-        self.committing = Some(Committing { oldest, loads });
-        Commit::Begun { batch: self.waiting.drain(..count).collect(), loads }
+        Some(self.waiting.drain(..count).collect())
     }
 
-    /// Ends the change, puts back what is undecided, and returns whether the change loaded a value.
-    pub(super) fn end(&mut self, undecided: Vec<Job<O, D>>) -> bool {
+    /// Ends the change, and puts back what is undecided.
+    pub(super) fn end(&mut self, undecided: Vec<Job<O, D>>) {
         for job in undecided.into_iter().rev() {
             self.waiting.push_front(job);
         }
-        self.committing.take().is_some_and(|committing| committing.loads)
+        self.committing = None;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -134,7 +100,6 @@ where
 
     /// When its oldest job was queued.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        let committing = self.committing.as_ref().map(|committing| committing.oldest);
-        self.waiting.front().map(Job::queued).into_iter().chain(committing).min()
+        self.waiting.front().map(Job::queued).into_iter().chain(self.committing).min()
     }
 }

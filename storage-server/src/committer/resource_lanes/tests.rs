@@ -21,7 +21,7 @@ use crate::{
     committer::{Committer, job::Unavailable, queue::Queue},
     config::Enforcement,
     metrics::Metrics,
-    operation::{Action, Decided, Operation, Outcome},
+    operation::{Action, Decided, Operation},
     row::Row,
     store::{
         Change, Decide, Store, Wanted,
@@ -38,7 +38,6 @@ struct Gated {
     gate: Semaphore,
     /// How many loads wait at the gate.
     held: AtomicUsize,
-    most_held: AtomicUsize,
     changes: AtomicUsize,
     /// How many more changes rivals are faster than.
     rivals: AtomicUsize,
@@ -50,7 +49,6 @@ impl Gated {
             rows: Mutex::default(),
             gate: Semaphore::new(0),
             held: AtomicUsize::new(0),
-            most_held: AtomicUsize::new(0),
             changes: AtomicUsize::new(0),
             rivals: AtomicUsize::new(0),
         })
@@ -97,8 +95,7 @@ impl Store for Gated {
     ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
         let [Wanted { resource, .. }] = wanted else { panic!("{wanted:?}") };
         if resource.as_str().starts_with("held") {
-            let held = self.held.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most_held.fetch_max(held, Ordering::SeqCst);
+            self.held.fetch_add(1, Ordering::SeqCst);
             drop(self.gate.acquire().await);
             self.held.fetch_sub(1, Ordering::SeqCst);
         }
@@ -139,6 +136,10 @@ impl Store for Gated {
         0
     }
 
+    async fn read_durable(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
+        unreachable!("a committer loads")
+    }
+
     async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
         unreachable!("a committer loads")
     }
@@ -156,11 +157,9 @@ impl Store for Gated {
     }
 }
 
-const MIB: usize = 1 << 20;
-
-fn start(store: &Arc<Gated>, max_value_bytes: usize) -> (Queue, Committer) {
+fn start(store: &Arc<Gated>) -> (Queue, Committer) {
     let commits = Metrics::default().commits.clone();
-    Committer::start(store.clone(), Enforcement::Enforce, commits, max_value_bytes)
+    Committer::start(store.clone(), Enforcement::Enforce, commits)
 }
 
 fn operation(resource: &str, token: u64, action: Action) -> Operation {
@@ -192,7 +191,7 @@ async fn is_answered<D>(submitted: Submitted<D>) -> bool {
 async fn slow_resource_holds_up_no_other() {
     for is_transaction in [false, true] {
         let store = Gated::new();
-        let (queue, committer) = start(&store, MIB);
+        let (queue, committer) = start(&store);
         let held: [Submitted<()>; 2] = ["held/1", "held/2"].map(|resource| {
             let (operation, transaction) = match is_transaction {
                 false => (Some(submit(&queue, resource, 1, Action::Claim)), None),
@@ -223,7 +222,7 @@ async fn slow_resource_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn jobs_that_wait_for_a_resource_share_its_next_change() {
     let store = Gated::new();
-    let (queue, committer) = start(&store, MIB);
+    let (queue, committer) = start(&store);
     let first = transact(&queue, "held/r", 1);
     store.until_held(1).await;
     let others: Vec<_> = (2..20).map(|token| transact(&queue, "held/r", token)).collect();
@@ -242,34 +241,9 @@ async fn jobs_that_wait_for_a_resource_share_its_next_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn values_that_are_loaded_at_once_are_few_if_they_may_be_large() {
-    for (max_value_bytes, most) in [(256 * MIB, 1), (64 * MIB, 4), (MIB, 20)] {
-        assert_eq!(most_loads(max_value_bytes).min(20), most);
-        let store = Gated::new();
-        let (queue, committer) = start(&store, max_value_bytes);
-        let read = |number| submit(&queue, &format!("held/{number}"), 1, Action::Read);
-        let reads: Vec<_> = (0..20).map(read).collect();
-        store.until_held(most).await;
-        assert_eq!(store.held(), most);
-        // Others need no value. They wait at the gate as well.
-        let claim = submit(&queue, "held/claim", 1, Action::Claim);
-        store.until_held(most + 1).await;
-        assert!(is_answered(submit(&queue, "free", 1, Action::Claim)).await);
-        store.open();
-        for read in reads {
-            let decided = read.await.unwrap().unwrap();
-            assert!(matches!(decided.outcome, Outcome::Read { .. }), "{decided:?}");
-        }
-        claim.await.unwrap().unwrap();
-        committer.drain().await.unwrap();
-    }
-    assert_eq!(most_loads(0), MAX_CONCURRENT);
-}
-
-#[tokio::test(start_paused = true)]
 async fn jobs_that_lost_to_rivals_are_tried_again() {
     let store = Gated::new();
-    let (queue, committer) = start(&store, MIB);
+    let (queue, committer) = start(&store);
     store.rivals.store(2, Ordering::SeqCst);
     assert!(is_answered(submit(&queue, "free/1", 1, Action::Claim)).await);
     store.rivals.store(2, Ordering::SeqCst);
@@ -278,15 +252,14 @@ async fn jobs_that_lost_to_rivals_are_tried_again() {
     committer.drain().await.unwrap();
 }
 
-/// Also those that wait until they may load.
 #[tokio::test(start_paused = true)]
 async fn all_queued_jobs_are_answered_before_the_end() {
     let store = Gated::new();
-    let (queue, committer) = start(&store, 256 * MIB);
+    let (queue, committer) = start(&store);
     let reads: Vec<_> =
         (0..5).map(|number| submit(&queue, &format!("held/{number}"), 1, Action::Read)).collect();
     let transaction = transact(&queue, "held/t", 1);
-    store.until_held(2).await;
+    store.until_held(6).await;
     let draining = tokio::spawn(committer.drain());
     sleep(Duration::from_millis(1)).await;
     assert!(submit(&queue, "late", 1, Action::Claim).await.unwrap().is_err());

@@ -80,7 +80,11 @@ impl Lock {
             StoredValue::Present(value) => {
                 Some(Held::from_value(value).ok_or_else(|| Problem::malformed_lock(name))?)
             }
-            StoredValue::Absent | StoredValue::NotLoaded => None,
+            StoredValue::Absent => None,
+            // No lock is so large.
+            StoredValue::Unknown | StoredValue::NotLoaded(_) => {
+                return Err(Problem::malformed_lock(name));
+            }
         };
         Ok(Self { row, held })
     }

@@ -11,7 +11,8 @@ use fence::{Fence, Holder, ResourceName, Token};
 
 use super::lock::{Held, Lock, LockInfo};
 use crate::{
-    http::{problem::Problem, service::Service},
+    http::{problem::Problem, session::Session, values::Freshness},
+    memory_budget::SMALL_BYTES,
     operation::{Action, Condition, Operation, Outcome},
     row::Row,
     store::WantedValue,
@@ -22,7 +23,7 @@ const TRIES: usize = 16;
 
 /// The lock of one state.
 pub(super) struct Locks<'a> {
-    service: &'a Service,
+    session: &'a Session,
     state: &'a ResourceName,
     /// The resource that keeps the lock.
     lock: ResourceName,
@@ -30,15 +31,22 @@ pub(super) struct Locks<'a> {
 
 impl<'a> Locks<'a> {
     /// The lock of a state, which is the resource `terraform/NAME`. It is kept in `terraform-lock/NAME`.
-    pub(super) fn new(service: &'a Service, state: &'a ResourceName) -> Result<Self, Problem> {
+    pub(super) fn new(session: &'a Session, state: &'a ResourceName) -> Result<Self, Problem> {
         let name = state.as_str().strip_prefix("terraform/").expect("the route has this prefix");
         let lock = format!("terraform-lock/{name}").parse().map_err(Problem::malformed_name)?;
-        Ok(Self { service, state, lock })
+        Ok(Self { session, state, lock })
     }
 
     pub(super) async fn load(&self) -> Result<Lock, Problem> {
-        let row = self.service.load_durable(&self.lock, WantedValue::Whole).await?;
+        let row = self
+            .session
+            .load(&self.lock, WantedValue::AtMost(SMALL_BYTES), Freshness::Durable)
+            .await?;
         Lock::from_row(&self.lock, row)
+    }
+
+    async fn load_state(&self) -> Result<Row, Problem> {
+        self.session.load(self.state, WantedValue::Description, Freshness::Durable).await
     }
 
     /// An operation on the state. The server itself has issued the token, so it is not too high.
@@ -71,7 +79,7 @@ impl<'a> Locks<'a> {
             // 1. Choose the token: that of the id, if it has the lock. Otherwise one above all that the
             //    lock or the state has seen.
             let lock = self.load().await?;
-            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
+            let state = self.load_state().await?;
             let is_mine = lock.held.as_ref().is_some_and(|held| held.fence.holder == info.id);
             // Another request with this id may have renewed the lock since, and its client may have read.
             let is_granted_here = *granted == Some(lock.row.version);
@@ -103,7 +111,7 @@ impl<'a> Locks<'a> {
             //    means, a new grant may take a higher token. A renewed one may not: its client has read
             //    the state, and what it has read is void.
             let claim = self.on_state(Some(held.fence.clone()), Action::Claim);
-            match self.service.submit(claim).await? {
+            match self.session.submit(claim).await? {
                 Outcome::Claimed { .. } => return Ok(held),
                 _ if is_mine && !is_granted_here => return Err(claimed_by_another()),
                 _ => {}
@@ -146,7 +154,7 @@ impl<'a> Locks<'a> {
         for _ in 0..TRIES {
             // The state first: if a client acquires the lock after it is loaded, that client's token is
             // not below the one of this delete, which is then rejected, or rejects that client's claim.
-            let state = self.service.load_durable(self.state, WantedValue::Presence).await?;
+            let state = self.load_state().await?;
             let lock = self.load().await?;
             if let Some(held) = lock.held.as_ref().filter(|held| !held.is_expired()) {
                 return Err(held.problem(self.state));
@@ -154,7 +162,7 @@ impl<'a> Locks<'a> {
             let token = self.token_above(&[&lock.row, &state])?;
             let delete = Action::Delete { condition: Condition::default() };
             let offered = Fence { token, holder: Holder::EMPTY };
-            let outcome = self.service.submit(self.on_state(Some(offered), delete)).await?;
+            let outcome = self.session.submit(self.on_state(Some(offered), delete)).await?;
             if !outcome.is_rejection() {
                 return Ok(outcome);
             }
@@ -178,7 +186,7 @@ impl<'a> Locks<'a> {
         let is_overtaken = lock.row.highest_token() > Some(owner.token);
         let token = if is_overtaken { self.token_above(&[&lock.row])? } else { owner.token };
         let offered = Fence { token, holder: owner.holder.clone() };
-        self.service.submit(operation(&self.lock, Some(offered), action)).await
+        self.session.submit(operation(&self.lock, Some(offered), action)).await
     }
 
     fn token_above(&self, rows: &[&Row]) -> Result<Token, Problem> {

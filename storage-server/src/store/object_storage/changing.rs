@@ -30,7 +30,7 @@ impl ObjectStorage {
     ) -> Result<bool, ApplyError> {
         let bytes = match &change.after.value {
             StoredValue::Present(value) => value.content.bytes.len(),
-            StoredValue::Absent | StoredValue::NotLoaded => 0,
+            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => 0,
         };
         let limit = transfer_time(bytes as u64);
         let mut is_sending = false;
@@ -60,9 +60,9 @@ impl ObjectStorage {
     ) -> Result<bool, ApplyError> {
         // 1. Take the register as this server has left it, or read it. The condition of step 3 proves
         //    that it still is so.
-        let presence = Wanted { resource: change.resource, value: WantedValue::Presence };
+        let description = Wanted { resource: change.resource, value: WantedValue::Description };
         if handle.probable().is_none() {
-            read_for_change(handle, presence).await.map_err(unchanged)?;
+            read_for_change(handle, description).await.map_err(unchanged)?;
         }
         let Some(snapshot) = handle.probable().cloned() else {
             // This server was paused since it has read.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{
     ANSWER_TIMEOUT,
     bucket::Bucket,
-    record::{Described, Record},
+    record::{Record, ValueAttributes},
 };
 use crate::{
     row::Row,
@@ -124,7 +124,7 @@ impl Maintenance for ObjectStorageMaintenance {
 fn stored_row(record: &Record<'_>) -> StoredRow {
     let Row { fence, version, answers, .. } = record.row(None);
     let described = record.described();
-    let written_with = described.and_then(Described::written_with);
+    let written_with = described.and_then(ValueAttributes::written_with);
     let holder = |fence: &Option<Fence>| {
         fence.as_ref().map(|fence| fence.holder.as_str().as_bytes().to_vec()).unwrap_or_default()
     };

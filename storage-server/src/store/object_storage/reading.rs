@@ -27,7 +27,7 @@ const SLOWEST_TRANSFER: u64 = 1 << 20;
 /// How often a value is read again that was replaced meanwhile.
 const ATTEMPTS: usize = 64;
 /// How many reads that claim nothing may read registers at once.
-const REGISTERS: usize = 32;
+pub(super) const REGISTERS: usize = 32;
 /// How many bytes of large values they may read at once.
 const VALUE_BYTES: u32 = 64 << 20;
 /// How many lists may be made at once. Each reads the names of all resources.
@@ -38,8 +38,8 @@ pub(super) fn transfer_time(bytes: u64) -> Duration {
     ANSWER_TIMEOUT + Duration::from_secs(bytes / SLOWEST_TRANSFER)
 }
 
-/// The places of reads that claim nothing. Without a limit, many clients could have the server load more
-/// than its memory holds, because a value takes memory for answers only when it was loaded.
+/// The places of reads that change nothing. Without a limit, many clients could have the server load more
+/// than its memory holds: a value of at most 64 KiB takes memory for answers only once it was loaded.
 #[derive(Debug)]
 pub(super) struct Places {
     registers: Semaphore,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     operation::{Content, Value},
-    row::{Row, StoredValue},
+    row::{self, Row, StoredValue},
     sequence::Answers,
     store::{Change, WantedValue},
 };
@@ -20,14 +20,14 @@ struct Attributes {
     /// The row's version, which no claim changes. The register's own version counts claims, too.
     version: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<Described>,
+    value: Option<ValueAttributes>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answers: Option<String>,
 }
 
 /// What is known of a value without reading it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Described {
+pub(super) struct ValueAttributes {
     content_type: String,
     pub(super) bytes: u64,
     /// The token and holder that it was written with.
@@ -35,7 +35,7 @@ pub(super) struct Described {
     holder: Holder,
 }
 
-impl Described {
+impl ValueAttributes {
     /// The fence that it was written with.
     pub(super) fn written_with(&self) -> Option<Fence> {
         self.token.map(|token| Fence { token, holder: self.holder.clone() })
@@ -70,7 +70,7 @@ impl<'a> Record<'a> {
         if attributes.value.is_some() != snapshot.has_value() {
             return Err("its attributes are not those of its value".to_owned());
         }
-        if let Some(Described { content_type, .. }) = &attributes.value
+        if let Some(ValueAttributes { content_type, .. }) = &attributes.value
             && !Content::allows_type(content_type.as_bytes())
         {
             return Err(
@@ -90,9 +90,8 @@ impl<'a> Record<'a> {
     pub(super) fn wanted_bytes(&self, wanted: WantedValue) -> Option<u64> {
         let bytes = self.attributes.value.as_ref()?.bytes;
         let is_wanted = match wanted {
-            WantedValue::Whole => true,
+            WantedValue::Description => false,
             WantedValue::AtMost(most) => usize::try_from(bytes).is_ok_and(|bytes| bytes <= most),
-            WantedValue::Presence => false,
         };
         is_wanted.then_some(bytes)
     }
@@ -101,7 +100,11 @@ impl<'a> Record<'a> {
     pub(super) fn row(&self, value: Option<Bytes>) -> Row {
         let value = match (&self.attributes.value, value) {
             (None, _) => StoredValue::Absent,
-            (Some(_), None) => StoredValue::NotLoaded,
+            (Some(described), None) => StoredValue::NotLoaded(row::Described {
+                content_type: Some(described.content_type.clone()),
+                size: described.bytes,
+                written_with: described.written_with(),
+            }),
             (Some(described), Some(bytes)) => {
                 let content = Content { content_type: described.content_type.clone(), bytes };
                 StoredValue::Present(Value { content, written_with: described.written_with() })
@@ -117,7 +120,7 @@ impl<'a> Record<'a> {
     }
 
     /// What is known of the value, if there is one.
-    pub(super) fn described(&self) -> Option<&Described> {
+    pub(super) fn described(&self) -> Option<&ValueAttributes> {
         self.attributes.value.as_ref()
     }
 
@@ -147,7 +150,9 @@ impl<'a> Record<'a> {
                     (Some(describe(written)), NewValue::Present(written.content.bytes.clone()))
                 }
                 StoredValue::Absent => (None, NewValue::Absent),
-                StoredValue::NotLoaded => unreachable!("a change of the version sets the value"),
+                StoredValue::Unknown | StoredValue::NotLoaded(_) => {
+                    unreachable!("a change of the version sets the value")
+                }
             };
         }
         let answers = (!after.answers.is_empty()).then(|| after.answers.to_string());
@@ -166,9 +171,9 @@ fn replacement(fence: Option<Fence>, attributes: &Attributes, value: NewValue) -
     Replacement { fence, attributes, value }
 }
 
-fn describe(Value { content, written_with }: &Value) -> Described {
+fn describe(Value { content, written_with }: &Value) -> ValueAttributes {
     let holder = written_with.as_ref().map_or(Holder::EMPTY, |fence| fence.holder.clone());
-    Described {
+    ValueAttributes {
         content_type: content.content_type.clone(),
         bytes: content.bytes.len() as u64,
         token: written_with.as_ref().map(|fence| fence.token),

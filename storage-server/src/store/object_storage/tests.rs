@@ -45,8 +45,7 @@ impl World {
         };
         let store = Arc::new(ObjectStorage::new(bucket));
         let commits = Metrics::default().commits.clone();
-        let (queue, committer) =
-            Committer::start(store.clone(), Enforcement::Enforce, commits, 256 << 20);
+        let (queue, committer) = Committer::start(store.clone(), Enforcement::Enforce, commits);
         Self { flawed: flawed.clone(), store, queue, _committer: committer }
     }
 

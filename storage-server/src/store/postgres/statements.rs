@@ -45,8 +45,7 @@ macro_rules! record {
 
 const LOAD: &str = concat!(
     r#"
-    select r.token, r.holder, r.version, r.bytes is not null as has_value,
-        case when length(r.bytes) <= w.most_bytes then r.content_type end as content_type,
+    select r.token, r.holder, r.version, r.content_type, length(r.bytes)::bigint as size,
         case when length(r.bytes) <= w.most_bytes then r.bytes end as bytes,
         r.value_token, r.value_holder, r.answers,
         (select token from storage.common_fence where id = 1) as common_fence,
@@ -104,7 +103,7 @@ pub(super) async fn allow_sending(
         .iter()
         .map(|change| match &change.after.value {
             StoredValue::Present(value) => value.content.bytes.len(),
-            StoredValue::Absent | StoredValue::NotLoaded => 0,
+            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => 0,
         })
         .sum();
     if bytes < LARGE {

@@ -35,7 +35,7 @@ impl Maintenance for SqliteMaintenance {
         sqlx::query_as(
             r#"
             select token, cast(holder as blob) as holder, version,
-                length(bytes) as size,
+                coalesce(length(bytes), large_bytes) as size,
                 value_token, cast(value_holder as blob) as value_holder, answers
             from storage_resource
             where resource = ?1
@@ -69,7 +69,9 @@ impl Maintenance for SqliteMaintenance {
                 update storage_resource
                 set token = ?2, holder = ?3,
                     value_token = case when ?6 then null else value_token end,
-                    value_holder = case when ?6 and bytes is not null then '' else value_holder end,
+                    value_holder = case
+                        when ?6 and (bytes is not null or large_bytes is not null) then ''
+                        else value_holder end,
                     answers = case when ?7 then null else answers end
                 where resource = ?1
                     and token is ?4 and cast(holder as blob) = ?5

@@ -102,11 +102,12 @@ async fn large_value_that_was_stored_can_be_read() {
             }
         });
         let read = world.read("r").await.map_err(|error| format!("{error:?}"));
-        let claimed = world.submit("r", 1, Action::Read).await.map_err(|error| error.to_string());
-        assert_eq!((read.is_ok(), claimed.is_ok()), (is_in_time, is_in_time), "{seconds}");
-        for error in [read.err(), claimed.err()].into_iter().flatten() {
+        assert_eq!(read.is_ok(), is_in_time, "{seconds}");
+        if let Err(error) = read {
             assert!(error.contains("no answer within 40 s"), "{error}");
         }
+        // A claim does not wait for the value.
+        assert!(world.submit("r", 1, Action::Read).await.is_ok());
     }
     // A register has no large value to wait for.
     world.flawed.before(|_, _| async {

@@ -110,7 +110,7 @@ async fn request_under_way_hides_no_lost_register_from_others() {
     let store = world.store.clone();
     let loading = tokio::spawn(async move {
         let resource = &name("r");
-        store.load(&[Wanted { resource, value: WantedValue::Presence }]).await.unwrap().remove(0)
+        store.load(&[Wanted { resource, value: WantedValue::Description }]).await.unwrap().remove(0)
     });
     while is_first.available_permits() > 0 {
         tokio::task::yield_now().await;
