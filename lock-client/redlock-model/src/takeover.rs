@@ -36,5 +36,5 @@ mod process;
 mod state;
 
 pub use config::{Config, Fault};
-pub use model::{LEASES_EXCLUDE, ONE_ELECTORATE, Report, SAFETY, Situation, check};
+pub use model::{LEASES_EXCLUDE, ONE_ELECTORATE, Situation};
 pub use state::State;

@@ -130,7 +130,7 @@ impl State {
 
     /// Forgets the requests that can't change anything any more: a process's term never falls.
     pub(crate) fn forget_requests(&mut self, config: &Config) {
-        if config.fault.is_some() {
+        if config.fault.is_some_and(Fault::breaks_a_script) {
             return;
         }
         let processes = &self.processes;
