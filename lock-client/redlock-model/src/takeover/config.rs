@@ -13,6 +13,9 @@ pub struct Config {
     pub highest_term: u8,
     /// Whether a new process may start with a copy of the old one's data.
     pub clones: bool,
+    /// Whether the first operator moves the first seat to another address, where the first new process
+    /// starts.
+    pub relocates: bool,
     /// The number of operators and watchers.
     pub operators: u8,
     /// The number of clients, with one acquire each.
@@ -40,6 +43,7 @@ impl Config {
         starts: 1,
         highest_term: 2,
         clones: false,
+        relocates: false,
         operators: 1,
         clients: 0,
         renewals: false,
@@ -91,7 +95,8 @@ pub enum Fault {
     PrepareGoesBack,
     /// Of two rosters of a term, an operator finishes any.
     FinishesAnyRoster,
-    /// A member takes any later roster that names it.
+    /// A member takes any later roster that names it, and is not prepared for a new seat before: each of
+    /// the two rules is enough without the other.
     LaggardAlwaysJumps,
     /// A client counts the votes of all admitted processes.
     VotesAcrossRosters,

@@ -14,7 +14,7 @@ use crate::{
     redlock::machines::takeover::Command,
 };
 
-/// At most one roster has a majority of voters.
+/// No two disjoint sets of processes are majorities to clients: at most one roster has M voters.
 pub const ONE_ELECTORATE: &str = "one roster has a majority";
 /// If no lock expires early, no two leases overlap.
 pub const LEASES_EXCLUDE: &str = "leases exclude each other";
@@ -114,7 +114,11 @@ impl Takeovers {
             // The seats are alike: the first new process starts at the first, the next there or at the
             // second, and so on.
             let started = state.processes.len() as u8 - config.seats;
-            for address in 0..=started.min(config.seats - 1) {
+            let addresses = match started {
+                0 if config.relocates => config.seats..=config.seats,
+                _ => 0..=started.min(config.seats - 1),
+            };
+            for address in addresses {
                 steps.push(Step::Start(address, None));
                 let others = state.processes.iter().filter(|it| it.address == address);
                 let clones = others.filter(|_| config.clones);
@@ -206,7 +210,7 @@ impl Claims for Takeovers {
 
     fn violated(&self, state: &State) -> Vec<&'static str> {
         let mut violated = state.history.violated();
-        violated.extend(state.has_two_electorates().then_some(ONE_ELECTORATE));
+        violated.extend(state.has_two_electorates(&self.config).then_some(ONE_ELECTORATE));
         violated.extend(state.leases_overlapped.then_some(LEASES_EXCLUDE));
         violated
     }
