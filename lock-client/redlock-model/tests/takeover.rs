@@ -119,10 +119,11 @@ fn with_a_copy_from_fewer_voters_a_token_is_issued_twice() {
 #[test]
 fn one_roster_has_a_majority_while_a_seat_moves() {
     let config = Config { relocates: true, ..TWO_CHANGES };
-    assert_holds(config, 1, &[Situation::TwoNewProcessesVote]);
+    assert_holds(config, 4_500, &[Situation::TwoNewProcessesVote]);
 }
 
-/// The operator has seen all counters before anything was closed.
+/// The operator has seen all counters before anything was closed. Without a script, this takes more than a
+/// minute.
 const SEEN_EARLY: Config = Config {
     script: &["Start(0, None)", "Operator(0, Look(14))", "Operator(0, Ask(3, Prepare"],
     ..WITH_CLIENTS
@@ -201,21 +202,32 @@ const BACK: Config = Config {
     ..TAKEOVER
 };
 
+/// A client may acquire under the second roster, and another one later.
+const BACK_WITH_CLIENTS: Config = Config { clients: 2, ..BACK };
+
 #[test]
-fn with_a_laggard_that_always_jumps_two_rosters_have_a_majority() {
-    assert_violates(BACK, Fault::LaggardAlwaysJumps, ONE_ELECTORATE, 4);
+fn with_an_unprepared_laggard_that_jumps_a_token_is_issued_twice() {
+    let fault = Fault::UnpreparedLaggardJumps;
+    assert_violates(BACK_WITH_CLIENTS, fault, TOKENS_ARE_UNIQUE, 8);
 }
 
 /// 28 065 states; 2 s on one core.
 #[test]
-fn one_roster_has_a_majority_while_a_process_takes_its_seat_back() {
-    assert_holds(Config { clients: 2, ..BACK }, 28_000, &[Situation::HeldByNewProcess]);
+fn tokens_are_unique_and_grow_while_a_process_takes_its_seat_back() {
+    assert_holds(BACK_WITH_CLIENTS, 28_000, &[Situation::HeldByNewProcess]);
 }
 
-/// Process 5 has the seat of process 0, and waits: nothing was copied to it. Process 6 will have the seat of
-/// process 1. Processes 2 and 3 have closed for it, and so has process 5. The first client has the lock on
-/// processes 0, 1 and 4, and the operator has not seen process 4 since the first change. Without the fault,
-/// this model has too many states for a test.
+/// No process jumps that was prepared for its seat.
+#[test]
+fn a_laggard_that_always_jumps_does_no_harm_if_it_was_prepared() {
+    let config = Config { fault: Some(Fault::LaggardAlwaysJumps), ..BACK_WITH_CLIENTS };
+    assert_holds(config, 28_000, &[Situation::HeldByNewProcess]);
+}
+
+/// Process 5 has the seat of process 0, and waits: nothing was copied to it. Process 6 has the seat of process
+/// 1, and has waited. The first client had the lock on processes 0, 1 and 4, until its lease ended. So the
+/// counters must be copied from process 4 as well as from 2 and 3. The operator may copy now. Without the
+/// fault, this model has too many states for a test: that of three seats has the copy.
 const FIVE_SEATS: Config = Config {
     seats: 5,
     starts: 2,
@@ -241,13 +253,19 @@ const FIVE_SEATS: Config = Config {
         "Operator(0, Look(108))",
         "Operator(0, Ask(3, Close",
         "Operator(0, Ask(5, Close",
+        "Operator(0, Look(124))",
+        "Operator(0, Ask(4, Close",
+        "Operator(0, Look(124))",
+        "Client(a, End",
+        "Operator(0, EndWait(6))",
+        "Operator(0, Look(124))",
     ],
     ..WITH_CLIENTS
 };
 
 #[test]
-fn with_an_unadmitted_process_that_counts_a_token_is_issued_twice() {
-    assert_violates(FIVE_SEATS, Fault::UnadmittedCounts, TOKENS_ARE_UNIQUE, 10);
+fn with_a_copy_from_a_process_without_a_vote_a_token_is_issued_twice() {
+    assert_violates(FIVE_SEATS, Fault::CopyFromUnadmitted, TOKENS_ARE_UNIQUE, 6);
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub struct Config {
     /// The limit of every counter.
     pub highest_counter: Token,
     /// The first steps, which are prescribed: the beginning of each one's description. The machine
-    /// itself takes them. All states that follow are explored.
+    /// itself takes them. All states that follow are explored. Sets of processes are printed as bits: 14 is
+    /// 0b1110, the processes 1, 2 and 3.
     pub script: &'static [&'static str],
     /// The rule that is broken; `None` for the protocol as built.
     pub fault: Option<Fault>,
@@ -67,8 +68,8 @@ pub enum Fault {
     OneCloseTooFew,
     /// The new process is counted as closed, instead of a member that stays.
     NewProcessCounts,
-    /// A member that stays is counted as closed although it has no vote.
-    UnadmittedCounts,
+    /// A process without a vote is read in place of a voter that a copy names.
+    CopyFromUnadmitted,
     /// A process takes the close for another one at its address.
     CloseComparesAddress,
     /// A close takes the place of any roster of an earlier or the same term.
@@ -95,9 +96,11 @@ pub enum Fault {
     PrepareGoesBack,
     /// Of two rosters of a term, an operator finishes any.
     FinishesAnyRoster,
-    /// A member takes any later roster that names it, and is not prepared for a new seat before: each of
-    /// the two rules is enough without the other.
+    /// A member takes any decided roster that names it, also for a seat that it got later. The tests show
+    /// that this does no harm: it was prepared for that seat, and lost its vote.
     LaggardAlwaysJumps,
+    /// The same, and a voter is taken for prepared for a seat although it is not.
+    UnpreparedLaggardJumps,
     /// A client counts the votes of all admitted processes.
     VotesAcrossRosters,
     /// Clients and nodes compare the terms of their rosters only.
@@ -107,8 +110,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether a process's term may fall, or a request may change it that could not before.
-    pub(crate) const fn breaks_a_script(self) -> bool {
+    /// Whether a process's term may fall, or it may take a request that it could not take before.
+    pub(crate) const fn old_requests_matter(self) -> bool {
         matches!(
             self,
             Self::CloseComparesAddress
@@ -117,5 +120,9 @@ impl Fault {
                 | Self::PrepareTakesVoters
                 | Self::PrepareGoesBack
         )
+    }
+
+    pub(crate) const fn lets_laggards_jump(self) -> bool {
+        matches!(self, Self::LaggardAlwaysJumps | Self::UnpreparedLaggardJumps)
     }
 }

@@ -77,7 +77,7 @@ fn rosters_of_a_term_are_ordered_by_their_seats() {
         roster.next(0, 0, 7),
         roster.next(0, 8, 5),
     ];
-    assert!(ascending.is_sorted(), "{ascending:#?}");
+    assert!(ascending.is_sorted_by(|one, next| one < next), "{ascending:#?}");
     let earlier = Seat { address: 0, process: 6, since: 3 };
     assert!(
         earlier < Seat { since: 4, ..earlier }

@@ -129,6 +129,7 @@ impl Takeovers {
         add_faulty_requests(config.fault, state, &mut requests);
         for command in requests {
             let late = state.receivers(config, &command);
+            // One that changes nothing is no step.
             let late = late.filter(|id| {
                 let mut process = *state.process(*id);
                 process.run(&command, config.fault);
@@ -148,7 +149,9 @@ fn add_faulty_requests(fault: Option<Fault>, state: &State, requests: &mut Vec<C
             Some(Fault::FinishesAnyRoster) => {
                 to.term == from.term && *to != from && process.is_admitted
             }
-            Some(Fault::LaggardAlwaysJumps) => to.term > from.term,
+            Some(fault) if fault.lets_laggards_jump() => {
+                to.term > from.term && state.is_decided(to)
+            }
             _ => false,
         });
         requests.extend(allowed.map(|to| Command::Close { process: process.id, from, to }));

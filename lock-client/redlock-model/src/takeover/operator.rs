@@ -83,13 +83,16 @@ impl Operator {
                     let masks = 1..=reached;
                     steps.extend(masks.filter(|mask| mask & !reached == 0).map(OperatorStep::Look));
                 }
-                Command::Copy { from, .. } => {
+                Command::Copy { to, from, roster } => {
+                    let ignores_votes = config.fault == Some(Fault::CopyFromUnadmitted);
                     for source in from.iter().filter(|source| !self.copied.contains(source)) {
                         let address = state.process(*source).address;
-                        let later = state
-                            .processes
-                            .iter()
-                            .filter(|it| it.address == address && it.id >= *source);
+                        let later = state.processes.iter().filter(|it| {
+                            let is_without_vote =
+                                !it.is_admitted && it.own_roster() == Some(roster);
+                            it.address == address && it.id >= *source
+                                || ignores_votes && is_without_vote && it.id != *to
+                        });
                         steps.extend(
                             later.map(|it| OperatorStep::Copy { source: *source, from: it.id }),
                         );
@@ -193,8 +196,8 @@ impl Operator {
                 return self.take_for_done(config, state, &command, *process, *to);
             }
             Command::Prepare { process, roster }
-                if fault == Some(Fault::LaggardAlwaysJumps)
-                    && state.process(*process).own_roster().is_some() =>
+                if fault == Some(Fault::UnpreparedLaggardJumps)
+                    && state.process(*process).votes() =>
             {
                 return self.take_for_done(config, state, &command, *process, *roster);
             }
@@ -221,6 +224,7 @@ impl Operator {
         process: u8,
         roster: Roster,
     ) {
+        self.lies.taken.retain(|taken| *taken != (process, roster));
         self.lies.taken.push((process, roster));
         let answer = self.answer(config, state.process(process));
         self.machine.observe_result(command, Some(answer));
@@ -257,7 +261,8 @@ impl Operator {
         let target = &mut state.process_mut(to).node.counter;
         *target =
             if config.fault == Some(Fault::CopySets) { counter } else { counter.max(*target) };
-        if from != source && config.fault != Some(Fault::CopyLooksBeforeOnly) {
+        let is_behind = state.process(from).address == state.process(source).address;
+        if from != source && is_behind && config.fault != Some(Fault::CopyLooksBeforeOnly) {
             self.hidden |= 1 << source;
         }
         self.copied.push(source);
@@ -280,11 +285,6 @@ impl Operator {
                     answer.process = seat.map_or(process.id, |seat| seat.process);
                     answer.is_admitted = process.is_admitted;
                 }
-            }
-            Some(Fault::UnadmittedCounts) => {
-                let has_stayed = own
-                    .is_some_and(|roster| roster.staying().any(|seat| seat.process == process.id));
-                answer.is_admitted |= has_stayed;
             }
             Some(Fault::CopyReadsEarly) => {
                 let mut seen = self.lies.counters.iter();

@@ -83,6 +83,15 @@ impl State {
         rosters
     }
 
+    /// Whether M of the members that stay vote for a roster.
+    pub(crate) fn is_decided(&self, roster: &Roster) -> bool {
+        let votes = |id| {
+            let process = self.process(id);
+            process.votes() && process.roster.as_ref() == Some(roster)
+        };
+        roster.staying().filter(|seat| votes(seat.process)).count() >= roster.majority()
+    }
+
     /// Whether two disjoint sets of processes are majorities to clients.
     pub(crate) fn has_two_electorates(&self, config: &Config) -> bool {
         let mut rosters = self.rosters();
@@ -133,7 +142,7 @@ impl State {
 
     /// Forgets the requests that can't change anything any more: a process's term never falls.
     pub(crate) fn forget_requests(&mut self, config: &Config) {
-        if config.fault.is_some_and(Fault::breaks_a_script) {
+        if config.fault.is_some_and(Fault::old_requests_matter) {
             return;
         }
         let processes = &self.processes;
