@@ -16,14 +16,14 @@
 #   make terraform  lets Terraform or OpenTofu itself, which must be installed, keep its state in a
 #                storage server
 #   make at-length  runs the tests that take minutes: object-storage, the hammer during failovers, further
-#                failovers, and the models of Redlock that have the most states
+#                failovers, and larger models of Redlock
 #   make failovers  fails over a PostgreSQL of three members, by Patroni, also beneath the lab's clients and
 #                under its hammer; FENCED_RUNS=20 make failovers plays each of the lab's scenarios 20 times
 #   make object-storage  hammers at object storage for minutes, also at one that the fence can't hold on
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
-#   make model   checks all states of larger models of Fenced Redlock than the tests do
+#   make model   checks all states of the models of Redlock that are too large for a test
 
 POSTGRES_AT_LEAST := 15
 

@@ -43,7 +43,8 @@ pub struct Report<S> {
     pub took: Duration,
     /// The safety properties that one state violates.
     pub violated: Vec<&'static str>,
-    /// The steps to that state.
+    /// The steps to that state. A model that merges symmetric states renumbers nodes and clients after each
+    /// step, so the numbers in one step are not those in the next.
     pub steps: Vec<String>,
     /// The situations that occur.
     pub occurred: Vec<S>,
