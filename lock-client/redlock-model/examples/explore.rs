@@ -9,6 +9,9 @@ use redlock_model::{Config, Delivery, Explore, Rounds, takeover};
 const THREE_CLIENTS: Config = Config { clients: 3, ..Config::TWO_CLIENTS };
 const REISSUES: Config = Config { reissues: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
 const JOINS: Config = Config { rounds: Rounds::AtomicAcquires, joins: true, ..Config::TWO_CLIENTS };
+/// Two processes have one lease.
+const SHARED: Config =
+    Config { clients: 3, rounds: Rounds::AtomicAcquires, adopts: true, renewals: true, ..REISSUES };
 const FIVE_NODES: Config = Config { nodes: 5, highest_initial_counter: 0, ..JOINS };
 
 const TAKEOVER: takeover::Config = takeover::Config { clients: 2, ..takeover::Config::ONE_START };
@@ -18,6 +21,8 @@ fn main() -> ExitCode {
         THREE_CLIENTS,
         Config { grant_requests: Delivery::Anytime, ..REISSUES },
         Config { renewals: true, ..REISSUES },
+        // 2 714 747 states.
+        SHARED,
         Config { renewals: true, reissues: 1, failed_tries: true, ..JOINS },
         Config { renewals: true, failed_tries: true, ..FIVE_NODES },
         Config { reissues: 1, ..FIVE_NODES },

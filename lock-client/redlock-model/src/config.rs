@@ -23,6 +23,9 @@ pub struct Config {
     pub renewals: bool,
     /// Whether leases join free nodes.
     pub joins: bool,
+    /// Whether the last client acquires nothing, but adopts the lease of the first: two processes have one
+    /// handle, and renew and reissue at once. The others only acquire.
+    pub adopts: bool,
     /// Whether failed tries of other clients raise the counters of free nodes.
     pub failed_tries: bool,
     /// Whether clients read and write a fenced storage.
@@ -78,6 +81,7 @@ impl Config {
         reissues: 0,
         renewals: false,
         joins: false,
+        adopts: false,
         failed_tries: false,
         storage: false,
         restarts: 0,

@@ -11,6 +11,9 @@ use crate::{
 pub(crate) struct History {
     /// The issued tokens, one bit each.
     issued: u32,
+    /// Those that were issued to a lease that two clients share. They are as one: each may return what
+    /// the other has reissued.
+    shared: u32,
     /// Whether a token was issued twice.
     pub(crate) token_repeated: bool,
     /// Whether a token was not above every token issued before its operation started.
@@ -31,6 +34,13 @@ impl History {
         self.issued |= 1 << token;
     }
 
+    /// Records that an operation of a shared lease returns a token.
+    pub(crate) fn issue_to_shared(&mut self, token: Token, issued_before: Token) {
+        self.issued &= !(self.shared & 1 << token);
+        self.issue(token, issued_before);
+        self.share(token);
+    }
+
     /// Records that a renewal or a reissue of a lease succeeds. A token above the lease's that was
     /// issued before it started is another client's.
     pub(crate) fn prolong(&mut self, token: Token, issued_before: Token) {
@@ -39,6 +49,21 @@ impl History {
 
     pub(crate) fn highest_issued(&self) -> Token {
         self.issued.checked_ilog2().map_or(0, |bit| bit as Token)
+    }
+
+    /// The highest token that was not issued to a shared lease.
+    pub(crate) fn highest_unshared(&self) -> Token {
+        Self { issued: self.issued & !self.shared, ..*self }.highest_issued()
+    }
+
+    /// The highest token that was issued to a shared lease.
+    pub(crate) fn highest_shared(&self) -> Token {
+        Self { issued: self.shared, ..*self }.highest_issued()
+    }
+
+    /// Records that two clients share the lease that was given this token.
+    pub(crate) fn share(&mut self, token: Token) {
+        self.shared |= 1 << token;
     }
 
     pub(crate) fn forget_tokens(&mut self) {

@@ -52,6 +52,7 @@
 //! - Leases that join free nodes, whose counters others may have raised.
 //! - Renewals and reissues, which may overlap with late messages of earlier ones. A renewal that finds
 //!   a half-done reissue completes it. A reissue makes joined nodes count.
+//! - Two processes that have one handle, and so one lease: both renew and reissue it at once.
 //! - A fenced storage that clients read and write, with claims and writes that come late or
 //!   repeatedly.
 //!

@@ -65,7 +65,9 @@ impl Model for Redlock {
             return None;
         }
         dead_variables::reset(config, &mut state);
-        state = symmetry::representative(&state, config.nodes, config.clients);
+        // The client that adopts a lease and the one that has it are not like others.
+        let alike = if config.adopts { 0 } else { config.clients };
+        state = symmetry::representative(&state, config.nodes, alike);
         (state != *before).then_some(state)
     }
 }
