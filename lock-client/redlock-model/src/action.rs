@@ -12,6 +12,8 @@ pub enum Action {
     Acquire(Holder),
     /// A client gives up its round, or releases its lease.
     End(Holder),
+    /// A client adopts the lease of the first client, and renews it beside that one.
+    Adopt(Holder),
     /// A client starts a renewal.
     StartRenewal(Holder),
     /// A client starts a reissue.

@@ -28,6 +28,8 @@ impl Copy for Votes {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
+    /// Whether it has adopted the lease of the first client.
+    pub(crate) has_adopted: bool,
     /// The highest token issued before the round, or before the renewal or the reissue that is under
     /// way, started.
     pub(crate) issued_before: Token,
@@ -164,6 +166,18 @@ impl Client {
         self.token = self.grant;
         self.lease = Some(LeaseTokens::new(self.grant));
         self.issued_before = 0;
+    }
+
+    /// Adopts another client's lease, with the token of its handle.
+    pub(crate) fn adopt(&mut self, other: &Self) {
+        self.has_adopted = true;
+        self.grant = other.grant;
+        self.acquire();
+    }
+
+    /// The holder of its lease. `own` is that of its round.
+    pub(crate) fn owner(&self, own: Holder) -> Holder {
+        if self.has_adopted { Holder(0) } else { own }
     }
 
     /// Gives up the round, or releases the lease. The release is now on its way to the nodes.

@@ -23,6 +23,9 @@ pub struct Config {
     pub renewals: bool,
     /// Whether leases join free nodes.
     pub joins: bool,
+    /// Whether the last client acquires nothing, but adopts the lease of the first: two processes have one
+    /// handle, and renew and reissue at once. The others only acquire.
+    pub adopts: bool,
     /// Whether failed tries of other clients raise the counters of free nodes.
     pub failed_tries: bool,
     /// Whether clients read and write a fenced storage.
@@ -35,8 +38,6 @@ pub struct Config {
     pub checked: Checked,
     /// The rules that clients, nodes and the storage follow.
     pub protocol: Protocol,
-    /// Whether states that differ only in the numbers of nodes and clients count as one.
-    pub symmetry: bool,
 }
 
 /// Whether a round takes many steps or one.
@@ -80,12 +81,12 @@ impl Config {
         reissues: 0,
         renewals: false,
         joins: false,
+        adopts: false,
         failed_tries: false,
         storage: false,
         restarts: 0,
         old_copies: false,
         checked: Checked::TokensAndWrites,
         protocol: Protocol::AS_BUILT,
-        symmetry: true,
     };
 }

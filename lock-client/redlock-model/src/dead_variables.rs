@@ -32,8 +32,10 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
         }
         reset_round(config, client);
         reset_update(client);
-        // A late join may still take a node, and then late requests match it.
-        if config.joins && client.has_acquired() {
+        // A late join may still take a node, and then late requests match it. A shared lease may hold nodes
+        // after its first client has ended.
+        let is_shared = config.adopts && client.owner(holder) == Holder(0);
+        if (config.joins || is_shared) && client.has_acquired() {
             continue;
         }
         // Before the round ends, and with the seals of a negative control, every seal may matter.

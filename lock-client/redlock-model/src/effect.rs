@@ -22,6 +22,11 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
             state.history.issue(client.grant, client.issued_before);
             client.acquire();
         }
+        Action::Adopt(holder) => {
+            let first = *state.client(Holder(0));
+            state.client_mut(holder).adopt(&first);
+            state.history.share(first.grant);
+        }
         Action::End(holder) => state.client_mut(holder).end(),
         Action::StartRenewal(holder) => updates::start_renewal(config, state, holder)?,
         Action::StartReissue(holder) => updates::start_reissue(config, state, holder)?,

@@ -60,6 +60,12 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
                 actions.extend(admitted.map(|node| Action::Reconnect(holder, node)));
             }
         }
+        Phase::Idle if config.adopts && holder.index() + 1 == config.clients => {
+            let first = state.client(Holder(0));
+            if first.phase == Phase::Lease && !first.is_busy() && first.reissues == 0 {
+                actions.push(Action::Adopt(holder));
+            }
+        }
         Phase::Idle if config.rounds == Rounds::AtomicAcquires => {
             let majorities = NodeSet::all_majorities(config.nodes);
             actions.extend(majorities.map(|nodes| Action::AcquireAtomically(holder, nodes)));
@@ -70,6 +76,10 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
 
 fn add_updates(config: &Config, state: &State, holder: Holder, actions: &mut Vec<Action>) {
     let client = state.client(holder);
+    // Beside a shared lease, the others only acquire.
+    if config.adopts && client.owner(holder) != Holder(0) {
+        return;
+    }
     if config.renewals && may_matter(state, client) {
         actions.push(Action::StartRenewal(holder));
     }

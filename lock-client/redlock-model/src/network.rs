@@ -125,6 +125,7 @@ pub(crate) fn deliver(
     let client = &mut state.clients[holder.index()];
     let node = &mut state.nodes[id.index()];
     let (index, protocol) = (id.index(), &config.protocol);
+    let owner = client.owner(holder);
     let needs_vote =
         !matches!(message, Message::GrantAnswer | Message::RaiseAnswer | Message::Release);
     if needs_vote && !has_vote(config, node, client, id) {
@@ -136,7 +137,7 @@ pub(crate) fn deliver(
             if config.grant_requests == Delivery::Once {
                 client.sent.asked.insert(id);
             }
-            if let Some(grant) = node.grant(holder)
+            if let Some(grant) = node.grant(owner)
                 && message == Message::Grant
                 && client.awaits_grant(id)
             {
@@ -149,27 +150,27 @@ pub(crate) fn deliver(
         }
         Message::Seal => {
             let Sent { seals, token, .. } = client.sent;
-            let sealed = node.seal(holder, [seals[index], token], token, protocol.seal);
+            let sealed = node.seal(owner, [seals[index], token], token, protocol.seal);
             if client.awaits_seal(id) {
                 let answer = sealed.map_or(Answer::Rejected, |_| Answer::Sealed);
                 client.count_in_round(index, answer, protocol);
             }
         }
-        Message::Release => _ = node.release(holder, client.release_token()),
+        Message::Release => _ = node.release(owner, client.release_token()),
         Message::Renew => {
-            let renewed = node.renew(holder, client.grant_on(id));
-            client.count(Event::Answer(index, reply(renewed, node, holder)), protocol);
+            let renewed = node.renew(owner, client.grant_on(id));
+            client.count(Event::Answer(index, reply(renewed, node, owner)), protocol);
         }
         Message::Join | Message::EarlyJoin => {
             let token = if message == Message::Join { client.height() } else { client.grant };
-            if let Some(joined) = node.join(holder, client.grant, token, protocol.join)
+            if let Some(joined) = node.join(owner, client.grant, token, protocol.join)
                 && client.phase == Phase::Lease
             {
                 client.learn(index, joined.number);
             }
         }
         Message::Raise | Message::RaiseAnswerLost => {
-            let raised = node.raise(holder, client.grant_on(id), client.sent.raise_above);
+            let raised = node.raise(owner, client.grant_on(id), client.sent.raise_above);
             let is_awaited = message == Message::Raise
                 && matches!(client.request(), Some(Request::Raise { .. }))
                 && client.awaits_answer(id);
@@ -177,7 +178,7 @@ pub(crate) fn deliver(
                 Some(raised) if is_awaited => client.sent.raised[index] = raised.number,
                 // A rejection changes no node, so its answer needs no step of its own.
                 None if is_awaited && client.sent.raised[index] == 0 => {
-                    client.count(Event::Answer(index, reply(None, node, holder)), protocol);
+                    client.count(Event::Answer(index, reply(None, node, owner)), protocol);
                 }
                 _ => {}
             }
@@ -190,9 +191,9 @@ pub(crate) fn deliver(
         Message::SealReissued => {
             let token = client.sent.reissued;
             let grants = [client.grant_on(id); 2];
-            let sealed = node.seal(holder, grants, token, SealRule::ComparesOwnership);
+            let sealed = node.seal(owner, grants, token, SealRule::ComparesOwnership);
             if client.request() == Some(Request::Seal { token }) && client.awaits_answer(id) {
-                client.count(Event::Answer(index, reply(sealed, node, holder)), protocol);
+                client.count(Event::Answer(index, reply(sealed, node, owner)), protocol);
             }
         }
     }
@@ -215,13 +216,14 @@ pub(crate) fn reply(answer: Option<Owned>, node: &Node, holder: Holder) -> Owner
 pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, nodes, .. } = state;
     let client = &mut clients[holder.index()];
+    let owner = client.owner(holder);
     let silent = NodeId::first(config.nodes).filter(|id| client.awaits_answer(*id));
     let mut last: Vec<_> = silent
         .map(|id| {
             let node = &nodes[id.index()];
-            let rejects = has_vote(config, node, client, id)
-                && !node.is_owned_by(holder, client.grant_on(id));
-            (id, rejects.then(|| reply(None, node, holder)))
+            let rejects =
+                has_vote(config, node, client, id) && !node.is_owned_by(owner, client.grant_on(id));
+            (id, rejects.then(|| reply(None, node, owner)))
         })
         .collect();
     last.sort_by_key(|(_, rejection)| match rejection {

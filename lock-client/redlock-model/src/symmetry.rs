@@ -4,7 +4,8 @@
 //! nodes by their places, but they only count votes and compare numbers. So if a step leads from one
 //! state to another, the renumbered step leads from the renumbered state to the renumbered other.
 //! [`representative`] only renumbers its argument, which makes it sound. How well its order is chosen
-//! only decides how many states it saves.
+//! only decides how many states it saves. The steps to a state name nodes and clients by numbers that
+//! change from step to step.
 
 use std::{
     array,
@@ -22,12 +23,12 @@ use crate::{
 
 /// The state with its nodes and clients in an order that does not depend on their numbers.
 ///
-/// Only the first `cluster` nodes and the first `clients` clients are renumbered.
+/// Only the first `cluster` nodes and the first `clients` clients are renumbered: the others are not alike.
 pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> State {
     let mut nodes: [NodeId; MOST_NODES] = array::from_fn(|node| NodeId(node as u8));
     let mut keys = [0; MOST_NODES];
     for node in &nodes[..cluster] {
-        keys[node.index()] = node_key(state, *node, clients);
+        keys[node.index()] = node_key(state, *node);
     }
     nodes[..cluster].sort_unstable_by_key(|node| keys[node.index()]);
     let state = renumber_nodes(state, &nodes);
@@ -44,14 +45,14 @@ pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> S
     renumber_clients(&state, &holders)
 }
 
-/// A key to sort nodes by, which does not depend on the order of the clients, of which there are so many.
-fn node_key(state: &State, id: NodeId, clients: usize) -> u64 {
+/// A key to sort nodes by, which does not depend on the order of the clients.
+fn node_key(state: &State, id: NodeId) -> u64 {
     let node = state.node(id);
     let index = id.index();
     let lock = node.lock.map(|lock| (lock.token, lock.grant, lock.floor));
     let own = mix(&(lock, node.is_admitted(), node.copy.map(|copy| copy.counter)));
     // A sum does not depend on the order of its terms.
-    let clients = state.clients[..clients].iter().zip(0..).map(|(client, number)| {
+    let clients = state.clients.iter().zip(0..).map(|(client, number)| {
         let Sent { asked, grants, seals, raised, .. } = client.sent;
         mix(&(
             (client.phase, client.token, client.grant, client.other_grants[index]),

@@ -39,10 +39,11 @@ pub(crate) fn start_regain(
     if !network::has_vote(config, node, client, id) {
         return None;
     }
-    let renewed = node.renew(holder, client.grant_on(id));
+    let owner = client.owner(holder);
+    let renewed = node.renew(owner, client.grant_on(id));
     let lease = client.lease?;
     let mut regain = Regain::default();
-    match regain.on(id.index(), network::reply(renewed, node, holder)) {
+    match regain.on(id.index(), network::reply(renewed, node, owner)) {
         Some(Command::Learn { node, grant }) => client.learn(node, grant),
         // Joins are in the network at any time here.
         Some(Command::Join { .. }) => return None,
@@ -55,19 +56,40 @@ pub(crate) fn start_regain(
 }
 
 fn start(state: &mut State, holder: Holder, update: Update) {
-    let issued_before = state.history.highest_issued();
+    let issued_before = if is_shared(state, holder) {
+        state.history.highest_unshared()
+    } else {
+        state.history.highest_issued()
+    };
     state.client_mut(holder).start(update, issued_before);
 }
 
 /// Returns the token of a renewal or a reissue. A renewal may return the token that the client has.
 pub(crate) fn complete(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
+    let is_shared = is_shared(state, holder);
     let State { clients, history, .. } = state;
     let client = &mut clients[holder.index()];
     let returning = client.returning?;
-    history.prolong(client.token, client.issued_before);
+    if is_shared {
+        // The other process may have reissued the token, and this one may return an earlier one.
+        history.prolong(client.token.max(history.highest_shared()), client.issued_before);
+        history.prolong(returning.token, client.issued_before);
+    } else {
+        history.prolong(client.token, client.issued_before);
+    }
     if returning.purpose == Purpose::Reissue || returning.token != client.token {
-        history.issue(returning.token, client.issued_before);
+        if is_shared {
+            history.issue_to_shared(returning.token, client.issued_before);
+        } else {
+            history.issue(returning.token, client.issued_before);
+        }
     }
     client.complete(returning, config.protocol.reissue);
     Some(())
+}
+
+/// Whether two clients have this client's lease.
+fn is_shared(state: &State, holder: Holder) -> bool {
+    let mut clients = state.clients.iter();
+    state.client(holder).owner(holder) == Holder(0) && clients.any(|client| client.has_adopted)
 }

@@ -46,8 +46,37 @@ fn with_a_reissue_that_ignores_its_rejected_seal_a_token_is_issued_twice() {
     assert_violates(Config { protocol: IGNORES_REJECTED_SEAL, ..REISSUES }, TOKENS_ARE_UNIQUE, 11);
 }
 
+/// Two processes have one handle. They reissue at once, while another client acquires. All counters start
+/// at 0.
+const SHARED: Config = Config {
+    clients: 3,
+    adopts: true,
+    renewals: false,
+    highest_counter: 3,
+    highest_initial_counter: 0,
+    ..REISSUES
+};
+
+#[test]
+fn with_a_shared_lease_and_a_reissue_that_seals_no_node_a_token_is_issued_twice() {
+    assert_violates(Config { protocol: RAISES_ONLY, ..SHARED }, TOKENS_ARE_UNIQUE, 10);
+}
+
 mod at_length {
     use super::*;
+
+    /// 134 645 states; 23 s on one core. `make model` has renewals with as many counters.
+    #[test]
+    fn two_processes_that_reissue_one_lease_do_no_harm() {
+        assert_holds(SHARED, 134_000, &[TwoLeases, Reissued]);
+    }
+
+    /// 78 215 states; 19 s on one core.
+    #[test]
+    fn two_processes_that_renew_and_reissue_one_lease_do_no_harm() {
+        let config = Config { renewals: true, highest_counter: 2, ..SHARED };
+        assert_holds(config, 78_000, &[TwoLeases, Reissued, RenewedWithNewToken]);
+    }
 
     /// 875 518 states; 8 s on one core. `make model` has rounds of many steps, too.
     #[test]
