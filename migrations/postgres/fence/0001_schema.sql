@@ -161,7 +161,7 @@ declare
 begin
     -- A function without an ACL grants EXECUTE to public.
     execute format('revoke all on %s from public', object);
-    for other in select fence.grantees(acl, owner, null) loop
+    for other in select fence.grantees(acl, owner, null::text) loop
         execute format('revoke all on %s from %s cascade', object, other);
     end loop;
 end

@@ -1,7 +1,9 @@
 -- The fence in PostgreSQL: the rule, and claims. Apply 0001_schema.sql first.
 --
 -- What runs for every claim and row qualifies each name, operators included. So the caller's search_path cannot make it
--- call anything else, with the installer's rights. The rest sets its search_path, which takes longer.
+-- call anything else, with the installer's rights. The rest sets its search_path, which takes longer. In all files, each
+-- argument for one of the fence's functions has exactly its type. Otherwise a function of the same name, which another
+-- role created while the files were applied, could match better.
 
 -- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
@@ -137,7 +139,7 @@ create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin
     if fence.malformed(token, holder) is not null then
-        perform fence.reject_malformed(fence.malformed(token, holder), null, token);
+        perform fence.reject_malformed(fence.malformed(token, holder), null::pg_catalog.text, token);
     end if;
     -- A holder has no spaces.
     perform pg_catalog.set_config(
@@ -172,7 +174,7 @@ begin
     if (pg_catalog.octet_length(verify.resource) operator(pg_catalog.>=) 1
         and pg_catalog.octet_length(verify.resource) operator(pg_catalog.<=) 512) is not true
     then
-        perform fence.reject_malformed('resource', verify.resource, null);
+        perform fence.reject_malformed('resource'::pg_catalog.text, verify.resource, null::pg_catalog.int8);
     end if;
     raise exception using
         errcode = 'ZF004',

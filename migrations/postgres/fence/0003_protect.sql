@@ -55,19 +55,19 @@ begin
     for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
-    insert into fence.protected values (fence.name_of(protected), resource, mode)
+    insert into fence.protected values (fence.name_of(protected::oid), resource, mode)
     on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
 
     -- 4. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
     select string_agg(distinct grantee, ', ') into roles
     from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
-    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER') as grantee;
+    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) as grantee;
     if roles is not null then
         raise warning using
             message = format('%s may create triggers on %s', roles, protected),
             hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
     end if;
-    return fence.name_of(protected);
+    return fence.name_of(protected::oid);
 end
 $$;
 
@@ -78,11 +78,11 @@ declare
     removed boolean;
 begin
     removed = fence.remove_triggers(protected);
-    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected);
+    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected::oid);
     if not found and not removed then
         raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
-    return fence.name_of(protected);
+    return fence.name_of(protected::oid);
 end
 $$;
 
@@ -265,7 +265,7 @@ create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     is_registered boolean = exists (
-        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected::oid));
     found_trigger record;
     removed boolean = false;
 begin

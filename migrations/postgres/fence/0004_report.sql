@@ -12,7 +12,7 @@ exception when others then
         detail pg_catalog.text;
     begin
         get stacked diagnostics message = message_text, detail = pg_exception_detail;
-        ignored = fence.report(tg_relid, sqlstate, message, detail);
+        ignored = fence.report(tg_relid::pg_catalog.regclass, sqlstate, message, detail);
     exception when others then
         raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
     end;

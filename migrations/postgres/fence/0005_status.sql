@@ -66,8 +66,8 @@ select
     case
         when actual.tgrelid is null then 'missing'
         when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner
-            or actual.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
-            or actual.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
+            or actual.prosrc <> fence.trigger_body(root.oid::regclass, root.resource, root.mode)
+            or actual.proconfig is distinct from fence.trigger_settings(root.oid::regclass, root.resource)
             then 'different'
         when not exists (
             select from pg_trigger t
@@ -81,7 +81,7 @@ select
         select owner::regrole::text
         from unnest(array[c.relowner, n.nspowner, actual.proowner]) as owner where owner is not null
         union
-        select fence.grantees(c.relacl, c.relowner, 'TRIGGER') order by 1
+        select fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) order by 1
     ) as removable_by
 from tree
 join root on root.oid = tree.root_oid
