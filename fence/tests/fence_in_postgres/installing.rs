@@ -230,7 +230,8 @@ async fn another_build_is_recognised_before_anything_changes() {
         let functions = "select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
         assert_eq!(number(&mut owner, functions).await, 2);
 
-        // As the hint of psql says.
+        // As the error says, by the name of the README's section.
+        assert!(by_psql.contains("migrations/README.md, \"Applying the files\""), "{by_psql}");
         let (before, carry) = (
             ["lock table fence.fence", "alter schema fence rename to fence_before"],
             [
@@ -239,8 +240,14 @@ async fn another_build_is_recognised_before_anything_changes() {
                 "select fence.protect(",
             ],
         );
+        let guide = include_str!("../../../migrations/README.md");
+        let (_, section) = guide.split_once("## Applying the files").unwrap();
+        let (section, _) = section.split_once("## ").unwrap();
         for step in before.iter().chain(&carry) {
-            assert!(by_psql.contains(step), "{by_psql}");
+            assert!(
+                section.contains(step.trim_start_matches("select ").trim_end_matches('(')),
+                "{step}"
+            );
         }
         attempt(&mut owner, &format!("begin; {}; commit", before.join("; "))).await.unwrap();
         psql(&server.url(), &files()).unwrap();
