@@ -1,11 +1,13 @@
 //! Nobody but the installer owns, or creates, anything in the schema `fence`.
 
+use std::fs;
+
 use fence::postgres;
 use testbed::Postgres;
 
 use super::{
     HOLDER_CONFLICT, MALFORMED, NO_PRIVILEGE, STALE, TOKEN_REQUIRED, attempt,
-    attempt_and_roll_back, files, psql, roles::WRITER, session, session_of,
+    attempt_and_roll_back, files, pid, psql, roles::WRITER, session, session_of, until_it_waits,
 };
 
 /// A better match for `reject_malformed('resource', null, null)` than the fence's own.
@@ -126,6 +128,37 @@ async fn function_that_is_committed_after_the_application_is_not_called() {
     assert!(rejected.contains("belongs to writer"), "{rejected}");
 }
 
+/// The files would replace its body, but not its owner, who could replace it again.
+#[tokio::test]
+async fn function_that_another_role_creates_between_two_files_is_found() {
+    let server = Postgres::start().await.unwrap();
+    let mut installer = session(&server).await;
+    let setup = "
+        create role other login;
+        create schema fence;
+        grant usage, create on schema fence to other";
+    attempt(&mut installer, setup).await.unwrap();
+    let mut other = session_of(&server, "other").await;
+    // Each file has a transaction of its own.
+    let files: Vec<_> = files().iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let (rights, earlier) = files.split_last().unwrap();
+    attempt(&mut installer, &earlier[0]).await.unwrap();
+    let theirs = "
+        create function fence.claim_or_reject(resource text, token bigint, holder text)
+        returns void language sql as ''";
+    attempt(&mut other, theirs).await.unwrap();
+    for file in &earlier[1..] {
+        attempt(&mut installer, file).await.unwrap();
+    }
+    assert_eq!(attempt(&mut installer, rights).await.unwrap_err(), "55000");
+    // The negative control: without it, the same files are applied.
+    let drop = "drop function fence.claim_or_reject(text, bigint, text)";
+    attempt(&mut other, drop).await.unwrap();
+    for file in &files {
+        attempt(&mut installer, file).await.unwrap();
+    }
+}
+
 /// A trigger on the fence's tables runs inside of a claim, with the installer's rights.
 #[tokio::test]
 async fn application_takes_away_the_right_to_create_triggers_on_its_tables() {
@@ -161,6 +194,29 @@ async fn application_takes_away_the_right_to_create_triggers_on_its_tables() {
     psql(&server.url(), &files()).unwrap();
     assert_eq!(attempt(&mut writer, TRAP).await.unwrap_err(), NO_PRIVILEGE);
     attempt(&mut owner, claim).await.unwrap();
+}
+
+/// The application sees no trigger of another transaction before its commit, so it waits for it.
+#[tokio::test]
+async fn trigger_that_is_not_committed_yet_is_not_overlooked() {
+    let (server, mut owner) = super::accounts().await;
+    let trap = "
+        create function trap() returns trigger language plpgsql as 'begin return new; end'";
+    let setup = format!("{WRITER} grant all on all tables in schema fence to writer; {trap}");
+    attempt(&mut owner, &setup).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    let create = "
+        begin;
+        create trigger trap before insert on fence.fence for each row execute function trap()";
+    attempt(&mut writer, create).await.unwrap();
+
+    let mut installer = session(&server).await;
+    let installing = pid(&mut installer).await;
+    let applied = tokio::spawn(async move { postgres::install(&mut installer).await });
+    until_it_waits(&mut owner, installing).await;
+    attempt(&mut writer, "commit").await.unwrap();
+    let rejected = applied.await.unwrap().unwrap_err().to_string();
+    assert!(rejected.contains("the trigger trap on fence.fence is not of the fence"), "{rejected}");
 }
 
 /// Such as the names of people in a directory.

@@ -36,8 +36,8 @@ end
 $$;
 
 -- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
--- because `claim` and `verify` run with their owner's rights and call the other functions. What another role commits
--- after this check is found by the next application, and can't match their calls: see the head of 0002_claim.sql.
+-- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again.
+-- What another role commits after that can't match their calls: see the head of 0002_claim.sql.
 do $$
 declare
     other record;
@@ -124,14 +124,10 @@ $$;
 -- Takes all rights on a schema, table or function from all roles but its owner.
 create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    other text;
 begin
     -- A function without an ACL grants EXECUTE to public.
-    execute format('revoke all on %s from public', object);
-    for other in select fence.grantees(acl, owner, null::text) loop
-        execute format('revoke all on %s from %s cascade', object, other);
-    end loop;
+    execute format('revoke all on %s from %s cascade', object, concat_ws(
+        ', ', 'public', (select string_agg(role, ', ') from fence.grantees(acl, owner, null::text) as role)));
 end
 $$;
 
@@ -142,21 +138,6 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
     select exists (
         select from pg_class where relname = (parse_ident(table_name))[2] and pg_has_role(relowner, 'usage')
             and fence.name_of(oid) = table_name)
-$$;
-
--- A role reads and writes the rows of its own tables only, new rows included. Where nothing is missing, no table is
--- locked: clients may write while the files are applied again.
-do $$
-begin
-    if not (select relrowsecurity from pg_class where oid = 'fence.protected'::regclass) then
-        alter table fence.protected enable row level security;
-    end if;
-    if not exists (
-        select from pg_policy where polrelid = 'fence.protected'::regclass and polname = 'owner_of_the_table')
-    then
-        create policy owner_of_the_table on fence.protected using (fence.owns(relation));
-    end if;
-end
 $$;
 
 -- Rejects the removal of fences together with other data, as by a test that empties all tables.
@@ -173,8 +154,18 @@ begin
 end
 $$;
 
+-- A role reads and writes the rows of its own tables only, new rows included. Where nothing is missing, no table is
+-- locked: clients may write while the files are applied again.
 do $$
 begin
+    if not (select relrowsecurity from pg_class where oid = 'fence.protected'::regclass) then
+        alter table fence.protected enable row level security;
+    end if;
+    if not exists (
+        select from pg_policy where polrelid = 'fence.protected'::regclass and polname = 'owner_of_the_table')
+    then
+        create policy owner_of_the_table on fence.protected using (fence.owns(relation));
+    end if;
     if not exists (
         select from pg_trigger
         where tgrelid = 'fence.fence'::regclass and tgname = 'reject_removal' and tgenabled = 'A'

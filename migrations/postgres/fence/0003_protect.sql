@@ -23,8 +23,10 @@ declare
     relation pg_class;
 begin
     select * into strict relation from pg_class where oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.relispartition or relation.relpersistence = 't'
+    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
         or relation.relnamespace = 'fence'::regnamespace
+        or (relation.relispartition and not exists (
+            select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
     then
         raise exception using errcode = 'wrong_object_type',
             message = format('%s is not a table that can be protected', protected),
@@ -172,18 +174,21 @@ begin
 end
 $$;
 
--- A table and its partitions.
+-- A table and its partitions. A table that was protected, and attached as a partition afterwards, keeps its own
+-- protection. So it is no part of the other here, and neither are its partitions. Its fence_rows has no parent, as the
+-- copies have that PostgreSQL makes for partitions.
 create or replace function fence.parts(protected regclass)
 returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
-    select protected union select relid from pg_partition_tree(protected)
+    select protected
+    union
+    select relid from pg_partition_tree(protected)
+    where not exists (
+        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
+        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
 $$;
 
--- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. If the
--- table is registered, it drops triggers of these names by any other role, too: one with the right TRIGGER can replace
--- the one for TRUNCATE.
---
--- A table that was protected, and attached to another as a partition afterwards, keeps its own protection, whatever is
--- called for the other. Its fence_rows has no parent, as the copies have that PostgreSQL makes for partitions.
+-- Drops the triggers that `protect` created for a table, and their function. Returns whether there were any. If the
+-- table is registered, drops fence_truncate whoever created it: a role with the right TRIGGER can replace it.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -203,10 +208,7 @@ begin
         cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
         where (ours.is_ours or is_registered) and (
             (t.tgname = 'fence_rows' and t.tgrelid = protected)
-            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))
-                and (t.tgrelid = protected or not exists (
-                    select from pg_trigger own
-                    where own.tgrelid = t.tgrelid and own.tgname = 'fence_rows' and own.tgparentid = 0))))
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
     loop
         removed = true;
         execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);

@@ -1,7 +1,5 @@
 -- The fence in PostgreSQL: tables whose check reports instead of rejecting. Not needed to see what stops a stale write.
 -- Apply 0003_protect.sql first.
---
---     select fence.protect('accounts', 'account_id', mode => 'report');
 
 -- What such tables would have rejected. The random key makes no writer wait for another. A role reads and writes the
 -- reports of its own tables only, as in fence.protected.
@@ -70,11 +68,10 @@ declare
     reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
     since timestamptz = clock_timestamp() - interval '1 minute';
 begin
-    -- 1. This session may have reported the same within the minute: a setting of the session says when.
+    -- 1. This session may have reported, or looked for, the same within the minute: a setting of it says when.
     if nullif(current_setting(reported, true), '')::timestamptz > since then
         return false;
     end if;
-    -- If another one has, don't look again for a minute, either.
     perform set_config(reported, clock_timestamp()::text, false);
     -- 2. Or another session has, or there are sixty. A serializable transaction doesn't look, because that would make
     -- it conflict with other writers: then only step 1 limits the number.
