@@ -11,7 +11,7 @@ begin
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
     -- 1. Free the tables, also those that were renamed, and partitions that were detached.
-    perform fence.unprotect(relation)
+    perform fence.unprotect(relation::regclass)
     from (
         select to_regclass(relation) as relation from fence.protected
         union

@@ -7,8 +7,8 @@ use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
 use super::{
-    STALE, TOKEN_REQUIRED, accounts, attempt, files, is_true, messages, number, psql, session,
-    session_of,
+    NO_PRIVILEGE, STALE, TOKEN_REQUIRED, accounts, attempt, files, is_true, messages, number, psql,
+    session, session_of,
 };
 
 async fn assert_it_works(server: &Postgres) {
@@ -97,6 +97,59 @@ async fn installing_again_keeps_fences_protection_and_grants() {
     assert!(is_true(&mut database, executable).await);
 }
 
+/// An administrator may keep a function of its own beside the fence's.
+#[tokio::test]
+async fn function_of_the_administrator_keeps_its_grants() {
+    let (server, mut owner) = accounts().await;
+    let own = "
+        create role writer login; create role monitor login;
+        grant usage on schema fence to writer, monitor;
+        create function fence.drain() returns integer language sql as 'select 1';
+        revoke execute on function fence.drain() from public;
+        grant execute on function fence.drain() to monitor";
+    attempt(&mut owner, own).await.unwrap();
+    for _ in 0..2 {
+        psql(&server.url(), &files()).unwrap();
+        postgres::install(&mut owner).await.unwrap();
+        let call = "select fence.drain()";
+        let done = attempt(&mut session_of(&server, "writer").await, call).await;
+        assert_eq!(done.unwrap_err(), NO_PRIVILEGE);
+        attempt(&mut session_of(&server, "monitor").await, call).await.unwrap();
+    }
+}
+
+/// As where a provider runs the server.
+#[tokio::test]
+async fn owner_of_the_database_needs_no_superuser() {
+    let server = Postgres::start().await.unwrap();
+    let mut superuser = session(&server).await;
+    attempt(&mut superuser, "create role keeper login").await.unwrap();
+    attempt(&mut superuser, "create database app owner keeper").await.unwrap();
+    let url = server.url_of("app").replace("postgres://postgres@", "postgres://keeper@");
+    psql(&url, &files()).unwrap();
+    let mut keeper = PgConnection::connect(&url).await.unwrap();
+    let protect = "
+        create table accounts (account_id text primary key, balance bigint);
+        create table orders (id bigint); insert into orders values (7);
+        select fence.protect('accounts', 'account_id'),
+            fence.protect('orders', $$'order/' || id$$, 'report'), fence.claim('alice', 34, 'a')";
+    attempt(&mut keeper, protect).await.unwrap();
+    psql(&url, &files()).unwrap();
+    postgres::install(&mut keeper).await.unwrap();
+
+    let stale = "select fence.present(33, 'a'); insert into accounts values ('alice', 7)";
+    assert_eq!(attempt(&mut keeper, stale).await.unwrap_err(), STALE);
+    attempt(&mut keeper, "delete from orders").await.unwrap();
+    let reported =
+        "select count(*) from fence.reports where detail::json ->> 'resource' = 'order/7'";
+    assert_eq!(number(&mut keeper, reported).await, 1);
+    let intact = "select count(*) from fence.status where problem is null";
+    assert_eq!(number(&mut keeper, intact).await, 2);
+    assert_eq!(attempt(&mut keeper, "delete from fence.fence").await.unwrap_err(), "ZF006");
+    assert_eq!(number(&mut keeper, "select fence.forget('alice')").await, 1);
+    attempt(&mut keeper, "select fence.unprotect('accounts')").await.unwrap();
+}
+
 /// As a later version will be applied over this one.
 #[tokio::test]
 async fn files_that_are_applied_while_clients_write_lose_nothing() {
@@ -177,7 +230,8 @@ async fn another_build_is_recognised_before_anything_changes() {
         let functions = "select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
         assert_eq!(number(&mut owner, functions).await, 2);
 
-        // As the hint of psql says.
+        // As the error says, by the name of the README's section.
+        assert!(by_psql.contains("migrations/README.md, \"Applying the files\""), "{by_psql}");
         let (before, carry) = (
             ["lock table fence.fence", "alter schema fence rename to fence_before"],
             [
@@ -186,8 +240,14 @@ async fn another_build_is_recognised_before_anything_changes() {
                 "select fence.protect(",
             ],
         );
+        let guide = include_str!("../../../migrations/README.md");
+        let (_, section) = guide.split_once("## Applying the files").unwrap();
+        let (section, _) = section.split_once("## ").unwrap();
         for step in before.iter().chain(&carry) {
-            assert!(by_psql.contains(step), "{by_psql}");
+            assert!(
+                section.contains(step.trim_start_matches("select ").trim_end_matches('(')),
+                "{step}"
+            );
         }
         attempt(&mut owner, &format!("begin; {}; commit", before.join("; "))).await.unwrap();
         psql(&server.url(), &files()).unwrap();

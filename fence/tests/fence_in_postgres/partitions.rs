@@ -138,6 +138,49 @@ async fn protected_table_that_is_attached_as_a_partition_keeps_its_protection_un
     attempt(&mut database, insert).await.unwrap();
 }
 
+/// `protect` is the cure for what the status finds, also where the table was attached since.
+#[tokio::test]
+async fn protected_table_that_is_attached_as_a_partition_can_be_protected_again() {
+    let (_server, mut database) = fence().await;
+    let setup = "
+        create table orders (order_id bigint, year int) partition by list (year);
+        create table orders_1 (order_id bigint, year int);
+        create table orders_2 partition of orders for values in (2);
+        select fence.protect('orders_1', 'order_id');
+        alter table orders attach partition orders_1 for values in (1);
+        alter table orders_1 disable trigger fence_rows";
+    attempt(&mut database, setup).await.unwrap();
+    assert_eq!(problem(&mut database, "orders_1").await.as_deref(), Some("different"));
+    attempt(&mut database, "select fence.protect('orders_1', 'order_id')").await.unwrap();
+    assert_eq!(problem(&mut database, "orders_1").await, None);
+    let insert = "insert into orders values (8, 1)";
+    assert_eq!(attempt(&mut database, insert).await.unwrap_err(), TOKEN_REQUIRED);
+    // The negative control: another partition is protected with its table only.
+    let other = attempt(&mut database, "select fence.protect('orders_2', 'order_id')").await;
+    assert_eq!(other.unwrap_err(), "42809");
+}
+
+/// The trigger for TRUNCATE of each of its own partitions stays, too.
+#[tokio::test]
+async fn freeing_a_table_leaves_a_protected_tree_below_it_alone() {
+    let (_server, mut database) = fence().await;
+    let setup = "
+        create table orders (id text, year int, region text) partition by list (year);
+        create table orders_1 (id text, year int, region text) partition by list (region);
+        create table orders_1_eu partition of orders_1 for values in ('eu');
+        select fence.protect('orders_1', 'id');
+        alter table orders attach partition orders_1 for values in (1)";
+    attempt(&mut database, setup).await.unwrap();
+    let unprotect = attempt(&mut database, "select fence.unprotect('orders')").await;
+    assert_eq!(unprotect.unwrap_err(), "42704");
+    assert_eq!(problem(&mut database, "orders_1_eu").await, None);
+    let truncate = attempt(&mut database, "truncate orders_1_eu").await;
+    assert_eq!(truncate.unwrap_err(), TRUNCATE_REJECTED);
+    // The negative control: its own table frees it.
+    let freed = "select fence.unprotect('orders_1'); truncate orders_1_eu";
+    attempt(&mut database, freed).await.unwrap();
+}
+
 #[tokio::test]
 async fn detached_partition_can_be_protected_or_freed() {
     let (_server, mut database) = fence().await;

@@ -276,3 +276,23 @@ async fn column_that_is_a_keyword_is_rejected_without_quotes() {
     let insert = "select fence.claim('alice', 34); insert into notes values ('alice')";
     attempt(&mut database, insert).await.unwrap();
 }
+
+/// As the README says: `fence.protect` can't know.
+#[tokio::test]
+async fn another_type_of_the_column_asks_another_fence() {
+    let (server, mut database) = fence().await;
+    let setup = "
+        create table notes (id integer); insert into notes values (7);
+        select fence.protect('notes', 'id'), fence.claim('7', 34)";
+    attempt(&mut database, setup).await.unwrap();
+    let write = "select fence.present(33); update notes set id = id";
+    assert_eq!(attempt(&mut database, write).await.unwrap_err(), STALE);
+    let changed = "alter table notes alter id type numeric(10, 2)";
+    attempt(&mut database, changed).await.unwrap();
+    // In sessions that wrote before, the check fails.
+    assert_eq!(attempt(&mut database, write).await.unwrap_err(), "42804");
+    attempt(&mut session(&server).await, write).await.unwrap();
+    let other = "select token from fence.fences where resource = '7.00'";
+    assert_eq!(number(&mut database, other).await, 33);
+    assert_eq!(problem(&mut database, "notes").await, None);
+}

@@ -268,6 +268,27 @@ async fn settings_of_a_writer_hide_no_report() {
     assert!(is_true(&mut writer, remembered).await);
 }
 
+/// Reports find mistakes, not attacks, as the README says.
+#[tokio::test]
+async fn session_can_hide_its_own_reports_and_use_up_the_sixty() {
+    let (server, mut owner) = accounts().await;
+    attempt(&mut owner, &format!("{WRITER} {REPORT}")).await.unwrap();
+    let mut writer = session_of(&server, "writer").await;
+    let hidden = "
+        set application_name = 'x';
+        select set_config('fence.reported_' || md5(e'public.accounts\\nZF004\\nwriter\\nx'), '2999-01-01', false)";
+    attempt(&mut writer, &format!("{hidden}; {UPDATE}")).await.unwrap();
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 0);
+    for application in 0..61 {
+        let named = format!("set application_name = 'app{application}'; {UPDATE}");
+        attempt(&mut writer, &named).await.unwrap();
+    }
+    attempt(&mut owner, UPDATE).await.unwrap();
+    let others = "select count(*) from fence.reports where role = 'postgres'";
+    assert_eq!(number(&mut owner, others).await, 0);
+    assert_eq!(number(&mut owner, "select count(*) from fence.reports").await, 60);
+}
+
 /// The table that it is a partition of is not protected.
 #[tokio::test]
 async fn report_of_an_attached_partition_names_that() {

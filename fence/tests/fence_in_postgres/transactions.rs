@@ -1,6 +1,8 @@
 //! A presented or claimed token counts until its transaction ends, and no longer.
 
+use fence::postgres;
 use sqlx::PgConnection;
+use testbed::Postgres;
 
 use super::{
     HOLDER_CONFLICT, STALE, TOKEN_REQUIRED, accounts, attempt, attempt_and_roll_back, is_true,
@@ -106,6 +108,21 @@ async fn claim_that_a_savepoint_undoes_leaves_no_lock() {
     assert_eq!(attempt(&mut other, at_once).await.unwrap_err(), "55P03");
     attempt(&mut database, "rollback to s").await.unwrap();
     attempt(&mut other, at_once).await.unwrap();
+}
+
+/// So one that nobody ends keeps all others out, as the README says.
+#[tokio::test]
+async fn claim_of_a_prepared_transaction_lasts_until_somebody_ends_it() {
+    let server = Postgres::start_with(&["max_prepared_transactions=1"]).await.unwrap();
+    let mut client = session(&server).await;
+    postgres::install(&mut client).await.unwrap();
+    let prepare = "begin; select fence.claim('alice', 34); prepare transaction 'orphan'";
+    attempt(&mut client, prepare).await.unwrap();
+    let mut other = session(&server).await;
+    let claim = "set lock_timeout = '100ms'; select fence.claim('alice', 35)";
+    assert_eq!(attempt(&mut other, claim).await.unwrap_err(), "55P03");
+    attempt(&mut client, "rollback prepared 'orphan'").await.unwrap();
+    attempt(&mut other, claim).await.unwrap();
 }
 
 #[tokio::test]

@@ -77,6 +77,14 @@ async fn replaced_rejection_of_truncate_is_warned_of_and_shown() {
     attempt(&mut writer, &replace("fence_truncate", "truncate", "accounts")).await.unwrap();
     assert_eq!(problem(&mut owner, "accounts").await.as_deref(), Some("truncate"));
 
+    // Its code runs as the role that truncates.
+    let code = "
+        create or replace function pg_temp.pass() returns trigger language plpgsql
+        as 'begin raise sqlstate ''EV001'' using message = current_user; end'";
+    attempt(&mut writer, code).await.unwrap();
+    let truncate = sqlx::query("truncate accounts").execute(&mut owner).await.unwrap_err();
+    assert_eq!(truncate.as_database_error().unwrap().message(), "postgres");
+
     attempt(&mut owner, "revoke trigger on accounts from writer").await.unwrap();
     assert_eq!(messages(&server, protect), "");
     assert_eq!(problem(&mut owner, "accounts").await, None);

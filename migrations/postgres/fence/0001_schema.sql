@@ -7,31 +7,20 @@
 -- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are, except the
 -- rights to create in the schema, or triggers on its tables.
 --
--- A transaction claims its resources, then reads, then writes. It claims each resource with the token of the lock
--- that guards it:
+-- To see what stops a stale write, read this file, 0002_claim.sql, 0003_protect.sql and 0006_rights.sql. The other two
+-- stop nothing.
 --
---     begin;
---     select fence.claim('alice', 34, 'me');
---     select balance from accounts where account_id = 'alice';
---     update accounts set balance = 70 where account_id = 'alice';
---     commit;
+-- A transaction claims its resources, each with the token of the lock that guards it: fence.claim('alice', 34, 'me').
+-- Then it reads, and then it writes. A protected table rejects every write of a row whose resource was not claimed: see
+-- 0003_protect.sql. The fence stops clients that are late, not clients that lie: a role that may use the schema may
+-- claim any resource with any token.
 --
--- A protected table rejects every write of a row whose resource was not claimed: see 0003_protect.sql. The fence stops
--- clients that are late, not clients that lie: a role that may use the schema may claim any resource with any token.
---
--- A rejection is an error with a SQLSTATE of its own. The detail of some is a JSON object:
---
---     ZF001  stale               {"resource", "token", "highest_token"}
---     ZF002  holder conflict     {"resource", "token", "highest_token"}
---     ZF003  malformed           {"resource", "token"}
---     ZF004  token required      {"resource"}
---     ZF005  TRUNCATE of a protected table
---     ZF006  removal of fences without the setting fence.remove
---
--- migrations/README.md says what is guaranteed, and what is not.
+-- A rejection is an error with a SQLSTATE of its own, ZF001 to ZF006. migrations/README.md lists them. It says, too,
+-- what is guaranteed and what is not.
 
 -- Installation, 1: the search_path. All files need pg_catalog first in it, but for temporary objects, which are this
--- session's own. Files that do more than create functions set the path to pg_catalog, and restore it at their end.
+-- session's own. Files that do more than create functions set the path to pg_catalog, and restore it at their end: they
+-- would otherwise use types and functions of the installer's path, which other roles may have created.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -47,7 +36,8 @@ end
 $$;
 
 -- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
--- because `claim` and `verify` run with their owner's rights and call the other functions.
+-- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again.
+-- What another role commits after that can't match their calls: see the head of 0002_claim.sql.
 do $$
 declare
     other record;
@@ -55,8 +45,8 @@ declare
 begin
     -- Without a transaction, the path set above has ended with its statement.
     if pg_catalog.current_setting('search_path') operator(pg_catalog.<>) 'pg_catalog, pg_temp' then
-        raise exception using
-            errcode = 'no_active_sql_transaction', message = 'the files of the fence must be applied in a transaction',
+        raise exception using errcode = 'no_active_sql_transaction',
+            message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
     -- For 0006_rights.sql: what exists now keeps its rights. That file may be applied in another transaction.
@@ -64,10 +54,6 @@ begin
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
     create schema if not exists fence;
-    -- It is a file now, doctor.sql.
-    if to_regprocedure('fence.doctor()') is not null then
-        drop function fence.doctor();
-    end if;
 
     select * into other
     from (
@@ -80,8 +66,8 @@ begin
     where schema = to_regnamespace('fence') and owner <> quote_ident(current_user)::regrole
     order by place limit 1;
     if found then
-        raise exception using
-            errcode = 'insufficient_privilege', message = format('%s belongs to %s', other.name, other.owner::regrole),
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('%s belongs to %s', other.name, other.owner::regrole),
             hint = 'Install the fence as the owner of the schema, or remove what is not its own.';
     end if;
 
@@ -92,20 +78,15 @@ begin
         found_version = 1;
     end if;
     -- It is null if nothing was installed, or an installation did not finish.
-    if found_version <> 6 then
-        raise exception using
-            errcode = 'object_not_in_prerequisite_state',
+    if found_version is not null and found_version <> 6 then
+        raise exception using errcode = 'object_not_in_prerequisite_state',
             message = format('the schema fence is of another build: its version is %s, not 6', found_version),
-            hint = 'To carry it over, note which tables are protected and which roles use the schema. Then, in one '
-                'transaction: lock table fence.fence; alter schema fence rename to fence_before; apply the files; '
-                'insert into fence.fence select resource, token, holder, claimed_by from fence_before.fence; '
-                'drop schema fence_before cascade; select fence.protect(...) for each of these tables; '
-                'grant usage on schema fence to these roles.';
+            hint = 'migrations/README.md, "Applying the files", says how to carry the fences over.';
     end if;
 end
 $$;
 
--- The fences. Unless the administrator grants them, nobody else has rights on this table. The fence's functions check
+-- The fences. Nobody else has rights on this table, unless the administrator grants them. The fence's functions check
 -- every value. The fillfactor leaves space in each page, so that an update touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
@@ -126,19 +107,6 @@ create table if not exists fence.protected (
     constraint protected_pkey primary key (relation)
 );
 
--- What tables in the mode `report` would have rejected. The random key makes no writer wait for another.
-create table if not exists fence.reports (
-    id uuid not null default gen_random_uuid(),
-    at timestamptz not null,
-    relation text collate "C" not null,
-    code text not null,
-    role text not null,
-    application text not null,
-    message text not null,
-    detail text not null,
-    constraint reports_pkey primary key (relation, at, id)
-);
-
 -- The name of a table, in one form under all settings of the session: public.accounts
 create or replace function fence.name_of(relation oid)
 returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
@@ -156,14 +124,10 @@ $$;
 -- Takes all rights on a schema, table or function from all roles but its owner.
 create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    other text;
 begin
     -- A function without an ACL grants EXECUTE to public.
-    execute format('revoke all on %s from public', object);
-    for other in select fence.grantees(acl, owner, null) loop
-        execute format('revoke all on %s from %s cascade', object, other);
-    end loop;
+    execute format('revoke all on %s from %s cascade', object, concat_ws(
+        ', ', 'public', (select string_agg(role, ', ') from fence.grantees(acl, owner, null::text) as role)));
 end
 $$;
 
@@ -176,24 +140,6 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
             and fence.name_of(oid) = table_name)
 $$;
 
--- A role reads and writes the rows of fence.protected and fence.reports that are of its own tables. The condition
--- applies to new rows, too. Where nothing is missing, no table is locked: clients may write while the files are applied
--- again.
-do $$
-declare
-    limited regclass;
-begin
-    foreach limited in array '{fence.protected, fence.reports}'::regclass[] loop
-        if not (select relrowsecurity from pg_class where oid = limited) then
-            execute format('alter table %s enable row level security', limited);
-        end if;
-        if not exists (select from pg_policy where polrelid = limited and polname = 'owner_of_the_table') then
-            execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', limited);
-        end if;
-    end loop;
-end
-$$;
-
 -- Rejects the removal of fences together with other data, as by a test that empties all tables.
 create or replace function fence.reject_removal()
 returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -201,16 +147,25 @@ begin
     if current_setting('fence.remove', true) = 'on' then
         return null;
     end if;
-    raise exception using
-        errcode = 'ZF006',
+    raise exception using errcode = 'ZF006',
         message = 'fences are not removed with other data: tokens that are stale would be accepted',
         hint = 'Leave out the schema fence. To retire resources for good, call fence.forget(prefix), '
             'or begin with: set local fence.remove = ''on''';
 end
 $$;
 
+-- A role reads and writes the rows of its own tables only, new rows included. Where nothing is missing, no table is
+-- locked: clients may write while the files are applied again.
 do $$
 begin
+    if not (select relrowsecurity from pg_class where oid = 'fence.protected'::regclass) then
+        alter table fence.protected enable row level security;
+    end if;
+    if not exists (
+        select from pg_policy where polrelid = 'fence.protected'::regclass and polname = 'owner_of_the_table')
+    then
+        create policy owner_of_the_table on fence.protected using (fence.owns(relation));
+    end if;
     if not exists (
         select from pg_trigger
         where tgrelid = 'fence.fence'::regclass and tgname = 'reject_removal' and tgenabled = 'A'

@@ -2,6 +2,9 @@
 --
 -- What runs for every claim and row qualifies each name, operators included. So the caller's search_path cannot make it
 -- call anything else, with the installer's rights. The rest sets its search_path, which takes longer.
+--
+-- In all files, each argument for one of the fence's functions has exactly its type. Otherwise a function of the same
+-- name, which another role created while the files were applied, could match better.
 
 -- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
@@ -27,14 +30,45 @@ $$;
 -- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. A session without rights on
 -- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
--- In a row that was restored from another server before, claimed_by may equal this transaction's id by chance. But then
--- xmin, the transaction or savepoint that wrote this version of the row, is older. A savepoint of this transaction has
--- a later id, which is a smaller age.
+-- claimed_by alone proves it for rows that `claim` wrote. In a row that was copied from another server, it may equal
+-- this transaction's id by chance. But then xmin, the transaction or savepoint that wrote this version of the row, is
+-- older. A savepoint of this transaction has a later id, and a later id has a smaller age.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
         and pg_catalog.age(xmin) operator(pg_catalog.<=)
             pg_catalog.age(pg_catalog.pg_current_xact_id()::pg_catalog.xid)
+$$;
+
+-- Raises the rejection of a claim that is stale, or a holder conflict.
+create or replace function fence.reject_claim(
+    resource text, token bigint, holder text, highest_token bigint, highest_holder text)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception using
+        errcode = case when token < highest_token then 'ZF001' else 'ZF002' end,
+        message = case when token < highest_token
+            then format('token %s is stale: the fence of %L is at %s', token, resource, highest_token)
+            else format('token %s of %L belongs to another holder: it was issued twice', token, resource) end,
+        detail = json_build_object('resource', resource, 'token', token, 'highest_token', highest_token),
+        hint = case
+            -- Our lock clients start a counter at the Unix time in milliseconds. A day has 86400000 of them.
+            when highest_token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
+                'guard this resource, or a counter started anew.'
+            when token < highest_token then 'The lock was granted to another client since: acquire it again.'
+            when '' in (holder, highest_holder) then 'One of the two holders is empty: it was probably forgotten.'
+            else 'The lock service lost its counter: the lock must be acquired again.' end;
+end
+$$;
+
+create or replace function fence.reject_malformed(part text, resource text, token bigint)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception using errcode = 'ZF003', message = format('the %s is malformed', part),
+        detail = json_build_object('resource', resource, 'token', token),
+        hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
+            ', and a holder up to 128 characters of visible ASCII.';
+end
 $$;
 
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, or
@@ -43,6 +77,8 @@ $$;
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
 -- it update no row that was updated since, and the claim fails with 40001. A further claim writes only a higher token.
+--
+-- This function alone is correct. The update in `claim` below only saves time.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -67,8 +103,8 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but the statement has locked the row. Either this transaction has claimed the same
-    -- before, or the rule rejects.
+    -- 3. Nothing was written, but the statement has locked the row. Either this transaction has claimed with the same
+    -- token and holder before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
@@ -76,8 +112,9 @@ begin
 end
 $$;
 
--- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, for a first claim of a
--- fence that exists. A row with this transaction's id, its own or by chance, is left to claim_or_reject.
+-- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, where the fence
+-- exists, the rule accepts, and this transaction has not claimed yet. All else is left to claim_or_reject, also a row
+-- that has this transaction's id by chance.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
@@ -93,42 +130,6 @@ begin
 end
 $$;
 
--- Raises the rejection of a claim that is stale, or a holder conflict.
-create or replace function fence.reject_claim(
-    resource text, token bigint, holder text, highest_token bigint, highest_holder text
-)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    raise exception using
-        errcode = case when token < highest_token then 'ZF001' else 'ZF002' end,
-        message = case when token < highest_token
-            then format('token %s is stale: the fence of %L is at %s', token, resource, highest_token)
-            else format('token %s of %L belongs to another holder: it was issued twice', token, resource)
-        end,
-        detail = json_build_object('resource', resource, 'token', token, 'highest_token', highest_token),
-        hint = case
-            -- Our lock clients start a counter at the Unix time in milliseconds. A day has 86400000 of them.
-            when highest_token - token > 86400000 then 'The token is days below the fence. Probably two lock services '
-                'guard this resource, or a counter started anew.'
-            when token < highest_token then 'The lock was granted to another client since: acquire it again.'
-            when '' in (holder, highest_holder) then 'One of the two holders is empty: it was probably forgotten.'
-            else 'The lock service lost its counter: the lock must be acquired again.'
-        end;
-end
-$$;
-
-create or replace function fence.reject_malformed(part text, resource text, token bigint)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    raise exception using
-        errcode = 'ZF003',
-        message = format('the %s is malformed', part),
-        detail = json_build_object('resource', resource, 'token', token),
-        hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
-            ', and a holder up to 128 characters of visible ASCII.';
-end
-$$;
-
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
 -- row claims its resource with them, unless the transaction has already claimed the resource. So the lock of this token
 -- must guard all rows that are written in this way. A blind write locks the row before the fence, and can deadlock with
@@ -137,9 +138,9 @@ create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin
     if fence.malformed(token, holder) is not null then
-        perform fence.reject_malformed(fence.malformed(token, holder), null, token);
+        perform fence.reject_malformed(fence.malformed(token, holder), null::pg_catalog.text, token);
     end if;
-    -- A holder has no spaces.
+    -- A holder has no spaces, and may be empty.
     perform pg_catalog.set_config(
         'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
     return token;
@@ -172,10 +173,9 @@ begin
     if (pg_catalog.octet_length(verify.resource) operator(pg_catalog.>=) 1
         and pg_catalog.octet_length(verify.resource) operator(pg_catalog.<=) 512) is not true
     then
-        perform fence.reject_malformed('resource', verify.resource, null);
+        perform fence.reject_malformed('resource'::pg_catalog.text, verify.resource, null::pg_catalog.int8);
     end if;
-    raise exception using
-        errcode = 'ZF004',
+    raise exception using errcode = 'ZF004',
         message = pg_catalog.format('a token is required for %L, as the table is protected', verify.resource),
         detail = pg_catalog.json_build_object('resource', verify.resource),
         hint = 'In the same transaction, call fence.claim(resource, token, holder) before you read'

@@ -1,115 +1,10 @@
 -- The fence in PostgreSQL: tables that reject writes without a valid token. Apply 0002_claim.sql first.
 --
 --     select fence.protect('accounts', 'account_id');
-
--- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
--- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
--- fence.reports says what would have failed.
 --
--- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
--- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
---
--- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
--- again for another expression or mode; and in the same way for partitions that were added since, or after a tool has
--- rebuilt the table.
-create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
-returns text language plpgsql
--- These settings apply to the trial here. create_trigger_function copies them to the function of each expression.
-set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
-set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
-set array_nulls = on set standard_conforming_strings = on set transform_null_equals = off
-set quote_all_identifiers = off as $$
-declare
-    trigger_function text;
-    part regclass;
-    roles text;
-begin
-    -- 1. Check what can be checked. This lock keeps out other calls, but no writer. The trial reads the whole table.
-    if protected is null or coalesce(btrim(resource), '') = '' then
-        raise exception using errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
-    elsif (mode in ('enforce', 'report')) is not true then
-        raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
-    end if;
-    execute format('lock table %s in share update exclusive mode', protected);
-    perform fence.reject_unfit_table(protected, mode);
-    perform fence.try_resource(protected, resource);
-
-    -- 2. Keep writers out, and replace the previous protection.
-    execute format('lock table %s in access exclusive mode', protected);
-    perform fence.remove_triggers(protected);
-    trigger_function = fence.create_trigger_function(protected, resource, mode);
-
-    -- 3. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before. It
-    -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
-    -- session_replication_role is replica. Some versions enable the triggers of all partitions by their name, and
-    -- fail if one is missing, so that comes last.
-    execute format(
-        'create constraint trigger fence_rows after insert or update or delete on %s '
-        'for each row execute function %s(%L)',
-        protected, trigger_function, resource);
-    for part in select fence.parts(protected) loop
-        execute format(
-            'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
-            part, trigger_function);
-    end loop;
-    for part in select fence.parts(protected) loop
-        execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
-    end loop;
-    insert into fence.protected values (fence.name_of(protected), resource, mode)
-    on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
-
-    -- 4. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
-    select string_agg(distinct grantee, ', ') into roles
-    from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
-    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER') as grantee;
-    if roles is not null then
-        raise warning using
-            message = format('%s may create triggers on %s', roles, protected),
-            hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
-    end if;
-    return fence.name_of(protected);
-end
-$$;
-
--- Removes the protection of a table, and returns the table's name. The fences stay.
-create or replace function fence.unprotect(protected regclass)
-returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    removed boolean;
-begin
-    removed = fence.remove_triggers(protected);
-    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected);
-    if not found and not removed then
-        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
-    end if;
-    return fence.name_of(protected);
-end
-$$;
-
--- Raises an error if a table can't be protected.
-create or replace function fence.reject_unfit_table(protected regclass, mode text)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    relation pg_class;
-begin
-    select * into strict relation from pg_class where oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.relispartition or relation.relpersistence = 't'
-        or relation.relnamespace = 'fence'::regnamespace
-    then
-        raise exception using
-            errcode = 'wrong_object_type', message = format('%s is not a table that can be protected', protected),
-            hint = 'Of a partition, protect the table that it is a part of.';
-    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
-        raise exception using
-            errcode = 'wrong_object_type', message = format('%s has children, which would stay unprotected', protected);
-    elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
-        raise exception using errcode = 'insufficient_privilege',
-            message = format('%s, who owns %s, may not use the schema fence to report',
-                relation.relowner::regrole, protected),
-            hint = format('grant usage on schema fence to %s', relation.relowner::regrole);
-    end if;
-end
-$$;
+-- This creates the function fence_accounts() beside the table, and two triggers that call it: fence_rows after each
+-- insert, update or delete of a row, and fence_truncate. PostgreSQL copies fence_rows to partitions that are added
+-- later, but not fence_truncate.
 
 -- Whether the resource is a column of a type whose text depends on no setting of the session.
 create or replace function fence.is_plain_column(protected regclass, resource text)
@@ -121,11 +16,37 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
+-- Raises an error if a table can't be protected.
+create or replace function fence.reject_unfit_table(protected regclass, mode text)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    relation pg_class;
+begin
+    select * into strict relation from pg_class where oid = protected;
+    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
+        or relation.relnamespace = 'fence'::regnamespace
+        or (relation.relispartition and not exists (
+            select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
+    then
+        raise exception using errcode = 'wrong_object_type',
+            message = format('%s is not a table that can be protected', protected),
+            hint = 'Of a partition, protect the table that it is a part of.';
+    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
+        raise exception using errcode = 'wrong_object_type',
+            message = format('%s has children, which would stay unprotected', protected);
+    elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('%s, who owns %s, may not use the schema fence', relation.relowner::regrole, protected),
+            hint = format('grant usage on schema fence to %s', relation.relowner::regrole);
+    end if;
+end
+$$;
+
 -- Tries the expression: a mistake in it must fail in `protect`, not in a later write.
 --
--- A trial runs code of the table's owner: the expression, and the policies of the table. Even planning it would run
--- parts. So only the owner tries. Others, such as an administrator, may name only a plain column, and nothing of the
--- table is evaluated.
+-- A trial runs code of the table's owner: the expression, and the policies of the table. Even planning does, because
+-- the planner calls immutable functions. So only the owner tries. Others, such as an administrator, may name only a
+-- plain column, and nothing of the table is evaluated.
 create or replace function fence.try_resource(protected regclass, resource text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -133,13 +54,12 @@ declare
     number_of_rows bigint;
 begin
     select * into strict relation from pg_class where oid = protected;
-    -- For instance user, which is not the column "user" but the current user.
+    -- For instance `user`: the current user, not the column "user".
     if exists (
         select from pg_attribute
-        where attrelid = protected and attname = lower(resource) and quote_ident(attname) <> attname)
-    then
-        raise exception using
-            errcode = 'invalid_parameter_value', message = format('the column must be quoted: %I', resource);
+        where attrelid = protected and attname = lower(resource) and quote_ident(attname) <> attname) then
+        raise exception using errcode = 'invalid_parameter_value',
+            message = format('the column must be quoted: %I', resource);
     end if;
     if relation.relowner = quote_ident(current_user)::regrole then
         execute format(
@@ -153,8 +73,8 @@ begin
         end if;
     elsif not fence.is_plain_column(protected, resource) then
         raise exception using errcode = 'insufficient_privilege',
-            message = format('only %s, who owns %s, may protect it by an expression',
-                relation.relowner::regrole, protected),
+            message = format('only %s, who owns %s, may protect it by an expression', relation.relowner::regrole,
+                protected),
             hint = 'Let the owner call fence.protect, or name a column of type text, integer, numeric or uuid.';
     end if;
 end
@@ -169,39 +89,8 @@ returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
         and not fence.is_plain_column(protected, resource)
 $$;
 
--- Creates the trigger's function of a table, and returns its name: fence_accounts, or fence_2_accounts if a table that
--- was renamed or dropped has left the first behind. A long name is cut off. `protect` calls it under its settings.
-create or replace function fence.create_trigger_function(protected regclass, resource text, mode text)
-returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    settings constant text = (
-        select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
-        from unnest(fence.trigger_settings(protected, resource)) as setting);
-    owner regrole;
-    name text;
-begin
-    select c.relowner, format('%I.%I', n.nspname, candidate) into owner, name
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    cross join generate_series(1, 1000) as place
-    cross join lateral (select concat('fence_', nullif(place, 1) || '_', c.relname)::name) as choice (candidate)
-    where c.oid = protected and to_regprocedure(format('%I.%I()', n.nspname, candidate)) is null
-    order by place limit 1;
-    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
-    -- policy of fence.reports lets only owners add to it.
-    execute format(
-        'create function %s() returns trigger language plpgsql %s %s as %L',
-        name, case mode when 'report' then 'security definer' end, settings,
-        fence.trigger_body(protected, resource, mode));
-    execute format('alter function %s() owner to %s', name, owner);
-    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
-    perform fence.revoke_all(format('function %s()', name), proacl, proowner)
-    from pg_proc where oid = (name || '()')::regprocedure;
-    return name;
-end
-$$;
-
 -- The body of a trigger's function. It verifies the resource of the row before the change, and that of the row after it
--- if it is another. For the column account_id, and for the expression 'order/' || id of the table orders, it begins so:
+-- if it is another. For the column account_id, and for the expression 'order/' || id of the table orders, it assigns:
 --
 --     resource_before = old.account_id::pg_catalog.text;
 --     resource_before = (select ('order/' || id)::pg_catalog.text from (select old.*) as orders);
@@ -211,7 +100,7 @@ create or replace function fence.trigger_body(protected regclass, resource text,
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- Formatted twice below. The expression may call the row by the table's name, and end with a comment.
+    -- The expression may call the row by the table's name, and end with a comment.
     template text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -252,24 +141,63 @@ end
 end
 $$;
 
--- A table and its partitions.
-create or replace function fence.parts(protected regclass)
-returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
-    select protected union select relid from pg_partition_tree(protected)
+-- Creates the trigger's function of a table, and returns its name: fence_accounts, or fence_2_accounts if a table that
+-- was renamed or dropped has left the first behind. A long name is cut off. `protect` calls it under its settings.
+create or replace function fence.create_trigger_function(protected regclass, resource text, mode text)
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    settings constant text = (
+        select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
+        from unnest(fence.trigger_settings(protected, resource)) as setting);
+    owner regrole;
+    name text;
+begin
+    select c.relowner, format('%I.%I', n.nspname, candidate) into owner, name
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    cross join generate_series(1, 1000) as place
+    cross join lateral (
+        select (case place when 1 then 'fence_' else format('fence_%s_', place) end || c.relname)::name
+    ) as choice (candidate)
+    where c.oid = protected and to_regprocedure(format('%I.%I()', n.nspname, candidate)) is null
+    order by place limit 1;
+    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
+    -- policy of fence.reports lets only owners add to it.
+    execute format(
+        'create function %s() returns trigger language plpgsql %s %s as %L',
+        name, case mode when 'report' then 'security definer' end, settings,
+        fence.trigger_body(protected, resource, mode));
+    execute format('alter function %s() owner to %s', name, owner);
+    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
+    perform fence.revoke_all(format('function %s()', name), proacl, proowner)
+    from pg_proc where oid = (name || '()')::regprocedure;
+    return name;
+end
 $$;
 
--- Drops the triggers of a table that `protect` created, and their function. Returns whether there were any. If the
--- table is registered, it drops triggers of these names by any other role, too: one with the right TRIGGER can replace
--- the one for TRUNCATE.
+-- A table and its partitions. A table that was protected, and attached as a partition afterwards, keeps its own
+-- protection. So it is no part of the other here, and neither are its partitions. Its fence_rows has no parent, as the
+-- copies have that PostgreSQL makes for partitions.
+create or replace function fence.parts(protected regclass)
+returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
+    select protected
+    union
+    select relid from pg_partition_tree(protected)
+    where not exists (
+        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
+        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
+$$;
+
+-- Drops the triggers that `protect` created for a table, and their function. Returns whether there were any. If the
+-- table is registered, drops fence_truncate whoever created it: a role with the right TRIGGER can replace it.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     is_registered boolean = exists (
-        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected));
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected::oid));
     found_trigger record;
     removed boolean = false;
 begin
-    -- A partition of a protected table has the triggers of that table.
+    -- The triggers of this partition belong to its table.
     if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
         return false;
     end if;
@@ -280,11 +208,7 @@ begin
         cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
         where (ours.is_ours or is_registered) and (
             (t.tgname = 'fence_rows' and t.tgrelid = protected)
-            -- Not that of a partition with a protection of its own.
-            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))
-                and (t.tgrelid = protected or not exists (
-                    select from pg_trigger own
-                    where own.tgrelid = t.tgrelid and own.tgname = 'fence_rows' and own.tgparentid = 0))))
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
     loop
         removed = true;
         execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
@@ -296,5 +220,88 @@ begin
         end if;
     end loop;
     return removed;
+end
+$$;
+
+-- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
+-- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
+-- fence.reports says what would have failed.
+--
+-- The resource is an expression that uses nothing but the row: a column, or for instance 'order/' || id. Dates, times
+-- and bytes become text in one form, whatever a session has set: ISO, in UTC, in hex.
+--
+-- The caller needs the rights of the table's owner, who needs the right to create functions in its schema. Call it
+-- again for another expression or mode; and in the same way for partitions that were added since, or after a tool has
+-- rebuilt the table.
+create or replace function fence.protect(protected regclass, resource text, mode text default 'enforce')
+returns text language plpgsql
+-- The trial runs under these settings, and create_trigger_function copies them to the function of each expression.
+set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC'
+set extra_float_digits = 1 set bytea_output = 'hex' set lc_monetary = 'C' set lc_numeric = 'C' set lc_time = 'C'
+set array_nulls = on set standard_conforming_strings = on set transform_null_equals = off
+set quote_all_identifiers = off as $$
+declare
+    trigger_function text;
+    part regclass;
+    roles text;
+begin
+    -- 1. Check what can be checked. This lock keeps out other calls, but no writer. The trial reads the whole table.
+    if protected is null or coalesce(btrim(resource), '') = '' then
+        raise exception using errcode = 'null_value_not_allowed', message = 'the table or the resource is missing';
+    elsif (mode in ('enforce', 'report')) is not true then
+        raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
+    end if;
+    execute format('lock table %s in share update exclusive mode', protected);
+    perform fence.reject_unfit_table(protected, mode);
+    perform fence.try_resource(protected, resource);
+
+    -- 2. Keep writers out, and replace the previous protection.
+    execute format('lock table %s in access exclusive mode', protected);
+    perform fence.remove_triggers(protected);
+    trigger_function = fence.create_trigger_function(protected, resource, mode);
+
+    -- 3. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before. It
+    -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
+    -- session_replication_role is replica. Some versions of PostgreSQL enable the triggers of all partitions by their
+    -- name, and fail if one is missing, so that comes last.
+    execute format(
+        'create constraint trigger fence_rows after insert or update or delete on %s '
+        'for each row execute function %s(%L)',
+        protected, trigger_function, resource);
+    for part in select fence.parts(protected) loop
+        execute format(
+            'create trigger fence_truncate before truncate on %s for each statement execute function %s()',
+            part, trigger_function);
+    end loop;
+    for part in select fence.parts(protected) loop
+        execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
+    end loop;
+    insert into fence.protected values (fence.name_of(protected::oid), resource, mode)
+    on conflict on constraint protected_pkey do update set resource = excluded.resource, mode = excluded.mode;
+
+    -- 4. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
+    select string_agg(distinct grantee, ', ') into roles
+    from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
+    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) as grantee;
+    if roles is not null then
+        raise warning using message = format('%s may create triggers on %s', roles, protected),
+            hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
+    end if;
+    return fence.name_of(protected::oid);
+end
+$$;
+
+-- Removes the protection of a table, and returns its name. The fences stay.
+create or replace function fence.unprotect(protected regclass)
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    removed boolean;
+begin
+    removed = fence.remove_triggers(protected);
+    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected::oid);
+    if not found and not removed then
+        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
+    end if;
+    return fence.name_of(protected::oid);
 end
 $$;

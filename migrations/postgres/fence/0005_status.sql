@@ -1,4 +1,4 @@
--- The fence in PostgreSQL: what there is to see. Apply 0004_report.sql first.
+-- The fence in PostgreSQL: what there is to see. Not needed to see what stops a stale write.
 
 -- The names in a view are resolved when it is created.
 do $$
@@ -16,13 +16,9 @@ select resource, token,
 from fence.fence;
 
 -- One row for each table that is protected or should be, if it exists, and for each table that inherits from it,
--- partitions included. `problem` is null if all is well:
---
---     missing         rows are not checked: a tool has rebuilt the table, or it inherits from a protected one
---     different       the check is disabled, or not as `protect` creates it, or of an earlier owner: call it again
---     truncate        TRUNCATE is not rejected: the trigger is missing, disabled or replaced
---     unregistered    the check is there, but this fence doesn't know it: the table was renamed (with an expression
---                     it is `different`), or restored without the fences, and then accepts old tokens
+-- partitions included. `problem` is null if all is well: migrations/README.md explains the other values. The
+-- trigger for rows, and its function's text, settings, owner and mode, are compared with what `protect` creates. Other
+-- triggers of the table are not looked at, nor what is not committed yet.
 --
 -- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
 -- owners of the table, of its schema and of the trigger's function, and who has the right TRIGGER.
@@ -66,8 +62,8 @@ select
     case
         when actual.tgrelid is null then 'missing'
         when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner
-            or actual.prosrc <> fence.trigger_body(root.oid, root.resource, root.mode)
-            or actual.proconfig is distinct from fence.trigger_settings(root.oid, root.resource)
+            or actual.prosrc <> fence.trigger_body(root.oid::regclass, root.resource, root.mode)
+            or actual.proconfig is distinct from fence.trigger_settings(root.oid::regclass, root.resource)
             then 'different'
         when not exists (
             select from pg_trigger t
@@ -81,7 +77,7 @@ select
         select owner::regrole::text
         from unnest(array[c.relowner, n.nspowner, actual.proowner]) as owner where owner is not null
         union
-        select fence.grantees(c.relacl, c.relowner, 'TRIGGER') order by 1
+        select fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) order by 1
     ) as removable_by
 from tree
 join root on root.oid = tree.root_oid

@@ -16,32 +16,45 @@ begin
         raise exception using errcode = 'object_not_in_prerequisite_state',
             message = 'the files of the fence must be applied over one connection';
     end if;
+    -- 1. Nobody else may own a table or function of the schema, or have a trigger on a table: they would run with the
+    -- installer's rights. What another role created after 0001_schema.sql looked still belongs to it, also if these
+    -- files have replaced it. The lock waits for a trigger that is not committed yet. It lets clients write.
+    lock table fence.fence, fence.protected, fence.reports in share update exclusive mode;
+    select found_object.message into other
+    from (
+        select format('%s belongs to %s', oid::regclass, relowner::regrole) from pg_class
+        where relnamespace = 'fence'::regnamespace and relowner <> quote_ident(current_user)::regrole
+        union all
+        select format('%s belongs to %s', oid::regprocedure, proowner::regrole) from pg_proc
+        where pronamespace = 'fence'::regnamespace and proowner <> quote_ident(current_user)::regrole
+        union all
+        select format('the trigger %s on %s is not of the fence', t.tgname, c.oid::regclass)
+        from pg_class c join pg_trigger t on t.tgrelid = c.oid
+        where c.relnamespace = 'fence'::regnamespace and not t.tgisinternal and not (
+            c.relname = 'fence' and t.tgname = 'reject_removal' and t.tgfoid = 'fence.reject_removal()'::regprocedure
+            and t.tgtype = 42 /* before delete or truncate, for each statement */ and t.tgqual is null)
+    ) as found_object (message) limit 1;
+    if found then
+        raise exception using errcode = 'object_not_in_prerequisite_state', message = other,
+            hint = 'Drop it, and apply the files again.';
+    end if;
     create or replace function fence.version() returns integer language sql immutable as 'select 6';
 
-    -- 1. Nobody else may create in the schema, or triggers on its tables: they would run with the installer's rights.
-    for object in
-        select 'create on schema fence' as privilege, nspacl as acl, nspowner as owner, 'CREATE' as word
-        from pg_namespace where nspname = 'fence'
-        union all
-        select format('trigger on %s', oid::regclass), relacl, relowner, 'TRIGGER'
-        from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
+    -- 2. Nor may anybody create them from now on.
+    for other in
+        select format('revoke %s from %s cascade', privilege, grantee)
+        from (
+            select 'create on schema fence', nspacl, nspowner, 'CREATE' from pg_namespace where nspname = 'fence'
+            union all
+            select format('trigger on %s', oid::regclass), relacl, relowner, 'TRIGGER'
+            from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
+        ) as object (privilege, acl, owner, word)
+        cross join lateral fence.grantees(acl, owner, word) as grantee
     loop
-        for other in select fence.grantees(object.acl, object.owner, object.word) loop
-            execute format('revoke %s from %s cascade', object.privilege, other);
-        end loop;
+        execute other;
     end loop;
 
-    select format('%s on %s', t.tgname, c.oid::regclass) into other
-    from pg_class c join pg_trigger t on t.tgrelid = c.oid
-    where c.relnamespace = 'fence'::regnamespace and not t.tgisinternal and not (
-        c.relname = 'fence' and t.tgname = 'reject_removal' and t.tgfoid = 'fence.reject_removal()'::regprocedure
-        and t.tgtype = 42 /* before delete or truncate, for each statement */ and t.tgqual is null);
-    if found then
-        raise exception using errcode = 'object_not_in_prerequisite_state',
-            message = format('the trigger %s is not of the fence', other), hint = 'Drop it, and apply the files again.';
-    end if;
-
-    -- 2. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
+    -- 3. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
     -- are the administrator's. The policies of two tables limit who reads and writes which rows. Rights on
     -- the schema, whose oid is null here, are revoked by the first installation only.
     for object in
@@ -56,7 +69,7 @@ begin
             union all
             select null, 'schema fence', nspacl, nspowner, null from pg_namespace where nspname = 'fence'
         ) as object
-        where is_first or oid <> all (known)
+        where is_first or (oid is not null and oid <> all (known))
     loop
         perform fence.revoke_all(object.name, object.acl, object.owner);
         if object.granted is not null then
