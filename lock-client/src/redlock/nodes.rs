@@ -74,6 +74,16 @@ impl Nodes {
         self.roster == *roster
     }
 
+    /// Whether a search has met the process of a seat elsewhere than the last steps, and no more where they
+    /// met it. Then the next step needs nodes that have met none.
+    pub(super) fn has_moved(&self, answered: &[(&str, &str)]) -> bool {
+        let met = self.met.lock().expect("nothing panics while it holds this lock");
+        met.iter().any(|(process, first)| {
+            let mut places = answered.iter().filter(|(_, other)| other == process).peekable();
+            places.peek().is_some() && places.all(|(address, _)| *address != self.address(*first))
+        })
+    }
+
     /// Whether a node has rejected the roster since the last search, or has a process without a seat.
     pub(super) fn is_outdated(&self) -> bool {
         self.is_outdated.load(Ordering::Relaxed)
@@ -141,6 +151,8 @@ impl Nodes {
         let mut met = self.met.lock().expect("nothing panics while it holds this lock");
         let first = *met.entry(process.run_id.clone()).or_insert(node);
         if first != node {
+            // Two nodes may have swapped their addresses.
+            self.is_outdated.store(true, Ordering::Relaxed);
             return Err(NodeError::NoVote(format!(
                 "it is the same server as {}",
                 self.nodes[first].address()

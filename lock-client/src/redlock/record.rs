@@ -31,6 +31,8 @@ pub(super) enum Standing {
     Retired,
     /// It has a seat, and has missed a change of the members.
     Behind,
+    /// It has a seat, and holds the roster of a change that is not decided yet.
+    Ahead,
     /// Another process had the seat before it. The node restarted, and may have lost counters.
     Restarted,
     /// Another process has its seat.
@@ -42,7 +44,11 @@ pub(super) enum Standing {
 }
 
 impl Record {
-    /// Reads a node's record; `None` if there is none of this version.
+    /// Reads a node's record; `None` if there is none.
+    ///
+    /// # Errors
+    /// Also if there is a roster that this version can't read. The scripts compare whole texts, so none
+    /// would ever match.
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
         let mut fields = redis::cmd("HMGET");
         fields.arg(Keys::NODE).arg("roster").arg("vote").arg("retired");
@@ -51,8 +57,12 @@ impl Record {
         let retired = retired.as_deref().and_then(|retired| retired.split_once(' '));
         let retired = retired
             .and_then(|(process, roster)| Some((process.to_owned(), Roster::parse(roster)?)));
-        let roster = roster.and_then(|text| Roster::parse(&text));
-        Ok(roster.map(|roster| Self { roster, vote, retired }))
+        let Some(roster) = roster else { return Ok(None) };
+        let roster = Roster::parse(&roster).ok_or_else(|| {
+            let unreadable = "its key fenced:node has a roster that this version can't read";
+            RedisError::from((ErrorKind::Client, unreadable))
+        })?;
+        Ok(Some(Self { roster, vote, retired }))
     }
 
     /// The record of a process that holds a roster, and votes for it or not.
@@ -97,7 +107,13 @@ impl Standing {
         } else if !has_seat(current) {
             if has_seat(&record.roster) { Self::Replaced } else { Self::Restarted }
         } else if record.roster != *current {
-            if has_seat(&record.roster) { Self::Behind } else { Self::Waiting }
+            if !has_seat(&record.roster) {
+                Self::Waiting
+            } else if record.roster.term < current.term {
+                Self::Behind
+            } else {
+                Self::Ahead
+            }
         } else if record.admits(process) {
             Self::Voting
         } else if record.retired_from(process).is_some() {
@@ -121,6 +137,10 @@ impl Standing {
             }
             Self::Behind => {
                 "it has missed a change of the members: `lock-client node admit --watch` shows it"
+            }
+            Self::Ahead => {
+                "it has begun a change of the members, which is not decided yet: `lock-client node admit \
+                 --watch` completes it"
             }
             Self::Restarted => {
                 "it restarted after it was admitted, and may have lost counters: run `lock-client node \

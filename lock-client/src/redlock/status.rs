@@ -43,8 +43,11 @@ impl NodeStatus {
 }
 
 /// Reads the state of a lock from the nodes.
-pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
-    let keys = Keys::new(name);
+pub(super) async fn read(
+    nodes: &Arc<Nodes>,
+    name: &ResourceName,
+    keys: Keys,
+) -> Result<Status, BackendError> {
     let call = move |_, vote: &_| script::status(&keys, vote);
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());

@@ -75,7 +75,11 @@ async fn examine_node(
 ) -> Report {
     if let Ok(mut server) = connect(url).await {
         let locked = match view.state {
-            State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
+            State::Voting
+            | State::Replicated
+            | State::Evicting
+            | State::Unfit
+            | State::Rejecting => {
                 Some(operator.try_lock_on(&view.node, name, ttl).await)
             }
             _ => None,
@@ -132,10 +136,11 @@ fn as_of_a_node(check: Check) -> Check {
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
         // Other checks report why it is not fit.
-        State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
+        State::Voting | State::Replicated | State::Evicting | State::Unfit => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
-        State::Waiting | State::Restarted | State::Behind => {
+        State::Rejecting => "resolve the error that it returned",
+        State::Waiting | State::Restarted | State::Behind | State::Ahead => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
         State::Retired => "run `lock-client node init` again with the same options",

@@ -87,7 +87,7 @@ impl Init {
         } else if self.from.is_empty() {
             operator.start_cluster(self.max_ttl).await?
         } else {
-            let old = Operator::new(&self.from)?;
+            let old = self.nodes.limited(Operator::new(&self.from)?, Operator::answer_within);
             operator.start_from(&old, self.max_ttl, report).await?
         })
     }

@@ -15,13 +15,15 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
-  rejecting      it rejects all votes: it is read-only, or its memory is full
+  rejecting      it rejects all votes: it is read-only, its memory is full, or it is busy
   replicated     it is a replica, or has one: a failover would bring back old counters
   evicting       it evicts keys when its memory is full, and counters with them
+  unfit          it is part of a Redis Cluster, or doesn't show whether it is fit
   restarted      it restarted, and may have lost its counters: see node admit
   waiting        it has a seat, and was not admitted yet: see node admit
   retired        it has given up its vote for a start that was interrupted: see node init
   behind         it missed a change of the members: see node admit
+  ahead          it has begun a change that is not decided yet: see node admit
   replaced       another process has its seat: stop it
   other-cluster  it is a member of another cluster
   not-a-member   it is no member: see node admit

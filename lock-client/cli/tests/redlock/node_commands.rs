@@ -1,12 +1,13 @@
 //! `lock-client node init` and `node status`.
 
-use std::process::Output;
+use std::{process::Output, time::Duration};
 
-use testbed::Redis;
+use testbed::{Proxy, Redis, wait::until_async};
+use tokio::time::sleep;
 
 use super::nodes::{ALWAYS, Nodes, TTL};
 use crate::cluster::another_url;
-use crate::command::{assert_failed, events, lock_client};
+use crate::command::{PATIENCE, assert_failed, events, lock_client};
 
 const INIT: [&str; 3] = ["init", "--max-ttl", TTL];
 
@@ -203,6 +204,76 @@ async fn status_tries_a_vote_on_each_node() {
     set(1, "min-replicas-to-write", "0").await;
     assert_eq!(nodes.states().await, ["voting"; 3]);
     assert_eq!(size(&nodes).await, 3, "only the records are left");
+}
+
+/// It loses its vote, or hangs in a script, after its record was read.
+#[tokio::test]
+async fn only_a_vote_proves_that_a_node_votes() {
+    for (step, reason) in [("HDEL", "NOVOTE"), ("EVAL", "BUSY")] {
+        let nodes = Nodes::cluster(&[]).await;
+        let (proxy, mut urls) = (Proxy::start(nodes.0[0].socket()).await.unwrap(), nodes.urls());
+        urls[0] = proxy.url("redis");
+        let urls = urls.join(" ");
+        let held = proxy.hold("fenced:{/trial}");
+        let status = ["node", "status", "--json", "--no-counters", "--locks", &urls];
+        let change = async {
+            let request = held.caught().await.unwrap();
+            if step == "HDEL" {
+                nodes.0[0].command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+                request.deliver();
+            } else {
+                let threshold = ["CONFIG", "SET", "busy-reply-threshold", "1"];
+                nodes.0[0].command::<()>(&threshold).await.unwrap();
+                let busy = async || {
+                    let _ = nodes.0[0].command::<()>(&["EVAL", "while true do end", "0"]).await;
+                };
+                let kill = async {
+                    let busy = async || Ok(nodes.0[0].command::<()>(&["PING"]).await.is_err());
+                    until_async(PATIENCE, busy).await.unwrap();
+                    request.deliver();
+                    sleep(Duration::from_millis(300)).await;
+                    nodes.0[0].command::<()>(&["SCRIPT", "KILL"]).await.unwrap();
+                };
+                tokio::join!(busy(), kill);
+            }
+        };
+        let (seen, ()) = tokio::join!(lock_client(&status), change);
+        assert_failed(&seen, 81, "2 of 3 nodes may vote");
+        let first = &events(&seen)[0];
+        assert_eq!(first["state"], "rejecting", "{first}");
+        assert!(first["reason"].as_str().unwrap().contains(reason), "{first}");
+    }
+}
+
+/// A user that may read all, and try no vote, learns that it was not tried.
+#[tokio::test]
+async fn vote_that_must_not_be_tried_is_reported() {
+    let nodes = Nodes::cluster(&[]).await;
+    for node in &nodes.0 {
+        let rules = "ACL SETUSER eyes reset on >secret ~fenced:* +info +hmget +config|get +scan +mget";
+        node.command::<()>(&rules.split(' ').collect::<Vec<_>>()).await.unwrap();
+    }
+    let urls: Vec<_> = nodes.0.iter().map(|node| node.url_as("eyes", "secret")).collect();
+    let seen = lock_client(&["node", "status", "--json", "--locks", &urls.join(" ")]).await;
+    assert!(seen.status.success(), "{seen:?}");
+    let first = &events(&seen)[0];
+    assert_eq!(first["state"], "voting");
+    assert!(first["reason"].as_str().unwrap().starts_with("no vote was tried: "), "{first}");
+}
+
+/// A later version may have written it, or somebody else. Equal texts are compared, so it never matches.
+#[tokio::test]
+async fn roster_that_cannot_be_read_is_reported() {
+    let nodes = Nodes::cluster(&[]).await;
+    record(&nodes.0[0], &["roster", "{}"]).await;
+    let seen = nodes.command(&["status", "--json", "--no-counters"]).await;
+    assert_failed(&seen, 81, "2 of 3 nodes may vote");
+    let reason = events(&seen)[0]["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("a roster that this version can't read"), "{reason}");
+    let text = "a roster that this version can't read";
+    assert_failed(&nodes.admit(0).await, 69, text);
+    assert_failed(&nodes.command(&["init", "--again", "--max-ttl", TTL]).await, 69, text);
+    assert_eq!(nodes.0[0].command::<String>(&["HGET", "fenced:node", "roster"]).await.unwrap(), "{}");
 }
 
 /// How often the nodes have been scanned.

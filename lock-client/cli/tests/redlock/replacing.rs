@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use testbed::process::Process;
 
 use super::nodes::{Nodes, TTL};
+use crate::cluster::another_url;
 use crate::command::{PATIENCE, assert_failed, code, events, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
@@ -121,6 +122,49 @@ async fn invalid_replacements_are_usage_errors() {
     let other_database = admit(&["--node", &other_database, "--instead-of", &zero]).await;
     assert_failed(&other_database, 64, "is named with database 1");
     assert_eq!(status(&nodes, &[0, 1, 2]).await.1["term"], 1);
+}
+
+/// It votes, or it has restarted. A success would tell the operator that the other member is replaced.
+#[tokio::test]
+async fn server_that_has_a_seat_takes_no_other() {
+    let mut nodes = nodes(3, TTL).await;
+    let same = another_url(&nodes.0[1], "same");
+    let [one, two] = [1, 2].map(|node| nodes.0[node].url());
+    let instead_of_one = async |nodes: &Nodes, server: &str| {
+        let replace = ["--node", server, "--instead-of", &one];
+        node(nodes, "admit", &[0, 1, 2], &replace).await
+    };
+    assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
+    assert_failed(&instead_of_one(&nodes, &same).await, 64, "has a seat already");
+    nodes.0[2].restart().await.unwrap();
+    assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
+    assert_eq!(status(&nodes, &[0, 1, 2]).await.1["term"], 1);
+    // The control: in its own place.
+    let own = ["--node", &two, "--instead-of", &two];
+    assert!(node(&nodes, "admit", &[0, 1, 2], &own).await.status.success());
+}
+
+/// Nodes 1 and 2 have lost their data. The third server that is named belongs to another cluster, all of
+/// whose members vote.
+#[tokio::test]
+async fn server_of_another_cluster_does_not_decide_what_the_cluster_is() {
+    let nodes = nodes(6, TTL).await;
+    let cluster = status(&nodes, &[0, 1, 2]).await.1["cluster"].clone();
+    let other = lock_client(&["node", "init", "--locks", &urls(&nodes, &[3, 4, 5])]).await;
+    assert!(other.status.success(), "{other:?}");
+    for lost in [1, 2] {
+        nodes.0[lost].command::<()>(&["FLUSHALL"]).await.unwrap();
+    }
+    for named in [[0, 1, 3], [3, 1, 0]] {
+        let seen = node(&nodes, "status", &named, &["--json"]).await;
+        assert_failed(&seen, 69, "no majority");
+        let (states, seen) = status(&nodes, &named).await;
+        assert_eq!((&seen["cluster"], &seen["voting"]), (&cluster, &json!(1)), "{states:?}");
+        assert!(states.contains(&"other-cluster".to_owned()), "{states:?}");
+    }
+    let two = nodes.0[1].url();
+    let admitted = node(&nodes, "admit", &[0, 1, 3], &["--node", &two]).await;
+    assert_failed(&admitted, 69, "1 of 3 members vote, and 2 must");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use lock_client::{Locks, redlock::Redlock};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,7 +13,7 @@ use testbed::{
 };
 use tokio::time::sleep;
 
-use super::nodes::{ALWAYS, Nodes};
+use super::nodes::{ALWAYS, Nodes, terms};
 use crate::command::{PATIENCE, assert_failed, code, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
@@ -211,6 +212,41 @@ async fn several_services_may_run_at_once() {
     for watch in watches {
         assert_eq!(watch.stop().await, Some(0));
     }
+}
+
+/// The service that stands by knows no wait of the other. It must not say that nobody admits the node.
+#[tokio::test]
+async fn service_that_stands_by_says_so_and_nothing_else() {
+    let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
+    let mut works = Watch::start(&nodes);
+    let has_lock =
+        async || Ok(nodes.0[0].command::<bool>(&["EXISTS", "fenced:{/watcher}:lock"]).await?);
+    until_async(PATIENCE, has_lock).await.unwrap();
+    let mut stands_by = Watch::start(&nodes);
+    stands_by.reported("another watcher works, and this one stands by", 1).await;
+    nodes.0[0].restart().await.unwrap();
+    works.admission().await;
+    let messages = stands_by.process.stderr().unwrap();
+    assert!(!messages.contains("is left alone"), "{messages}");
+    assert!(!messages.contains("has another process"), "{messages}");
+    // The other one goes on when it has ended.
+    assert_eq!(works.stop().await, Some(0));
+    nodes.0[1].restart().await.unwrap();
+    stands_by.admission().await;
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    assert_eq!(stands_by.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn lock_of_a_user_keeps_no_service_from_its_work() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let locks = Locks::new(Redlock::open(nodes.urls()).unwrap());
+    let lease = locks.acquire(&"lock-client/watcher".parse().unwrap(), terms()).await.unwrap();
+    let mut watch = Watch::start(&nodes);
+    nodes.0[0].restart().await.unwrap();
+    watch.admission().await;
+    assert!(lease.token().is_ok(), "the lock was held throughout");
+    assert_eq!(watch.stop().await, Some(0));
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fence::Token;
+
 use crate::{
     redis::{
         keys::Keys,
@@ -72,8 +74,14 @@ impl Counters {
 pub(super) async fn read(peer: &Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
     let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection.clone()).await;
     let values: Vec<Option<Vec<u8>>> = values.map_err(|error| peer.error(&error))?;
-    let number = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
-    Ok(values.into_iter().map(|value| value.and_then(number)).collect())
+    Ok(values.into_iter().map(|value| value.and_then(|value| counter(&value))).collect())
+}
+
+/// Parses a counter as the scripts do. No node grants a lock from anything else.
+fn counter(value: &[u8]) -> Option<u64> {
+    let digits =
+        std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit))?;
+    digits.parse().ok().filter(|counter| *counter <= Token::MAX.as_u64())
 }
 
 /// Raises all counters of one node to those of another, and to this number at least.

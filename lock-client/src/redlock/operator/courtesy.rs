@@ -11,8 +11,8 @@ use crate::{
     redlock::{Redlock, members::Members, patience::Patience},
 };
 
-/// The name of the lock. No client uses it.
-const RESERVED: &str = "lock-client/watcher";
+/// The reserved name of the lock.
+const NAME: &str = "watcher";
 /// Its ttl, if the cluster grants that much.
 const TTL_MS: u64 = 10_000;
 
@@ -25,12 +25,17 @@ pub(super) struct Courtesy {
 impl Courtesy {
     pub(super) fn new(servers: &Servers) -> Self {
         let members = Members::new(servers.named.clone(), Patience(servers.limits()));
-        Self { locks: Locks::new(Redlock::with(members)), lease: None }
+        Self { locks: Locks::new(Redlock::with(members).of_reserved_locks()), lease: None }
+    }
+
+    /// Whether this service has the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.token().is_ok())
     }
 
     /// Whether no other service has the lock, as far as is known.
     pub(super) async fn is_ours(&mut self, sight: &Sight) -> bool {
-        if self.lease.as_ref().is_some_and(|lease| lease.token().is_ok()) {
+        if self.is_held() {
             return true;
         }
         self.lease = None;
@@ -38,7 +43,7 @@ impl Courtesy {
         let Some((roster, voters)) = sight.newest() else { return true };
         let ttl = Ttl::new(Duration::from_millis(roster.max_ttl_ms.min(TTL_MS)));
         let (Ok(ttl), true) = (ttl, voters >= roster.majority()) else { return true };
-        let name = RESERVED.parse().expect("it is a name");
+        let name = NAME.parse().expect("it is a name");
         match self.locks.acquire(&name, Terms::new(ttl).no_wait()).await {
             Ok(lease) => {
                 self.lease = Some(lease);

@@ -15,6 +15,8 @@ pub(in crate::redlock) enum Unfit {
     Evicting,
     /// It is part of a Redis Cluster.
     Clustered,
+    /// It does not show whether it is fit.
+    Unknown,
 }
 
 impl Unfit {
@@ -23,17 +25,29 @@ impl Unfit {
         connection: &mut impl ConnectionLike,
     ) -> RedisResult<Option<Self>> {
         let info: String = redis::cmd("INFO").query_async(connection).await?;
-        // What it does not show counts as unfit.
-        let has = |field: &str| info.lines().any(|line| line == field);
-        Ok(if !has("redis_mode:standalone") {
+        Ok(Self::from_info(&info))
+    }
+
+    /// Each field alone proves its reason. What a server does not show proves nothing: Valkey has no
+    /// `redis_mode`, for example.
+    fn from_info(info: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+            fields.find(|(field, _)| *field == name).map(|(_, value)| value)
+        };
+        let replication = [("role", "master"), ("connected_slaves", "0")];
+        let is_other = |(name, fit): (&str, &str)| field(name).is_some_and(|value| value != fit);
+        let is_missing = |name: &str| field(name).is_none();
+        if is_other(("cluster_enabled", "0")) {
             Some(Self::Clustered)
-        } else if !has("role:master") || !has("connected_slaves:0") {
+        } else if replication.into_iter().any(is_other) {
             Some(Self::Replicated)
-        } else if !has("maxmemory_policy:noeviction") {
+        } else if is_other(("maxmemory_policy", "noeviction")) {
             Some(Self::Evicting)
         } else {
-            None
-        })
+            let shown = ["cluster_enabled", "role", "connected_slaves", "maxmemory_policy"];
+            shown.into_iter().any(is_missing).then_some(Self::Unknown)
+        }
     }
 
     pub(super) fn reason(self) -> &'static str {
@@ -47,6 +61,31 @@ impl Unfit {
                  noeviction in redis.conf, and restart the node"
             }
             Self::Clustered => "it is part of a Redis Cluster: each node must be a single Redis",
+            Self::Unknown => {
+                "its INFO does not show whether it has replicas, evicts keys, or is part of a Cluster: take \
+                 a Redis or a Valkey"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_field_proves_each_reason() {
+        let valkey = "server_mode:standalone\r\nmaxmemory_policy:noeviction\r\nrole:master\r\n\
+                      connected_slaves:0\r\ncluster_enabled:0\r\n";
+        assert_eq!(Unfit::from_info(valkey), None);
+        for (fit, other, reason) in [
+            ("cluster_enabled:0", "cluster_enabled:1", Unfit::Clustered),
+            ("role:master", "role:slave", Unfit::Replicated),
+            ("connected_slaves:0", "connected_slaves:1", Unfit::Replicated),
+            ("maxmemory_policy:noeviction", "maxmemory_policy:allkeys-lru", Unfit::Evicting),
+        ] {
+            assert_eq!(Unfit::from_info(&valkey.replace(fit, other)), Some(reason));
+            assert_eq!(Unfit::from_info(&valkey.replace(fit, "")), Some(Unfit::Unknown));
         }
     }
 }

@@ -70,6 +70,31 @@ impl Watcher<'_> {
         Ok(Some(failure.or_else(unfit).unwrap_or_else(reason)))
     }
 
+    /// Checks that a server can take a member's seat: it has none, unless it has taken this one before.
+    /// Otherwise nothing would happen, and the member would keep its seat.
+    pub(super) fn check_has_no_seat(
+        &self,
+        address: &str,
+        instead_of: Option<&NodeUrl>,
+    ) -> Result<(), OperatorError> {
+        let (Some(old), Some((roster, _))) = (instead_of, self.sight.newest()) else {
+            return Ok(());
+        };
+        let process = self.sight.at(address).map(|peer| &peer.process);
+        let has_this = |seat: &Seat| seat.address == address || process == Some(&seat.process);
+        let is_member = roster.seats.iter().any(|seat| seat.address == old.address);
+        match roster.seats.iter().find(|seat| has_this(seat)) {
+            Some(own) if is_member && old.address != address => {
+                Err(OperatorError::Invalid(format!(
+                    "{address} has a seat already, that of {}, and can't take the seat of {}: name a \
+                     server that is no member",
+                    own.address, old.address
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What has become of the takeover for this address; `None` while it waits.
     pub(super) fn outcome(
         &mut self,
@@ -78,7 +103,9 @@ impl Watcher<'_> {
     ) -> Option<Result<CopiedCounters, OperatorError>> {
         let unavailable = |reason| Some(Err(OperatorError::Unavailable(reason)));
         let Some(peer) = self.sight.at(address) else {
-            return unavailable(self.sight.silence(address).to_string());
+            // It may restart once more.
+            let silence = self.sight.silence(address).to_string();
+            return if self.is_waiting_for_any() { None } else { unavailable(silence) };
         };
         let Some((roster, voters)) = self.sight.newest() else {
             return unavailable(

@@ -26,6 +26,8 @@ pub(super) struct Servers {
 pub(super) struct Sight {
     pub(super) peers: Vec<Peer>,
     pub(super) silent: Vec<PeerError>,
+    /// The cluster of a majority of the named servers.
+    pub(super) cluster: Option<String>,
 }
 
 impl std::fmt::Debug for Servers {
@@ -58,15 +60,31 @@ impl Servers {
         self.named.iter().any(|url| url.address == address)
     }
 
-    /// The cluster in the data of a majority of the named servers. An operator must change no other.
-    pub(super) fn cluster(&self, sight: &Sight) -> Option<String> {
-        let named: Vec<_> = self.named.iter().filter_map(|url| sight.at(&url.address)).collect();
+    /// The cluster of a majority of the named servers: in their data or, of those that have none or do not
+    /// answer, by their addresses in its rosters. A server of another cluster must not decide it.
+    fn cluster(&self, sight: &Sight) -> Option<String> {
         let mut processes = HashSet::new();
-        let own = named.into_iter().filter(|peer| processes.insert(&peer.process));
-        let clusters: Vec<_> = own.filter_map(Peer::cluster).collect();
-        let count = |cluster: &str| clusters.iter().filter(|own| **own == cluster).count();
-        let largest = clusters.iter().find(|cluster| count(cluster) >= majority(self.named.len()));
-        largest.map(|&cluster| cluster.to_owned())
+        let is_first = |url: &&NodeUrl| {
+            sight.at(&url.address).is_none_or(|peer| processes.insert(&peer.process))
+        };
+        let named: Vec<_> = self.named.iter().filter(is_first).collect();
+        let belongs =
+            |url: &NodeUrl, cluster: &str| match sight.at(&url.address).and_then(Peer::cluster) {
+                Some(own) => own == cluster,
+                None => {
+                    let mut rosters = sight.rosters(Some(cluster));
+                    let has = |roster: &Roster| {
+                        roster.seats.iter().any(|seat| seat.address == url.address)
+                    };
+                    rosters.any(has)
+                }
+            };
+        let mut clusters = named.iter().filter_map(|url| sight.at(&url.address)?.cluster());
+        let is_of_majority = |cluster: &&str| {
+            let own = named.iter().filter(|url| belongs(url, cluster));
+            own.count() >= majority(self.named.len())
+        };
+        clusters.find(is_of_majority).map(ToOwned::to_owned)
     }
 
     /// Connects to the server at an address, and to no other.
@@ -120,8 +138,12 @@ impl Servers {
                     Err(error) => sight.silent.push(error),
                 }
             }
-            let cluster = sight.cluster().map(ToOwned::to_owned);
-            let rosters = sight.rosters(cluster.as_deref());
+            sight.cluster = self.cluster(&sight);
+            // A majority that votes must be seen, also if another server was named in its place.
+            let is_own = |roster: &&Roster| {
+                sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
+            };
+            let rosters = sight.peers.iter().filter_map(Peer::roster).filter(is_own);
             next =
                 rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect();
         }
@@ -129,16 +151,6 @@ impl Servers {
 }
 
 impl Sight {
-    /// The cluster of most voters, or of most servers.
-    pub(super) fn cluster(&self) -> Option<&str> {
-        let weight = |cluster: &str| {
-            let own = self.peers.iter().filter(|peer| peer.cluster() == Some(cluster));
-            (own.clone().filter(|peer| peer.votes()).count(), own.count())
-        };
-        let clusters = self.peers.iter().filter_map(Peer::cluster);
-        clusters.max_by_key(|cluster| weight(cluster))
-    }
-
     /// The rosters of a cluster.
     pub(super) fn rosters(&self, cluster: Option<&str>) -> impl Iterator<Item = &Roster> {
         let rosters = self.peers.iter().filter_map(Peer::roster);
@@ -147,7 +159,7 @@ impl Sight {
 
     /// The roster of most voters, and how many there are.
     pub(super) fn newest(&self) -> Option<(&Roster, usize)> {
-        let rosters = self.rosters(self.cluster());
+        let rosters = self.rosters(self.cluster.as_deref());
         let counted = rosters.map(|roster| (roster, self.voters(roster)));
         counted.max_by_key(|(roster, voters)| (*voters >= roster.majority(), *voters, roster.term))
     }

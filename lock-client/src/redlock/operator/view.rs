@@ -8,7 +8,7 @@ use super::{
     error::OperatorError,
     fitness::Unfit,
     servers::Servers,
-    trial::try_vote,
+    trial::{Trial, try_vote},
 };
 use crate::redlock::{
     majority::majority,
@@ -38,7 +38,7 @@ pub struct View {
     pub is_named: bool,
     /// The node's standing in the cluster.
     pub state: State,
-    /// Why the node has no vote; `None` if it has one.
+    /// Why the node has no vote, or why none was tried.
     pub reason: Option<String>,
     /// The id of the cluster in the node's record.
     pub cluster: Option<String>,
@@ -61,7 +61,10 @@ pub enum State {
     Replicated,
     /// The node evicts keys. Its vote must not be relied on.
     Evicting,
-    /// The node rejects all votes: it is read-only, or its memory is full.
+    /// The node is part of a Redis Cluster, or does not show whether it is fit. Its vote must not be
+    /// relied on.
+    Unfit,
+    /// The node rejects all votes: it is read-only, its memory is full, or it is busy.
     Rejecting,
     /// The node waits for its admission.
     Waiting,
@@ -69,6 +72,8 @@ pub enum State {
     Retired,
     /// The node missed a change of the members.
     Behind,
+    /// The node has begun a change of the members, which is not decided yet.
+    Ahead,
     /// The node restarted after it was admitted, and may have lost counters.
     Restarted,
     /// Another process has the node's seat.
@@ -122,7 +127,7 @@ pub(super) async fn inspect_with_counters(servers: &Servers) -> Result<Inspectio
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
     let mut sight = servers.look(&[]).await;
-    let cluster = sight.cluster().map(ToOwned::to_owned);
+    let cluster = sight.cluster.clone();
     let newest = sight.newest().map(|(roster, voters)| (roster.clone(), voters));
     let current = newest.as_ref().filter(|(roster, voters)| *voters >= roster.majority());
     let current = current.map(|(roster, _)| roster.clone());
@@ -213,8 +218,11 @@ impl View {
             (state, reason) = match peer.unfit {
                 Some(unfit) => (unfit.into(), Some(unfit.reason().to_owned())),
                 None => match try_vote(&peer).await {
-                    Ok(None) => (state, None),
-                    Ok(Some(error)) => {
+                    Ok(Trial::Votes) => (state, None),
+                    Ok(Trial::Forbidden(error)) => {
+                        (state, Some(format!("no vote was tried: {error}")))
+                    }
+                    Ok(Trial::Rejected(error)) => {
                         (State::Rejecting, Some(format!("it rejects all votes: {error}")))
                     }
                     Err(error) => return (Self::unreachable(error), None),
@@ -257,6 +265,7 @@ impl State {
             Standing::Waiting => Self::Waiting,
             Standing::Retired => Self::Retired,
             Standing::Behind => Self::Behind,
+            Standing::Ahead => Self::Ahead,
             Standing::Restarted => Self::Restarted,
             Standing::Replaced => Self::Replaced,
             Standing::OtherCluster => Self::OtherCluster,
@@ -270,6 +279,7 @@ impl State {
             Self::Waiting => Standing::Waiting.reason(),
             Self::Retired => Standing::Retired.reason(),
             Self::Behind => Standing::Behind.reason(),
+            Self::Ahead => Standing::Ahead.reason(),
             Self::Restarted => Standing::Restarted.reason(),
             Self::Replaced => Standing::Replaced.reason(),
             Self::OtherCluster => Standing::OtherCluster.reason(),
@@ -281,6 +291,7 @@ impl State {
             Self::Voting
             | Self::Replicated
             | Self::Evicting
+            | Self::Unfit
             | Self::Rejecting
             | Self::Unreachable => return None,
         };
@@ -292,7 +303,8 @@ impl From<Unfit> for State {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::Evicting => Self::Evicting,
-            Unfit::Replicated | Unfit::Clustered => Self::Replicated,
+            Unfit::Replicated => Self::Replicated,
+            Unfit::Clustered | Unfit::Unknown => Self::Unfit,
         }
     }
 }

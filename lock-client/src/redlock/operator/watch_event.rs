@@ -42,6 +42,8 @@ pub enum WatchEvent {
     },
     /// A majority may vote again.
     MajorityVotes,
+    /// Another watcher works. This one goes on when the other has ended.
+    StandsBy,
 }
 
 impl fmt::Display for WatchEvent {
@@ -58,6 +60,7 @@ impl fmt::Display for WatchEvent {
             Self::LeftAlone { node, reason } => write!(f, "{node} is left alone: {reason}"),
             Self::AnswersAgain { node } => write!(f, "{node} answers again"),
             Self::TooFewVoters { reason } => f.write_str(reason),
+            Self::StandsBy => f.write_str("another watcher works, and this one stands by"),
             Self::MajorityVotes => f.write_str("a majority of the nodes votes again"),
         }
     }

@@ -59,6 +59,7 @@ pub struct Watcher<'a> {
     pub(super) lacks_majority: bool,
     /// The lock of the service that works; `None` for a takeover that a person has asked for.
     courtesy: Option<Courtesy>,
+    stands_by: bool,
     /// What was seen and not yet returned.
     pub(super) events: VecDeque<WatchEvent>,
     /// How long to rest before the next round; `None` during a round.
@@ -114,6 +115,7 @@ impl<'a> Watcher<'a> {
             silent: HashSet::new(),
             lacks_majority: false,
             courtesy: None,
+            stands_by: false,
             events: VecDeque::new(),
             rest: Some(Duration::ZERO),
             has_rested: false,
@@ -131,13 +133,7 @@ impl<'a> Watcher<'a> {
             }
             if let Some(pause) = self.rest.take() {
                 sleep(pause).await;
-                let is_ours = match &mut self.courtesy {
-                    Some(courtesy) => courtesy.is_ours(&self.sight).await,
-                    None => true,
-                };
-                if !is_ours {
-                    self.sight = self.look().await;
-                    self.report();
+                if !self.works().await {
                     self.rest = Some(INTERVAL);
                     continue;
                 }
@@ -147,6 +143,22 @@ impl<'a> Watcher<'a> {
                 self.rest = Some(self.until_next_wait());
             }
         }
+    }
+
+    /// Whether this service works now, because no other one does. A service that stands by knows nothing
+    /// of the other's waits. So it reports nothing else.
+    async fn works(&mut self) -> bool {
+        if self.courtesy.as_ref().is_none_or(Courtesy::is_held) {
+            return true;
+        }
+        let sight = self.look().await;
+        let Some(courtesy) = &mut self.courtesy else { return true };
+        let works = courtesy.is_ours(&sight).await;
+        if !works && !mem::replace(&mut self.stands_by, true) {
+            self.events.push_back(WatchEvent::StandsBy);
+        }
+        self.stands_by = !works;
+        works
     }
 
     /// Takes the seat of a member over, for the process at this address. Returns what was copied.
@@ -160,6 +172,7 @@ impl<'a> Watcher<'a> {
         let mut watcher = Self::with(servers, relocation, Some(node.clone()));
         loop {
             let has_rested = watcher.step().await;
+            watcher.check_has_no_seat(&node.address, instead_of.as_ref())?;
             watcher.events.drain(..).for_each(&mut report);
             if !has_rested {
                 continue;
@@ -211,7 +224,7 @@ impl<'a> Watcher<'a> {
 
     /// Begins the takeovers of the cluster that is seen, unless they have begun.
     fn begin(&mut self) {
-        let Some(cluster) = self.servers.cluster(&self.sight) else { return };
+        let Some(cluster) = self.sight.cluster.clone() else { return };
         if self.takeover.as_ref().is_some_and(|(known, _)| *known == cluster) {
             return;
         }
@@ -313,6 +326,10 @@ impl<'a> Watcher<'a> {
                     _ => None,
                 };
                 if let Some(answer) = &answer {
+                    if !was_carried_out(command, answer) {
+                        let failure = "its record has changed since it was read".to_owned();
+                        self.failures.insert(process.clone(), failure);
+                    }
                     self.note_state(answer);
                     if matches!(command, Command::Admit { .. }) && answer.is_admitted {
                         self.note_admission(answer);
@@ -369,5 +386,16 @@ impl<'a> Watcher<'a> {
     fn until_next_wait(&self) -> Duration {
         let waits = self.waits.iter().filter(|wait| !wait.has_ended);
         waits.map(|wait| wait.until.remaining()).min().map_or(INTERVAL, |wait| wait.min(INTERVAL))
+    }
+}
+
+/// Whether a request has changed what it compared.
+fn was_carried_out(command: &Command, answer: &Answer) -> bool {
+    match command {
+        Command::Prepare { roster, .. } | Command::Close { to: roster, .. } => {
+            answer.roster.as_ref() == Some(roster)
+        }
+        Command::Admit { .. } => answer.is_admitted,
+        Command::Look | Command::Wait { .. } | Command::Copy { .. } | Command::Rest(_) => true,
     }
 }
