@@ -85,17 +85,15 @@ mod numbers;
 pub mod operator;
 mod outcome;
 mod patience;
-mod peer;
-mod persistence;
 mod record;
 mod regain;
 mod release;
 mod reply;
-mod request;
 mod roster;
 mod roster_text;
 mod round;
 mod script;
+mod state;
 mod status;
 mod tally;
 mod update;
@@ -114,9 +112,8 @@ use self::{
     lease::{Lease, Leases},
     members::Members,
     node_urls::NodeUrl,
-    patience::Patience,
+    patience::{Patience, Request},
     release::release,
-    request::Request,
 };
 use crate::{
     Moment, Order, Ttl,

@@ -19,8 +19,9 @@ use super::{
     node_urls::NodeUrl,
     nodes::{Nodes, no_majority},
     patience::Patience,
-    record::{Record, Standing},
+    record::Record,
     roster::Roster,
+    state::State,
 };
 use crate::{Moment, backend::BackendError};
 
@@ -325,8 +326,8 @@ impl Members {
                     let is_foreign = cluster.is_some_and(|cluster| {
                         record.as_ref().is_some_and(|record| record.roster.cluster != cluster)
                     });
-                    let standing = match Standing::determine(process, record.as_ref(), None) {
-                        _ if is_foreign => Standing::OtherCluster,
+                    let standing = match State::determine(process, record.as_ref(), None) {
+                        _ if is_foreign => State::OtherCluster,
                         standing => standing,
                     };
                     NodeError::NoVote(match standing {
@@ -334,7 +335,7 @@ impl Members {
                         _ if first != url.address => {
                             format!("it is the same server as {first}: name different servers")
                         }
-                        Standing::Voting => continue,
+                        State::Voting => continue,
                         other => other.reason().to_owned(),
                     })
                 }

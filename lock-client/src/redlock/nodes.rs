@@ -18,10 +18,10 @@ use super::{
     long_ttl::LongTtl,
     node::{Node, Process},
     node_error::NodeError,
-    patience::Patience,
-    record::{Standing, vote},
-    request::Request,
+    patience::{Patience, Request},
+    record::vote,
     roster::{Roster, Seat},
+    state::State,
 };
 use crate::{
     Ttl,
@@ -142,7 +142,7 @@ impl Nodes {
         let Some(vote) = self.votes.get(&process.run_id).cloned() else {
             // It may have a seat in a later roster.
             self.is_outdated.store(true, Ordering::Relaxed);
-            return Err(NodeError::NoVote(Standing::Restarted.reason().to_owned()));
+            return Err(NodeError::NoVote(State::Restarted.reason().to_owned()));
         };
         // A release grants nothing, so it needs no vote.
         if request == Request::Release {
@@ -231,13 +231,19 @@ pub(super) fn no_majority<'a>(
     nodes: usize,
     errors: impl Iterator<Item = (&'a str, &'a NodeError)>,
 ) -> String {
+    let errors = errors.map(|(address, error)| (address, error.to_string()));
+    format!("no majority of the {nodes} nodes has voted: {}", by_reason(errors))
+}
+
+/// Says each reason once, after the addresses for which it holds.
+pub(super) fn by_reason<'a>(reasons: impl Iterator<Item = (&'a str, String)>) -> String {
     let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (address, error) in errors {
-        by_reason.entry(error.to_string()).or_default().push(address);
+    for (address, reason) in reasons {
+        by_reason.entry(reason).or_default().push(address);
     }
     let reasons: Vec<_> = by_reason
         .iter()
         .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
         .collect();
-    format!("no majority of the {nodes} nodes has voted: {}", reasons.join("; "))
+    reasons.join("; ")
 }

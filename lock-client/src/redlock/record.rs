@@ -20,29 +20,6 @@ pub(super) struct Record {
     retired: Option<(String, Roster)>,
 }
 
-/// The standing of a process among the members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It may vote.
-    Voting,
-    /// It has a seat, and was not admitted yet.
-    Waiting,
-    /// It has given up its vote for a new start, which was interrupted.
-    Retired,
-    /// It has a seat, and has missed a change of the members.
-    Behind,
-    /// It has a seat, and holds the roster of a change that is not decided yet.
-    Ahead,
-    /// Another process had the seat before it. The node restarted, and may have lost counters.
-    Restarted,
-    /// Another process has its seat.
-    Replaced,
-    /// The node belongs to another cluster.
-    OtherCluster,
-    /// The node belongs to no cluster.
-    NoCluster,
-}
-
 impl Record {
     /// Reads a node's record; `None` if there is none.
     ///
@@ -89,74 +66,6 @@ impl Record {
 pub(super) fn vote(roster: &Roster, process: &str) -> String {
     let hash = redis::Script::new(&roster.to_string()).get_hash().to_owned();
     format!("{hash} {process} {}", roster.max_ttl_ms)
-}
-
-impl Standing {
-    /// Compares a process with its node's record, and with the current roster. If that is not known,
-    /// the roster in the record counts.
-    pub(super) fn determine(
-        process: &str,
-        record: Option<&Record>,
-        current: Option<&Roster>,
-    ) -> Self {
-        let Some(record) = record else { return Self::NoCluster };
-        let current = current.unwrap_or(&record.roster);
-        let has_seat = |roster: &Roster| roster.seats.iter().any(|seat| seat.process == process);
-        if record.roster.cluster != current.cluster {
-            Self::OtherCluster
-        } else if !has_seat(current) {
-            if has_seat(&record.roster) { Self::Replaced } else { Self::Restarted }
-        } else if record.roster != *current {
-            if !has_seat(&record.roster) {
-                Self::Waiting
-            } else if record.roster.term < current.term {
-                Self::Behind
-            } else {
-                Self::Ahead
-            }
-        } else if record.admits(process) {
-            Self::Voting
-        } else if record.retired_from(process).is_some() {
-            Self::Retired
-        } else {
-            Self::Waiting
-        }
-    }
-
-    /// Why the process has no vote, and how it gets one.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Voting => "it may vote",
-            Self::Waiting => {
-                "it was not admitted yet: `lock-client node admit --watch` admits it, or `lock-client node \
-                 init` again if the start was interrupted"
-            }
-            Self::Retired => {
-                "it has given up its vote for a new start, which was interrupted: run `lock-client node \
-                 init` again with the same options"
-            }
-            Self::Behind => {
-                "it has missed a change of the members: `lock-client node admit --watch` shows it"
-            }
-            Self::Ahead => {
-                "it has begun a change of the members, which is not decided yet: `lock-client node admit \
-                 --watch` completes it"
-            }
-            Self::Restarted => {
-                "it restarted after it was admitted, and may have lost counters: run `lock-client node \
-                 admit` for it"
-            }
-            Self::Replaced => "another process has its seat: name that one instead, and stop it",
-            Self::OtherCluster => {
-                "it belongs to another cluster: name all nodes of one cluster, and no others"
-            }
-            Self::NoCluster => {
-                "it belongs to no cluster: run `lock-client node init` to start one, or `lock-client node \
-                 admit` if only this node has lost its data. If a majority has, run `lock-client node \
-                 init --again`"
-            }
-        }
-    }
 }
 
 /// Reads the id of the process at the other end of a connection.

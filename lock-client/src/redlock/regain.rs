@@ -18,8 +18,8 @@ use super::{
     },
     node_error::NodeError,
     nodes::{Answers, Nodes},
+    patience::Request,
     reply::JoinReply,
-    request::Request,
     script,
     update::{Term, reissue_to_regain},
 };

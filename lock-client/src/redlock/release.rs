@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fence::{Holder, Token};
 use tokio::time::timeout;
 
-use super::{nodes::Nodes, request::Request, script};
+use super::{nodes::Nodes, patience::Request, script};
 use crate::{backend::BackendError, clock::Moment, redis::keys::Keys};
 
 /// Releases a lock, and raises the counters to a token. Once it returns, a majority of the nodes

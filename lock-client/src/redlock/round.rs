@@ -26,8 +26,8 @@ use super::{
     node_error::NodeError,
     nodes::Nodes,
     outcome::{Outcome, SealedToken},
+    patience::Request,
     reply::GrantReply,
-    request::Request,
     script,
     tally::{Answer, Tally},
 };

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{node_error::NodeError, nodes::Nodes, request::Request, script, tally::is_undecided};
+use super::{node_error::NodeError, nodes::Nodes, patience::Request, script, tally::is_undecided};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,

@@ -101,7 +101,7 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "own ~= vote", "false"),
         (Step::Release, "== ARGV[2]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[3])\n", "\n"),
-        (Step::Release, "not is_admitted(", "nil and ("),
+        (Step::Release, "if not is_admitted(", "if false and tostring("),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);

@@ -78,10 +78,9 @@ async fn examine_node(
             State::Voting
             | State::Replicated
             | State::Evicting
-            | State::Unfit
-            | State::Rejecting => {
-                Some(operator.try_lock_on(&view.node, name, ttl).await)
-            }
+            | State::Clustered
+            | State::Unknown
+            | State::Rejecting => Some(operator.try_lock_on(&view.node, name, ttl).await),
             _ => None,
         };
         if let Ok(report) = run_checks(&mut server, view, locked, name).await {
@@ -136,7 +135,7 @@ fn as_of_a_node(check: Check) -> Check {
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
         // Other checks report why it is not fit.
-        State::Voting | State::Replicated | State::Evicting | State::Unfit => {
+        State::Voting | State::Replicated | State::Evicting | State::Clustered | State::Unknown => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
         State::Rejecting => "resolve the error that it returned",

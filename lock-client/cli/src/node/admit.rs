@@ -27,8 +27,8 @@ without a vote. Run it again, or let the watcher go on.
 With --watch it runs as a service, and does this for every node that restarts. With fewer voters than a \
 majority, it reports that a person must decide, and continues to watch. A node that gets no vote is \
 reported once for each reason. Each admission is a line on stdout; all else is on stderr. Several may \
-run at once, on different machines: one works, by the lock lock-client/watcher. SIGTERM ends it with \
-exit code 0.
+run at once, on different machines: one works, and the others stand by. SIGTERM ends it with exit \
+code 0.
 
 A key that has the name of a counter and is none is skipped, and named.
 

@@ -8,6 +8,7 @@ use lock_client::{
     redlock::operator::{Cluster, Operator},
 };
 
+use super::status::verdict;
 use crate::{
     acquisition::parse_ttl,
     failure::Failure,
@@ -62,19 +63,8 @@ impl Init {
             signal = signals.next() => return Err(signal.into()),
         };
         print(&cluster)?;
-        let Cluster { nodes, majority, voting, .. } = cluster;
-        if voting == nodes {
-            return Ok(());
-        }
-        let problem = format!(
-            "they are a cluster already, and {voting} of {nodes} nodes may vote: see `lock-client \
-             node status`"
-        );
-        Err(if voting < majority {
-            Failure::Unavailable(problem)
-        } else {
-            Failure::Degraded(problem)
-        })
+        // They may be a cluster already, without all votes.
+        verdict(&cluster)
     }
 
     async fn start(&self) -> Result<Cluster, Failure> {

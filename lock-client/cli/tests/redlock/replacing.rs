@@ -148,7 +148,7 @@ async fn server_that_has_a_seat_takes_no_other() {
 /// whose members vote.
 #[tokio::test]
 async fn server_of_another_cluster_does_not_decide_what_the_cluster_is() {
-    let nodes = nodes(6, TTL).await;
+    let nodes = nodes(7, TTL).await;
     let cluster = status(&nodes, &[0, 1, 2]).await.1["cluster"].clone();
     let other = lock_client(&["node", "init", "--locks", &urls(&nodes, &[3, 4, 5])]).await;
     assert!(other.status.success(), "{other:?}");
@@ -162,6 +162,10 @@ async fn server_of_another_cluster_does_not_decide_what_the_cluster_is() {
         assert_eq!((&seen["cluster"], &seen["voting"]), (&cluster, &json!(1)), "{states:?}");
         assert!(states.contains(&"other-cluster".to_owned()), "{states:?}");
     }
+    // The last one is a member of neither.
+    let (states, seen) = status(&nodes, &[0, 3, 6]).await;
+    assert_eq!(states, ["other-cluster", "other-cluster", "no-cluster"]);
+    assert_eq!((&seen["cluster"], &seen["voting"]), (&json!(null), &json!(0)));
     let two = nodes.0[1].url();
     let admitted = node(&nodes, "admit", &[0, 1, 3], &["--node", &two]).await;
     assert_failed(&admitted, 69, "1 of 3 members vote, and 2 must");

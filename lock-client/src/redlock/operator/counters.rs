@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 
 use fence::Token;
 
+use super::peer::{Peer, PeerError};
 use crate::{
     redis::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::{
-        peer::{Peer, PeerError},
-        record::read_process,
-    },
+    redlock::record::read_process,
 };
 
 /// About how many counters make a batch.

@@ -4,13 +4,16 @@ use std::collections::HashSet;
 
 use futures_util::future::join_all;
 
-use super::error::OperatorError;
+use super::{
+    error::OperatorError,
+    peer::{Peer, PeerError},
+};
 use crate::{
     redis::TimeLimits,
     redlock::{
         majority::majority,
         node_urls::{InvalidNodes, NodeUrl},
-        peer::{Peer, PeerError},
+        nodes::by_reason,
         roster::Roster,
     },
 };
@@ -215,8 +218,8 @@ impl Sight {
             !(peer.votes() && roster.is_none_or(|roster| peer.roster() == Some(roster)))
         });
         let voteless =
-            voteless.map(|peer| format!("{}: {}", peer.address, peer.standing(roster).reason()));
-        let silent = self.silent.iter().map(ToString::to_string);
-        voteless.chain(silent).collect::<Vec<_>>().join("; ")
+            voteless.map(|peer| (&*peer.address, peer.state(roster).reason().to_owned()));
+        let silent = self.silent.iter().map(|error| (&*error.address, error.reason.clone()));
+        by_reason(voteless.chain(silent))
     }
 }

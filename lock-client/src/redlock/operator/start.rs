@@ -13,6 +13,11 @@
 //!
 //! Counters come from an old cluster, if there is one. Its voters give up their votes first. Then the
 //! start waits for the longest ttl, copies their counters to all nodes, and looks at the voters again.
+//!
+//! A cluster that has lost its majority may have voters left. They are no reason to reject its new start:
+//! their counters are the best that are left, and a restart might lose them. They give up their votes, too.
+//! A voter that was not named can't be asked to, so the start rejects. It also rejects if a majority votes,
+//! because then a takeover loses nothing.
 
 use std::time::Duration;
 
@@ -21,14 +26,11 @@ use fence::Holder;
 use super::{
     counters::{self, CopiedCounters},
     error::OperatorError,
+    peer::Peer,
     servers::{Servers, Sight},
     view::Cluster,
 };
-use crate::{
-    Moment, Ttl,
-    redis::unix_millis,
-    redlock::{peer::Peer, roster::Roster},
-};
+use crate::{Moment, Ttl, redis::unix_millis, redlock::roster::Roster};
 
 /// What a new cluster replaces.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,10 @@
 use fence::{Holder, ResourceName, Token};
 use redis::{RedisError, RedisResult, Value, from_redis_value};
 
-use super::servers::Servers;
+use super::{
+    peer::{Peer, PeerError},
+    servers::Servers,
+};
 use crate::{
     Ttl,
     backend::Ownership,
@@ -14,12 +17,7 @@ use crate::{
         transport::Transport,
         unix_millis,
     },
-    redlock::{
-        peer::{Peer, PeerError},
-        record::vote,
-        reply::JoinReply,
-        script,
-    },
+    redlock::{record::vote, reply::JoinReply, script},
 };
 
 /// The lock whose vote is tried.

@@ -6,17 +6,11 @@ use serde::Serialize;
 use super::{
     counters::{self, Counters},
     error::OperatorError,
-    fitness::Unfit,
+    peer::{Peer, PeerError},
     servers::Servers,
     trial::{Trial, try_vote},
 };
-use crate::redlock::{
-    majority::majority,
-    peer::{Peer, PeerError},
-    persistence::Persistence,
-    record::Standing,
-    roster::Roster,
-};
+use crate::redlock::{majority::majority, state::State};
 
 /// The state of a cluster and of its nodes.
 #[derive(Debug)]
@@ -25,8 +19,6 @@ pub struct Inspection {
     pub nodes: Vec<View>,
     /// The cluster.
     pub cluster: Cluster,
-    /// The addresses of the members; `None` if no roster has a majority of voters.
-    pub members: Option<Vec<String>>,
 }
 
 /// The state of one node.
@@ -47,47 +39,6 @@ pub struct View {
     pub counters_behind: Option<u64>,
     /// The time that the node took to answer.
     pub lag_ms: Option<u64>,
-    /// Which of the writes that the node has answered are on disk.
-    pub persistence: Option<Persistence>,
-}
-
-/// The standing of a node in its cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// The node may vote.
-    Voting,
-    /// The node is a replica, or has one. Its vote must not be relied on.
-    Replicated,
-    /// The node evicts keys. Its vote must not be relied on.
-    Evicting,
-    /// The node is part of a Redis Cluster, or does not show whether it is fit. Its vote must not be
-    /// relied on.
-    Unfit,
-    /// The node rejects all votes: it is read-only, its memory is full, or it is busy.
-    Rejecting,
-    /// The node waits for its admission.
-    Waiting,
-    /// The node has given up its vote for a new start, which was interrupted.
-    Retired,
-    /// The node missed a change of the members.
-    Behind,
-    /// The node has begun a change of the members, which is not decided yet.
-    Ahead,
-    /// The node restarted after it was admitted, and may have lost counters.
-    Restarted,
-    /// Another process has the node's seat.
-    Replaced,
-    /// The node belongs to another cluster.
-    OtherCluster,
-    /// The node is no member, and belongs to no other cluster.
-    NotAMember,
-    /// The node belongs to no cluster, or has lost its data.
-    NoCluster,
-    /// The node is the same server as another node.
-    SameServer,
-    /// The node does not answer.
-    Unreachable,
 }
 
 /// The state of a cluster, as its nodes report it.
@@ -145,7 +96,7 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         places.push(match position {
             Some(position) => {
                 let peer = sight.peers.remove(position);
-                let state = State::of(&peer, current.as_ref(), true);
+                let state = peer.state(current.as_ref());
                 Ok((peer, state))
             }
             None => Err(sight.silence(&seat.address)),
@@ -167,8 +118,11 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
                 let peer = sight.peers.remove(position);
                 let is_same =
                     places.iter().flatten().any(|(other, _)| other.process == peer.process);
-                let state = match State::of(&peer, roster.as_ref(), current.is_none()) {
+                let state = match peer.state(roster.as_ref()) {
                     _ if is_same => State::SameServer,
+                    // No cluster has a majority of these servers: none of them is their cluster's.
+                    _ if roster.is_none() && peer.cluster().is_some() => State::OtherCluster,
+                    State::NoCluster | State::Restarted if current.is_some() => State::NotAMember,
                     state => state,
                 };
                 Ok((peer, state))
@@ -202,42 +156,35 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
         max_ttl_ms: roster.as_ref().map(|roster| roster.max_ttl_ms),
     };
-    let members =
-        current.map(|roster| roster.seats.into_iter().map(|seat| seat.address).collect::<Vec<_>>());
-    (Inspection { nodes, cluster, members }, peers)
+    (Inspection { nodes, cluster }, peers)
 }
 
 impl View {
     async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>) {
-        let persistence = match peer.persistence().await {
-            Ok(persistence) => persistence,
-            Err(error) => return (Self::unreachable(error), None),
-        };
-        let mut reason = state.reason();
+        let mut reason = state.reason().to_owned();
         if state == State::Voting {
-            (state, reason) = match peer.unfit {
-                Some(unfit) => (unfit.into(), Some(unfit.reason().to_owned())),
-                None => match try_vote(&peer).await {
-                    Ok(Trial::Votes) => (state, None),
-                    Ok(Trial::Forbidden(error)) => {
-                        (state, Some(format!("no vote was tried: {error}")))
-                    }
+            if let Some(unfit) = peer.unfit {
+                (state, reason) = (unfit, unfit.reason().to_owned());
+            } else {
+                match try_vote(&peer).await {
+                    Ok(Trial::Votes) => reason = String::new(),
+                    Ok(Trial::Forbidden(error)) => reason = format!("no vote was tried: {error}"),
                     Ok(Trial::Rejected(error)) => {
-                        (State::Rejecting, Some(format!("it rejects all votes: {error}")))
+                        state = State::Rejecting;
+                        reason = format!("{}: {error}", state.reason());
                     }
                     Err(error) => return (Self::unreachable(error), None),
-                },
-            };
+                }
+            }
         }
         let view = Self {
             node: peer.address.clone(),
             is_named: false,
             state,
-            reason,
+            reason: Some(reason).filter(|reason| !reason.is_empty()),
             cluster: peer.cluster().map(ToOwned::to_owned),
             counters_behind: None,
             lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
-            persistence: Some(persistence),
         };
         (view, Some(peer))
     }
@@ -251,60 +198,6 @@ impl View {
             cluster: None,
             counters_behind: None,
             lag_ms: None,
-            persistence: None,
-        }
-    }
-}
-
-impl State {
-    /// The state of a server, which is at the place of a member or not.
-    fn of(peer: &Peer, roster: Option<&Roster>, is_member: bool) -> Self {
-        match peer.standing(roster) {
-            Standing::NoCluster | Standing::Restarted if !is_member => Self::NotAMember,
-            Standing::Voting => Self::Voting,
-            Standing::Waiting => Self::Waiting,
-            Standing::Retired => Self::Retired,
-            Standing::Behind => Self::Behind,
-            Standing::Ahead => Self::Ahead,
-            Standing::Restarted => Self::Restarted,
-            Standing::Replaced => Self::Replaced,
-            Standing::OtherCluster => Self::OtherCluster,
-            Standing::NoCluster => Self::NoCluster,
-        }
-    }
-
-    /// Why a node in this state has no vote.
-    fn reason(self) -> Option<String> {
-        let reason = match self {
-            Self::Waiting => Standing::Waiting.reason(),
-            Self::Retired => Standing::Retired.reason(),
-            Self::Behind => Standing::Behind.reason(),
-            Self::Ahead => Standing::Ahead.reason(),
-            Self::Restarted => Standing::Restarted.reason(),
-            Self::Replaced => Standing::Replaced.reason(),
-            Self::OtherCluster => Standing::OtherCluster.reason(),
-            Self::NoCluster => Standing::NoCluster.reason(),
-            Self::NotAMember => {
-                "it is no member; `lock-client node admit --instead-of` puts it in place of one"
-            }
-            Self::SameServer => "it is the same server as another node",
-            Self::Voting
-            | Self::Replicated
-            | Self::Evicting
-            | Self::Unfit
-            | Self::Rejecting
-            | Self::Unreachable => return None,
-        };
-        Some(reason.to_owned())
-    }
-}
-
-impl From<Unfit> for State {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::Evicting => Self::Evicting,
-            Unfit::Replicated => Self::Replicated,
-            Unfit::Clustered | Unfit::Unknown => Self::Unfit,
         }
     }
 }

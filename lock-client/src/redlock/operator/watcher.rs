@@ -19,8 +19,8 @@ use super::{
     counters::{self, CopiedCounters},
     courtesy::Courtesy,
     error::OperatorError,
+    report::WatchEvent,
     servers::{Servers, Sight},
-    watch_event::WatchEvent,
 };
 use crate::{
     Moment,
