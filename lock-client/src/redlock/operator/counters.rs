@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fence::Token;
+use serde::Serialize;
 
 use super::peer::{Peer, PeerError};
 use crate::{
@@ -20,12 +21,14 @@ static RAISE_COUNTERS: Script =
     script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
 
 /// The counters that an admission has copied.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedCounters {
     /// How many were missing or too low.
+    #[serde(rename = "counters_raised")]
     pub raised: u64,
     /// The keys that have the name of a counter on other nodes, and something else than a counter. No
     /// node grants a lock from them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub skipped: BTreeSet<String>,
 }
 

@@ -111,7 +111,7 @@ async fn connect(servers: &Servers) -> Result<Sight, OperatorError> {
     if !sight.silent.is_empty() {
         let errors: Vec<_> = sight.silent.iter().map(ToString::to_string).collect();
         return Err(OperatorError::Unavailable(format!(
-            "all nodes must answer, and nothing was changed: {}",
+            "all nodes must answer: {}",
             errors.join("; ")
         )));
     }
