@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::servers::{Servers, Sight};
 use crate::{
-    AcquireError, Lease, Locks, Terms, Ttl,
+    AcquireError, Lease, Locks, Moment, Terms, Ttl,
     redlock::{Redlock, members::Members, patience::Patience},
 };
 
@@ -20,12 +20,15 @@ const TTL_MS: u64 = 10_000;
 pub(super) struct Courtesy {
     locks: Locks,
     lease: Option<Lease>,
+    /// Until when another service may have it.
+    other_until: Option<Moment>,
 }
 
 impl Courtesy {
     pub(super) fn new(servers: &Servers) -> Self {
         let members = Members::new(servers.named.clone(), Patience(servers.limits()));
-        Self { locks: Locks::new(Redlock::with(members).of_reserved_locks()), lease: None }
+        let locks = Locks::new(Redlock::with(members).of_reserved_locks());
+        Self { locks, lease: None, other_until: None }
     }
 
     /// Whether this service has the lock.
@@ -39,17 +42,25 @@ impl Courtesy {
             return true;
         }
         self.lease = None;
-        // Without a majority, nobody gets it, and a change may be half done.
-        let Some((roster, voters)) = sight.newest() else { return true };
-        let ttl = Ttl::new(Duration::from_millis(roster.max_ttl_ms.min(TTL_MS)));
-        let (Ok(ttl), true) = (ttl, voters >= roster.majority()) else { return true };
+        // Without a majority, nobody gets it, and a change may be half done. The other service may make
+        // that change: then it still has the lock.
+        let is_free = self.other_until.is_none_or(Moment::has_passed);
+        let Some((roster, voters)) = sight.newest() else { return is_free };
+        let longest = Duration::from_millis(roster.max_ttl_ms.min(TTL_MS));
+        let (Ok(ttl), true) = (Ttl::new(longest), voters >= roster.majority()) else {
+            return is_free;
+        };
         let name = NAME.parse().expect("it is a name");
         match self.locks.acquire(&name, Terms::new(ttl).no_wait()).await {
             Ok(lease) => {
                 self.lease = Some(lease);
                 true
             }
-            Err(error) => !matches!(error, AcquireError::Contended { .. }),
+            Err(AcquireError::Contended { .. }) => {
+                self.other_until = Some(Moment::now() + longest);
+                false
+            }
+            Err(_) => is_free,
         }
     }
 }
