@@ -23,9 +23,7 @@
 #   make slow-clients  lets slow clients attack a storage server, and measures what they cost others
 #   make bench   measures the storage server, the fence in PostgreSQL and MariaDB, the locks of each
 #                lock service, and those on a majority of several Redis nodes
-#   make model   checks all states of a larger model of Fenced Redlock than the tests do; the limits
-#                of another are given as in make model MODEL="--clients 2 --late-grants --restarts 1",
-#                and listed by make model MODEL=--help
+#   make model   checks all states of larger models of Fenced Redlock than the tests do
 
 POSTGRES_AT_LEAST := 15
 
@@ -161,25 +159,8 @@ bench: redis-server etcd zookeeper postgresql mariadb wrk strace python
 	target/release/lab bench locks
 	target/release/lab bench redlock
 
-JOINS := --clients 2 --atomic-acquires --joins
-FIVE := $(JOINS) --nodes 5 --highest-initial-counter 0
-ifdef MODEL
-MODELS := "$(MODEL)"
-else
-MODELS := "" "--clients 2 --late-grants --reissues 1 --highest-initial-counter 0" \
-	"--clients 2 --renewals --reissues 1 --highest-initial-counter 0" \
-	"$(JOINS) --renewals --reissues 1 --failed-tries" \
-	"$(FIVE) --renewals --failed-tries" "$(FIVE) --reissues 1"
-TAKEOVERS := "--clones" "--operators 2 --starts 2 --clients 0" "--seats 5 --clients 0"
-endif
-
 model:
-	for model in $(MODELS); do \
-		cargo run --package redlock-model --example explore --release -- $$model || exit 1; \
-	done
-	for takeover in $(TAKEOVERS); do \
-		cargo run --package redlock-model --example explore_takeover --release -- $$takeover || exit 1; \
-	done
+	cargo run --package redlock-model --example explore --release
 
 # install PACKAGE FORMULA: installs a Debian package, or a Homebrew formula on macOS.
 define install

@@ -35,8 +35,6 @@ pub struct Config {
     pub checked: Checked,
     /// The rules that clients, nodes and the storage follow.
     pub protocol: Protocol,
-    /// Whether states that differ only in the numbers of nodes and clients count as one.
-    pub symmetry: bool,
 }
 
 /// Whether a round takes many steps or one.
@@ -86,6 +84,5 @@ impl Config {
         old_copies: false,
         checked: Checked::TokensAndWrites,
         protocol: Protocol::AS_BUILT,
-        symmetry: true,
     };
 }

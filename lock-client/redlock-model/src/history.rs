@@ -2,7 +2,10 @@
 //!
 //! A token is issued when a client's acquire, renewal or reissue returns it.
 
-use crate::id::Token;
+use crate::{
+    id::Token,
+    properties::{NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST, TOKENS_ARE_UNIQUE, TOKENS_GROW},
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct History {
@@ -42,8 +45,15 @@ impl History {
         *self = Self { write_lost: self.write_lost, ..Self::default() };
     }
 
-    /// Whether a safety property has been violated. The model explores no step after that.
-    pub(crate) fn has_violation(&self) -> bool {
-        self.token_repeated || self.token_fell || self.lease_outlived || self.write_lost
+    /// The safety properties that have been violated. The model explores no step after that.
+    pub(crate) fn violated(&self) -> Vec<&'static str> {
+        let properties = [
+            (self.token_repeated, TOKENS_ARE_UNIQUE),
+            (self.token_fell, TOKENS_GROW),
+            (self.lease_outlived, NO_LEASE_OUTLIVES),
+            (self.write_lost, NO_WRITE_IS_LOST),
+        ];
+        let violated = properties.into_iter().filter(|(is_violated, _)| *is_violated);
+        violated.map(|(_, name)| name).collect()
     }
 }

@@ -27,13 +27,13 @@
 //!   `enabled` says when each is possible, `effect` what it does.
 //! - Fewer states: `dead_variables` and `symmetry` merge equivalent states, and say why that is
 //!   sound.
-//! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `safety`
-//!   and `liveness` run the checks.
+//! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `check`
+//!   and `liveness` explore it.
 //!
 //! [`takeover`] is a second, separate model: other processes take the seats of members.
 //!
 //! The tests are the best examples. No single model has everything, because it would have too many
-//! states: each test says what its model has. `examples/explore.rs` checks a model of any limits.
+//! states: each test says what its model has. `examples/explore.rs` checks larger ones.
 //!
 //! # The machines
 //!
@@ -96,6 +96,7 @@
 
 mod action;
 mod atomic;
+mod check;
 mod client;
 mod config;
 mod dead_variables;
@@ -110,7 +111,6 @@ pub mod node;
 mod numbers;
 pub mod properties;
 pub mod protocol;
-mod safety;
 mod state;
 mod storage;
 mod symmetry;
@@ -134,11 +134,10 @@ mod redlock {
 }
 
 pub use action::Action;
+pub use check::{Explore, Report};
 pub use config::{Checked, Config, Delivery, Rounds};
 pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::{LivenessReport, check_liveness};
-pub use model::Redlock;
 pub use network::Message;
 pub use redlock::majority::majority;
-pub use safety::{SafetyReport, check_safety};
 pub use state::State;

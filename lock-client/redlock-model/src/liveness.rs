@@ -40,7 +40,7 @@ struct Graph {
 
 /// Counts the states from which no path leads to an acquire, although there should be one.
 pub fn check_liveness(config: Config) -> LivenessReport {
-    let graph = Graph::from_model(&Redlock::new(config));
+    let graph = Graph::from_model(&Redlock { config });
     let can_acquire = graph.states_that_can_acquire();
     let required: Vec<usize> = (0..graph.states.len())
         .filter(|state| requires_a_path(&config, &graph.states[*state]))

@@ -1,42 +1,23 @@
 //! The model that stateright explores.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use stateright::{Model, Property};
+use stateright::Model;
 
 use crate::{
     action::Action,
+    check::{Claims, Explore, Report, explore},
     config::{Checked, Config},
     dead_variables, effect,
     enabled::add_enabled,
     id::NodeId,
-    properties::{NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST, Situation, TOKENS_ARE_UNIQUE, TOKENS_GROW},
+    properties::Situation,
     state::State,
     symmetry,
 };
 
 /// Fenced Redlock, within the limits of a [`Config`].
 #[derive(Debug)]
-pub struct Redlock {
-    config: Config,
-    /// Whether each situation has occurred. stateright stores the steps to every state that
-    /// satisfies a `sometimes` property, and only the first is of use.
-    occurred: [AtomicBool; Situation::COUNT],
-}
-
-impl Redlock {
-    /// A model with the given limits.
-    pub fn new(config: Config) -> Self {
-        Self { config, occurred: Default::default() }
-    }
-
-    /// Whether this is the first state in which the situation occurs.
-    fn occurs_first(&self, situation: Situation, state: &State) -> bool {
-        let occurred = &self.occurred[situation as usize];
-        !occurred.load(Ordering::Relaxed)
-            && situation.occurs_in(state, self.config.nodes)
-            && !occurred.swap(true, Ordering::Relaxed)
-    }
+pub(crate) struct Redlock {
+    pub(crate) config: Config,
 }
 
 impl Model for Redlock {
@@ -64,7 +45,7 @@ impl Model for Redlock {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if !state.history.has_violation() {
+        if state.history.violated().is_empty() {
             add_enabled(&self.config, state, actions);
         }
     }
@@ -84,40 +65,28 @@ impl Model for Redlock {
             return None;
         }
         dead_variables::reset(config, &mut state);
-        if config.symmetry {
-            state = symmetry::representative(&state, config.nodes, config.clients);
-        }
+        state = symmetry::representative(&state, config.nodes, config.clients);
         (state != *before).then_some(state)
     }
+}
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        use Situation::*;
-        vec![
-            Property::always(TOKENS_ARE_UNIQUE, |_, state: &State| !state.history.token_repeated),
-            Property::always(TOKENS_GROW, |_, state: &State| !state.history.token_fell),
-            Property::always(NO_LEASE_OUTLIVES, |_, state: &State| !state.history.lease_outlived),
-            Property::always(NO_WRITE_IS_LOST, |_, state: &State| !state.history.write_lost),
-            Property::sometimes(TwoLeases.name(), |model, state| {
-                model.occurs_first(TwoLeases, state)
-            }),
-            Property::sometimes(SealNeeded.name(), |model, state| {
-                model.occurs_first(SealNeeded, state)
-            }),
-            Property::sometimes(LateGrant.name(), |model, state| {
-                model.occurs_first(LateGrant, state)
-            }),
-            Property::sometimes(Reissued.name(), |model, state| {
-                model.occurs_first(Reissued, state)
-            }),
-            Property::sometimes(RenewedWithNewToken.name(), |model, state| {
-                model.occurs_first(RenewedWithNewToken, state)
-            }),
-            Property::sometimes(AdmittedAgain.name(), |model, state| {
-                model.occurs_first(AdmittedAgain, state)
-            }),
-            Property::sometimes(Regained.name(), |model, state| {
-                model.occurs_first(Regained, state)
-            }),
-        ]
+impl Claims for Redlock {
+    type Situation = Situation;
+    const SITUATIONS: &'static [Situation] = &Situation::ALL;
+
+    fn violated(&self, state: &State) -> Vec<&'static str> {
+        state.history.violated()
+    }
+
+    fn occurs(&self, situation: Situation, state: &State) -> bool {
+        situation.occurs_in(state, self.config.nodes)
+    }
+}
+
+impl Explore for Config {
+    type Situation = Situation;
+
+    fn explore(self, threads: usize) -> Report<Situation> {
+        explore(Redlock { config: self }, threads)
     }
 }

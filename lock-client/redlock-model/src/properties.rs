@@ -25,8 +25,6 @@ pub const TOKENS_GROW: &str = "tokens grow in real time";
 pub const NO_LEASE_OUTLIVES: &str = "no lease outlives a higher token";
 /// No client overwrites an accepted write that it has not read.
 pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
-/// The properties that must always hold.
-pub const SAFETY: [&str; 4] = [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST];
 
 /// A situation that the safety properties must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,21 +47,15 @@ pub enum Situation {
 }
 
 impl Situation {
-    /// The number of situations.
-    pub(crate) const COUNT: usize = Self::Regained as usize + 1;
-
-    /// The situation in words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TwoLeases => "two clients have leases",
-            Self::SealNeeded => "a client needs a seal to acquire",
-            Self::LateGrant => "a grant comes after its client has ended",
-            Self::Reissued => "a lease has a reissued token",
-            Self::RenewedWithNewToken => "a renewal finds a new token",
-            Self::AdmittedAgain => "a restarted node votes again",
-            Self::Regained => "a node counts again after a reissue",
-        }
-    }
+    pub(crate) const ALL: [Self; 7] = [
+        Self::TwoLeases,
+        Self::SealNeeded,
+        Self::LateGrant,
+        Self::Reissued,
+        Self::RenewedWithNewToken,
+        Self::AdmittedAgain,
+        Self::Regained,
+    ];
 
     pub(crate) fn occurs_in(self, state: &State, nodes: usize) -> bool {
         match self {

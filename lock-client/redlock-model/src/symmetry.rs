@@ -4,7 +4,8 @@
 //! nodes by their places, but they only count votes and compare numbers. So if a step leads from one
 //! state to another, the renumbered step leads from the renumbered state to the renumbered other.
 //! [`representative`] only renumbers its argument, which makes it sound. How well its order is chosen
-//! only decides how many states it saves.
+//! only decides how many states it saves. The steps to a state name nodes and clients by numbers that
+//! change from step to step.
 
 use std::{
     array,

@@ -40,16 +40,16 @@ const OLD_COPY: Config = Config {
     ..RESTART
 };
 
-/// 140 391 states; 1 s on one core.
+/// 291 569 states; 5 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_although_a_node_comes_back_with_an_old_copy() {
-    assert_holds(OLD_COPY, 140_000, &[TwoLeases, AdmittedAgain]);
+    assert_holds(OLD_COPY, 291_000, &[TwoLeases, AdmittedAgain]);
 }
 
 #[test]
 fn with_an_old_copy_that_votes_a_token_is_issued_twice() {
     let protocol = Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT };
-    assert_violates(Config { protocol, ..OLD_COPY }, TOKENS_ARE_UNIQUE, 6);
+    assert_violates(Config { protocol, ..OLD_COPY }, TOKENS_ARE_UNIQUE, 3);
 }
 
 #[test]
@@ -68,14 +68,14 @@ const FIVE_NODES: Config = Config {
     ..RESTART
 };
 
-/// 161 738 states; 3 s on one core.
+/// 182 778 states; 4 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_on_five_nodes_across_a_restart() {
-    assert_holds(FIVE_NODES, 161_000, &[TwoLeases, AdmittedAgain]);
+    assert_holds(FIVE_NODES, 182_000, &[TwoLeases, AdmittedAgain]);
 }
 
 #[test]
 fn on_five_nodes_without_an_admission_a_token_is_issued_twice() {
     let protocol = Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT };
-    assert_violates(Config { protocol, ..FIVE_NODES }, TOKENS_ARE_UNIQUE, 6);
+    assert_violates(Config { protocol, ..FIVE_NODES }, TOKENS_ARE_UNIQUE, 3);
 }

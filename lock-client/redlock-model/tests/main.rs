@@ -11,7 +11,7 @@ mod reissue;
 mod storage;
 mod takeover;
 
-use redlock_model::{Config, check_safety, properties::Situation};
+use redlock_model::Explore;
 
 /// Asserts that no state violates a safety property.
 ///
@@ -19,23 +19,21 @@ use redlock_model::{Config, check_safety, properties::Situation};
 /// it might hold only because too little happens in it. The number of states is always the same.
 /// The bound lies just below it, for the sake of changes that merge a few more states.
 #[track_caller]
-fn assert_holds(config: Config, states: usize, situations: &[Situation]) {
-    let report = check_safety(config, 1);
+fn assert_holds<C: Explore>(config: C, states: usize, situations: &[C::Situation]) {
+    let report = config.explore(1);
     println!("{report}");
-    assert!(report.violated().is_empty(), "{report}");
+    assert!(report.violated.is_empty(), "{report}");
     assert!(report.states >= states, "only {} states", report.states);
     for situation in situations {
-        let name = situation.name();
-        assert!(report.found.contains_key(name), "never reached: {name}");
+        assert!(report.occurred.contains(situation), "never reached: {situation:?}");
     }
 }
 
 /// Asserts that a model violates a safety property, and that this takes exactly so many steps.
 #[track_caller]
-fn assert_violates(config: Config, property: &str, steps: usize) {
-    let report = check_safety(config, 1);
+fn assert_violates(config: impl Explore, property: &str, steps: usize) {
+    let report = config.explore(1);
     println!("{report}");
-    let found = report.found.get(property).unwrap_or_else(|| panic!("not violated: {report}"));
-    assert!(report.violated().contains(&property));
-    assert_eq!(found.len(), steps, "{report}");
+    assert!(report.violated.contains(&property), "not violated: {report}");
+    assert_eq!(report.steps.len(), steps, "{report}");
 }

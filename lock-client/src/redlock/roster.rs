@@ -11,7 +11,9 @@ use super::{
 
 /// Which process may vote for each member, in one term.
 ///
-/// Rosters of one term are ordered by their content: see [`is_lost`](Self::is_lost).
+/// Rosters of one term are ordered by their content: see [`is_lost`](Self::is_lost). All operators must
+/// have the same order. The derived one compares the fields as they stand here, and the seats one after
+/// the other: so the order of the fields, and those of [`Seat`], are part of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Roster {
     /// The cluster's id, which a start draws at random.

@@ -49,7 +49,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientStep {
     /// The client acquires the lock on these processes.
-    Acquire(Box<Roster>, u8),
+    Acquire(u8, Box<Roster>),
     /// The client starts a renewal under a roster, and gives up the one before.
     StartRenewal(Box<Roster>),
     /// A process renews the lock, and counts.
@@ -83,7 +83,7 @@ impl Client {
                             mask & !voters == 0 && mask.count_ones() as usize >= roster.majority()
                         });
                         steps.extend(
-                            majorities.map(|mask| ClientStep::Acquire(Box::new(roster), mask)),
+                            majorities.map(|mask| ClientStep::Acquire(mask, Box::new(roster))),
                         );
                     }
                 }
@@ -156,7 +156,7 @@ impl Client {
         let State { clients, processes, history, .. } = state;
         let client = &mut clients[holder.index()];
         match step {
-            ClientStep::Acquire(roster, mask) => {
+            ClientStep::Acquire(mask, roster) => {
                 let is_asked = |process: &&mut Process| bit(mask, process.id);
                 let mut grants = Vec::new();
                 for process in processes.iter_mut().filter(is_asked) {
@@ -247,18 +247,21 @@ impl Client {
 }
 
 /// The processes that vote for a client's requests under a roster.
-fn voters<'a>(
-    config: &Config,
+pub(super) fn voters<'a>(
+    config: &'a Config,
     state: &'a State,
-    roster: &Roster,
+    roster: &'a Roster,
 ) -> impl Iterator<Item = &'a Process> {
-    let (fault, roster) = (config.fault, *roster);
-    state.processes.iter().filter(move |process| {
-        let own = process.roster.filter(|_| process.votes());
-        own.is_some_and(|own| match fault {
-            Some(Fault::VotesAcrossRosters) => true,
-            Some(Fault::VotesCompareTerm) => own.term == roster.term,
-            _ => own == roster,
-        })
+    state.processes.iter().filter(|process| {
+        process.votes() && process.roster.is_some_and(|own| is_same(config, &own, roster))
     })
+}
+
+/// Whether a process that votes for `own` takes a request that names this roster.
+pub(super) fn is_same(config: &Config, own: &Roster, named: &Roster) -> bool {
+    match config.fault {
+        Some(Fault::VotesAcrossRosters) => true,
+        Some(Fault::VotesCompareTerm) => own.term == named.term,
+        _ => own == named,
+    }
 }

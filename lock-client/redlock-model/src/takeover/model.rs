@@ -1,13 +1,6 @@
 //! The model that stateright explores, and its check.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
-};
-
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::Model;
 
 use super::{
     client::{Client, ClientStep},
@@ -16,18 +9,15 @@ use super::{
     state::State,
 };
 use crate::{
+    check::{Claims, Explore, Report, explore},
     id::Holder,
-    properties::{NO_LEASE_OUTLIVES, TOKENS_ARE_UNIQUE, TOKENS_GROW},
     redlock::machines::takeover::Command,
 };
 
-/// At most one roster has a majority of voters.
+/// No two disjoint sets of processes are majorities to clients: at most one roster has M voters.
 pub const ONE_ELECTORATE: &str = "one roster has a majority";
 /// If no lock expires early, no two leases overlap.
 pub const LEASES_EXCLUDE: &str = "leases exclude each other";
-/// The properties that must always hold.
-pub const SAFETY: [&str; 5] =
-    [TOKENS_ARE_UNIQUE, TOKENS_GROW, NO_LEASE_OUTLIVES, ONE_ELECTORATE, LEASES_EXCLUDE];
 
 /// A situation that the safety properties must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +45,6 @@ impl Situation {
         Self::RenewedLater,
         Self::OldProcessVotes,
     ];
-
-    /// The situation in words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NewProcessVotes => "a new process votes",
-            Self::TwoNewProcessesVote => "two new processes vote",
-            Self::TwoRosters => "two rosters of a term have holders",
-            Self::HeldByNewProcess => "a client holds the lock on a new process",
-            Self::RenewedLater => "a lease is renewed under a later roster",
-            Self::OldProcessVotes => "a process that was replaced still votes",
-        }
-    }
 
     fn occurs_in(self, config: &Config, state: &State) -> bool {
         let new = state.processes.iter().filter(|process| process.id >= config.seats);
@@ -109,20 +87,17 @@ pub(crate) enum Step {
 #[derive(Debug)]
 struct Takeovers {
     config: Config,
-    /// Whether each situation has occurred: only the first state of each is of use.
-    occurred: [AtomicBool; Situation::ALL.len()],
 }
 
 impl Takeovers {
-    fn occurs_first<const SITUATION: usize>(&self, state: &State) -> bool {
-        let occurred = &self.occurred[SITUATION];
-        !occurred.load(Ordering::Relaxed)
-            && Situation::ALL[SITUATION].occurs_in(&self.config, state)
-            && !occurred.swap(true, Ordering::Relaxed)
-    }
-
-    fn situation<const SITUATION: usize>() -> Property<Self> {
-        Property::sometimes(Situation::ALL[SITUATION].name(), Self::occurs_first::<SITUATION>)
+    /// Takes the one step whose description begins with this text.
+    fn follow(&self, state: &State, text: &str) -> State {
+        let mut steps = Vec::new();
+        self.actions(state, &mut steps);
+        steps.retain(|step| format!("{step:?}").starts_with(text));
+        assert_eq!(steps.len(), 1, "{text}: {steps:#?}");
+        let next = steps.pop().and_then(|step| self.next_state(state, step));
+        next.expect("a step of a script changes something")
     }
 
     fn add_process_steps(&self, state: &State, steps: &mut Vec<Step>) {
@@ -139,7 +114,11 @@ impl Takeovers {
             // The seats are alike: the first new process starts at the first, the next there or at the
             // second, and so on.
             let started = state.processes.len() as u8 - config.seats;
-            for address in 0..=started.min(config.seats - 1) {
+            let addresses = match started {
+                0 if config.relocates => config.seats..=config.seats,
+                _ => 0..=started.min(config.seats - 1),
+            };
+            for address in addresses {
                 steps.push(Step::Start(address, None));
                 let others = state.processes.iter().filter(|it| it.address == address);
                 let clones = others.filter(|_| config.clones);
@@ -150,6 +129,11 @@ impl Takeovers {
         add_faulty_requests(config.fault, state, &mut requests);
         for command in requests {
             let late = state.receivers(config, &command);
+            let late = late.filter(|id| {
+                let mut process = *state.process(*id);
+                process.run(&command, config.fault);
+                process != *state.process(*id)
+            });
             steps.extend(late.map(|id| Step::Late(id, Box::new(command.clone()))));
         }
     }
@@ -176,11 +160,12 @@ impl Model for Takeovers {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new(&self.config)]
+        let follow = |state, text: &&str| self.follow(&state, text);
+        vec![self.config.script.iter().fold(State::new(&self.config), follow)]
     }
 
     fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        if state.history.has_violation() || state.leases_overlapped || state.has_two_electorates() {
+        if !self.violated(state).is_empty() {
             return;
         }
         let config = &self.config;
@@ -217,77 +202,28 @@ impl Model for Takeovers {
         state.forget_requests(config);
         (state != *before).then_some(state)
     }
+}
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always(TOKENS_ARE_UNIQUE, |_, state: &State| !state.history.token_repeated),
-            Property::always(TOKENS_GROW, |_, state: &State| !state.history.token_fell),
-            Property::always(NO_LEASE_OUTLIVES, |_, state: &State| !state.history.lease_outlived),
-            Property::always(ONE_ELECTORATE, |_, state: &State| !state.has_two_electorates()),
-            Property::always(LEASES_EXCLUDE, |_, state: &State| !state.leases_overlapped),
-            Self::situation::<0>(),
-            Self::situation::<1>(),
-            Self::situation::<2>(),
-            Self::situation::<3>(),
-            Self::situation::<4>(),
-            Self::situation::<5>(),
-        ]
+impl Claims for Takeovers {
+    type Situation = Situation;
+    const SITUATIONS: &'static [Situation] = &Situation::ALL;
+
+    fn violated(&self, state: &State) -> Vec<&'static str> {
+        let mut violated = state.history.violated();
+        violated.extend(state.has_two_electorates(&self.config).then_some(ONE_ELECTORATE));
+        violated.extend(state.leases_overlapped.then_some(LEASES_EXCLUDE));
+        violated
+    }
+
+    fn occurs(&self, situation: Situation, state: &State) -> bool {
+        situation.occurs_in(&self.config, state)
     }
 }
 
-/// The result of [`check`].
-#[derive(Debug)]
-pub struct Report {
-    /// The number of states, or of those explored before a property was violated.
-    pub states: usize,
-    /// How long the check took.
-    pub took: Duration,
-    /// Steps by property or situation: to a state that violates the property, or to one in which
-    /// the situation occurs.
-    pub found: BTreeMap<&'static str, Vec<String>>,
-}
+impl Explore for Config {
+    type Situation = Situation;
 
-/// Explores every state of a model, or stops at a violated property.
-///
-/// With one thread, the reported steps are the fewest that lead there.
-pub fn check(config: Config, threads: usize) -> Report {
-    let started = Instant::now();
-    let checker = Takeovers { config, occurred: Default::default() }
-        .checker()
-        .finish_when(HasDiscoveries::AnyFailures)
-        .threads(threads)
-        .spawn_bfs()
-        .join();
-    let found = checker.discoveries().into_iter();
-    Report {
-        states: checker.unique_state_count(),
-        took: started.elapsed(),
-        found: found.map(|(name, path)| (name, words(path.into_actions()))).collect(),
-    }
-}
-
-fn words(steps: Vec<Step>) -> Vec<String> {
-    steps.iter().map(|step| format!("{step:?}")).collect()
-}
-
-impl Report {
-    /// The safety properties that a state violates.
-    pub fn violated(&self) -> Vec<&'static str> {
-        SAFETY.into_iter().filter(|name| self.found.contains_key(name)).collect()
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} states in {:.1?}", self.states, self.took)?;
-        for (name, steps) in &self.found {
-            let verb = if SAFETY.contains(name) { "VIOLATED" } else { "reached" };
-            writeln!(f, "{verb} after {} steps: {name}", steps.len())?;
-        }
-        for name in self.violated() {
-            writeln!(f, "\nsteps that violate \"{name}\":")?;
-            self.found[name].iter().try_for_each(|step| writeln!(f, "  {step}"))?;
-        }
-        Ok(())
+    fn explore(self, threads: usize) -> Report<Situation> {
+        explore(Takeovers { config: self }, threads)
     }
 }

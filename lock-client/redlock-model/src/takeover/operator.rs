@@ -31,8 +31,8 @@ pub(crate) struct Operator {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Lies {
-    /// Processes that are taken for closed, and the roster that they don't hold.
-    closed: Vec<(u8, Roster)>,
+    /// Processes, and the rosters that they are taken to hold.
+    taken: Vec<(u8, Roster)>,
     /// The counters when the processes were first seen.
     counters: Vec<(u8, Token)>,
     /// The processes whose wait has begun early.
@@ -48,7 +48,7 @@ pub(crate) enum OperatorStep {
     Ask(u8, Command),
     /// The counters of a process, or of a later one at its address, are copied.
     Copy {
-        /// The process that was to be read.
+        /// The process that the machine named.
         source: u8,
         /// The process that was read.
         from: u8,
@@ -114,14 +114,17 @@ impl Operator {
         match step {
             OperatorStep::Look(mask) => {
                 for process in state.processes.iter().filter(|it| bit(mask, it.id)) {
-                    let answer = operator.told(config, process);
+                    let answer = operator.answer(config, process);
+                    if config.fault == Some(Fault::NewProcessCounts) {
+                        operator.count_new_process(state, &answer);
+                    }
                     operator.machine.observe(answer);
                 }
                 operator.pending.retain(|command| *command != Command::Look);
             }
             OperatorStep::Ask(id, command) => {
                 state.process_mut(id).run(&command, config.fault);
-                let answer = operator.told(config, state.process(id));
+                let answer = operator.answer(config, state.process(id));
                 operator.machine.observe_result(&command, Some(answer));
                 operator.pending.retain(|other| *other != command);
             }
@@ -180,14 +183,20 @@ impl Operator {
                     self.wait_early(state, index, seat.process);
                 }
             }
-            Command::Close { process, to, .. } if self.lies_about_close(config, state, to) => {
+            Command::Close { process, to, .. }
+                if fault == Some(Fault::NoClose)
+                    || fault == Some(Fault::OneCloseTooFew) && self.lies.taken.is_empty() =>
+            {
                 if fault == Some(Fault::NoClose) {
                     state.send(&command);
                 }
-                self.lies.closed.push((*process, *to));
-                let answer = self.told(config, state.process(*process));
-                self.machine.observe_result(&command, Some(answer));
-                return;
+                return self.take_for_done(config, state, &command, *process, *to);
+            }
+            Command::Prepare { process, roster }
+                if fault == Some(Fault::LaggardAlwaysJumps)
+                    && state.process(*process).own_roster().is_some() =>
+            {
+                return self.take_for_done(config, state, &command, *process, *roster);
             }
             Command::Copy { from, .. } => {
                 self.copied.clear();
@@ -201,6 +210,33 @@ impl Operator {
             state.send(&command);
         }
         self.pending.push(command);
+    }
+
+    /// A broken rule: a process is taken for one that holds a roster.
+    fn take_for_done(
+        &mut self,
+        config: &Config,
+        state: &State,
+        command: &Command,
+        process: u8,
+        roster: Roster,
+    ) {
+        self.lies.taken.push((process, roster));
+        let answer = self.answer(config, state.process(process));
+        self.machine.observe_result(command, Some(answer));
+    }
+
+    /// A broken rule: if the new process holds its roster, a member that stays counts as closed.
+    fn count_new_process(&mut self, state: &State, answer: &Answer) {
+        let Some(roster) = answer.roster.filter(|_| !answer.is_admitted) else { return };
+        let is_new = roster.seat_of(&answer.process).is_some_and(|it| it.since == roster.term);
+        let is_open = |id: &u8| state.process(*id).own_roster() != Some(&roster);
+        let mut staying = roster.staying().map(|seat| seat.process);
+        if is_new && let Some(member) = staying.find(is_open) {
+            let roster = Some(roster);
+            let closed = Answer { roster, is_admitted: true, ..state.process(member).answer() };
+            self.machine.observe(closed);
+        }
     }
 
     fn wait_early(&mut self, state: &mut State, index: usize, process: u8) {
@@ -232,23 +268,8 @@ impl Operator {
         }
     }
 
-    /// Whether a broken rule takes a member for closed that it does not close.
-    fn lies_about_close(&self, config: &Config, state: &State, to: &Roster) -> bool {
-        let is_first_lie = self.lies.closed.is_empty();
-        let new_process_holds = || {
-            state.processes.iter().any(|it| it.own_roster() == Some(to) && !it.votes())
-                && state.processes.iter().any(|it| it.votes_for(to))
-        };
-        match config.fault {
-            Some(Fault::NoClose) => true,
-            Some(Fault::OneCloseTooFew) => is_first_lie,
-            Some(Fault::NewProcessCounts) => is_first_lie && new_process_holds(),
-            _ => false,
-        }
-    }
-
     /// The answer of a process, as the operator receives it.
-    fn told(&mut self, config: &Config, process: &Process) -> Answer {
+    fn answer(&mut self, config: &Config, process: &Process) -> Answer {
         let mut answer = process.answer();
         let own = process.own_roster();
         match config.fault {
@@ -273,11 +294,12 @@ impl Operator {
             }
             _ => {}
         }
-        let lie = self.lies.closed.iter().rev().find(|lie| lie.0 == process.id);
-        if let Some((_, roster)) = lie
+        let taken = self.lies.taken.iter().rev().find(|taken| taken.0 == process.id);
+        if let Some((_, roster)) = taken
             && own.is_some_and(|own| own.term < roster.term)
         {
             answer.roster = Some(*roster);
+            answer.is_admitted &= roster.staying().any(|seat| seat.process == process.id);
         }
         answer
     }

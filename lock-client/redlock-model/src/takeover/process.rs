@@ -34,10 +34,6 @@ impl Process {
         self.is_admitted && self.own_roster().is_some()
     }
 
-    pub(crate) fn votes_for(&self, roster: &Roster) -> bool {
-        self.votes() && self.roster.as_ref() == Some(roster)
-    }
-
     pub(crate) fn answer(&self) -> Answer {
         Answer {
             address: self.address,

@@ -1,7 +1,7 @@
 //! One state of a model of takeovers.
 
 use super::{
-    client::Client,
+    client::{self, Client},
     config::{Config, Fault},
     operator::Operator,
     process::Process,
@@ -45,7 +45,10 @@ impl State {
             is_admitted: true,
             ..Process::default()
         };
-        let operator = |_| Operator::new(Takeover::new(()));
+        let operator = |index| match index {
+            0 if config.relocates => Operator::new(Takeover::relocating((), 0, config.seats)),
+            _ => Operator::new(Takeover::new(())),
+        };
         Self {
             processes: members().map(process).collect(),
             operators: (0..config.operators).map(operator).collect(),
@@ -80,14 +83,14 @@ impl State {
         rosters
     }
 
-    /// Whether two rosters have a majority of voters at the same time.
-    pub(crate) fn has_two_electorates(&self) -> bool {
-        let rosters = self.rosters();
-        let has_majority = |roster: &&Roster| {
-            let voters = self.processes.iter().filter(|process| process.votes_for(roster));
-            voters.count() >= roster.majority()
-        };
-        rosters.iter().filter(has_majority).count() > 1
+    /// Whether two disjoint sets of processes are majorities to clients.
+    pub(crate) fn has_two_electorates(&self, config: &Config) -> bool {
+        let mut rosters = self.rosters();
+        // With a broken rule, clients don't distinguish them.
+        rosters.dedup_by(|next, first| client::is_same(config, next, first));
+        let majorities =
+            rosters.iter().map(|it| client::voters(config, self, it).count() / it.majority());
+        majorities.sum::<usize>() > 1
     }
 
     /// From now on, an operator's wait for a process lasts until everything has ended that is under way.
@@ -130,7 +133,7 @@ impl State {
 
     /// Forgets the requests that can't change anything any more: a process's term never falls.
     pub(crate) fn forget_requests(&mut self, config: &Config) {
-        if config.fault.is_some() {
+        if config.fault.is_some_and(Fault::breaks_a_script) {
             return;
         }
         let processes = &self.processes;

@@ -91,16 +91,32 @@ pub(crate) enum Command {
 }
 
 /// Why there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Rest {
     /// All members vote.
     AllVote,
-    /// A process waits for its admission.
-    Waiting,
-    /// Too few members vote for a change, or a member does not answer or is not fit.
-    Blocked,
+    /// These members have no vote, or have not moved yet.
+    Blocked(Vec<(Seat, Reason)>),
+    /// A term has begun, and none of its rosters is decided. If too many members are gone for good, only a
+    /// start of the whole cluster helps.
+    Undecided(Vec<Roster>),
     /// No process takes part in a cluster.
     NoCluster,
+}
+
+/// Why a member has no vote, or has not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reason {
+    /// Its process waits for the longest ttl.
+    Waits,
+    /// No process answers at its address, or the one there did not do what it was asked.
+    Silent,
+    /// The settings of the process at its address don't suit a voter.
+    Unfit,
+    /// Another member has no vote.
+    AnotherFirst,
+    /// Fewer than M voters would stay, or can be copied from.
+    TooFewVoters,
 }
 
 /// A wait for the longest ttl.
@@ -200,8 +216,8 @@ impl Takeover {
             None => self.finish(),
         };
         if commands.is_empty() {
-            self.failed.clear();
             commands.push(Command::Rest(self.rest()));
+            self.failed.clear();
         }
         // Each step is decided by a look of its own.
         self.answers.clear();
@@ -377,8 +393,11 @@ impl Takeover {
 
     /// The process that should have a seat instead of the one that has it.
     fn candidate(&self, roster: &Roster, seat: &Seat) -> Option<&Answer> {
-        let relocated = self.relocation.as_ref().filter(|moved| moved.from == seat.address);
-        let address = relocated.map_or(&seat.address, |moved| &moved.to);
+        let address = self.address_of(seat);
+        let moves = *address != seat.address;
+        if moves && self.must_stay(roster, seat) {
+            return None;
+        }
         // A process that has lost the record of its seat may have lost more.
         let keeps_seat = |answer: &Answer| {
             let held = answer.roster.as_ref();
@@ -388,7 +407,7 @@ impl Takeover {
                     kept.is_some_and(|kept| kept.since == seat.since) && held.term <= roster.term
                 })
         };
-        if relocated.is_none() && self.answers.iter().any(keeps_seat) {
+        if !moves && self.answers.iter().any(keeps_seat) {
             return None;
         }
         self.answers.iter().find(|answer| {
@@ -399,21 +418,52 @@ impl Takeover {
         })
     }
 
+    /// Where the process of a seat should be.
+    fn address_of<'a>(&'a self, seat: &'a Seat) -> &'a Address {
+        let relocated = self.relocation.as_ref().filter(|moved| moved.from == seat.address);
+        relocated.map_or(&seat.address, |moved| &moved.to)
+    }
+
+    /// Whether a seat can't move yet: it would take a voter away while another member has no vote, so that
+    /// fewer failures would be withstood than before.
+    fn must_stay(&self, roster: &Roster, seat: &Seat) -> bool {
+        self.votes(seat, roster) && !roster.seats.iter().all(|other| self.votes(other, roster))
+    }
+
     fn rest(&self) -> Rest {
         let Some(roster) = self.decided() else {
-            let has_cluster = self.answers.iter().any(|answer| answer.roster.is_some());
-            return if has_cluster { Rest::Blocked } else { Rest::NoCluster };
+            let newest = self.newest();
+            return if newest.is_empty() {
+                Rest::NoCluster
+            } else {
+                Rest::Undecided(newest.into_iter().cloned().collect())
+            };
         };
-        let is_settled = |seat: &Seat| {
-            let relocated = self.relocation.as_ref().is_some_and(|it| it.from == seat.address);
-            self.votes(seat, &roster) && !relocated
-        };
-        if roster.seats.iter().all(is_settled) {
-            Rest::AllVote
-        } else if self.waits.iter().any(|wait| !wait.is_over) {
-            Rest::Waiting
-        } else {
-            Rest::Blocked
+        let blocked = |seat: &Seat| Some((seat.clone(), self.reason(&roster, seat)?));
+        let blocked: Vec<_> = roster.seats.iter().filter_map(blocked).collect();
+        if blocked.is_empty() { Rest::AllVote } else { Rest::Blocked(blocked) }
+    }
+
+    /// Why a member has no vote, or has not moved; `None` if it votes where it should be.
+    fn reason(&self, roster: &Roster, seat: &Seat) -> Option<Reason> {
+        let address = self.address_of(seat);
+        let moves = *address != seat.address;
+        if !moves && self.votes(seat, roster) {
+            return None;
         }
+        let is_waiting = |wait: &Wait| wait.process == seat.process && !wait.is_over;
+        let mut answers =
+            self.answers.iter().filter(|answer| answer.address == *address).peekable();
+        Some(if self.waits.iter().any(is_waiting) {
+            Reason::Waits
+        } else if moves && self.must_stay(roster, seat) {
+            Reason::AnotherFirst
+        } else if answers.peek().is_none() {
+            Reason::Silent
+        } else if !answers.any(|answer| answer.is_fit) {
+            Reason::Unfit
+        } else {
+            Reason::TooFewVoters
+        })
     }
 }

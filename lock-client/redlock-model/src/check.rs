@@ -1,0 +1,139 @@
+//! Explores every state of a model, and reports what it has found.
+
+use std::{
+    fmt::{self, Debug},
+    hash::Hash,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+/// What must hold in every state of a model, and what must happen in some.
+pub(crate) trait Claims: Model + Send + Sync + 'static {
+    /// A situation that the safety properties must survive.
+    type Situation: Copy + 'static;
+    const SITUATIONS: &'static [Self::Situation];
+
+    /// The safety properties that a state violates.
+    fn violated(&self, state: &Self::State) -> Vec<&'static str>;
+
+    fn occurs(&self, situation: Self::Situation, state: &Self::State) -> bool;
+}
+
+/// Limits of a model, within which all of it can be explored.
+pub trait Explore: Copy {
+    /// A situation that the safety properties must survive.
+    type Situation: Copy + PartialEq + Debug;
+
+    /// Explores every state, or stops at one that violates a safety property.
+    ///
+    /// With one thread, no other state that violates one is reached in fewer steps.
+    fn explore(self, threads: usize) -> Report<Self::Situation>;
+}
+
+/// What was found in a model.
+#[derive(Debug)]
+pub struct Report<S> {
+    /// The number of states, or of those explored before a property was violated.
+    pub states: usize,
+    /// The length of the longest path of steps to a state.
+    pub depth: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// The safety properties that one state violates.
+    pub violated: Vec<&'static str>,
+    /// The steps to that state.
+    pub steps: Vec<String>,
+    /// The situations that occur.
+    pub occurred: Vec<S>,
+}
+
+/// A model, and which situations have occurred in it.
+///
+/// stateright would store the steps to every state in which one occurs. So they are no properties to it.
+struct Explored<M> {
+    model: M,
+    occurred: Vec<AtomicBool>,
+}
+
+pub(crate) fn explore<M: Claims>(model: M, threads: usize) -> Report<M::Situation>
+where
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
+    M::Action: Clone + Debug + PartialEq + Send + Sync,
+{
+    let started = Instant::now();
+    let occurred = M::SITUATIONS.iter().map(|_| AtomicBool::new(false)).collect();
+    let checker = Explored { model, occurred }
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .threads(threads)
+        .spawn_bfs()
+        .join();
+    let took = started.elapsed();
+    let Explored { model, occurred } = checker.model();
+    let found = checker.discoveries().into_values().next();
+    let occurred = M::SITUATIONS.iter().zip(occurred);
+    Report {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        took,
+        violated: found.as_ref().map_or(vec![], |path| model.violated(path.last_state())),
+        steps: found.map_or(vec![], |path| {
+            path.into_actions().iter().map(|step| format!("{step:?}")).collect()
+        }),
+        occurred: occurred
+            .filter(|(_, occurred)| occurred.load(Ordering::Relaxed))
+            .map(|(situation, _)| *situation)
+            .collect(),
+    }
+}
+
+impl<M: Claims> Explored<M> {
+    /// Notes the situations, and returns whether no safety property is violated.
+    fn is_safe(&self, state: &M::State) -> bool {
+        for (situation, occurred) in M::SITUATIONS.iter().zip(&self.occurred) {
+            if !occurred.load(Ordering::Relaxed) && self.model.occurs(*situation, state) {
+                occurred.store(true, Ordering::Relaxed);
+            }
+        }
+        self.model.violated(state).is_empty()
+    }
+}
+
+impl<M: Claims> Model for Explored<M>
+where
+    M::State: Clone + Debug,
+    M::Action: Debug,
+{
+    type State = M::State;
+    type Action = M::Action;
+
+    fn init_states(&self) -> Vec<M::State> {
+        self.model.init_states()
+    }
+
+    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
+        self.model.actions(state, actions);
+    }
+
+    fn next_state(&self, state: &M::State, action: M::Action) -> Option<M::State> {
+        self.model.next_state(state, action)
+    }
+
+    // It is the only property, so that stateright stops at the first state that violates it.
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("safe", Self::is_safe)]
+    }
+}
+
+impl<S: Debug> fmt::Display for Report<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { states, depth, took, violated, steps, occurred } = self;
+        writeln!(f, "{states} states, at most {depth} steps deep, in {took:.1?}: {occurred:?}")?;
+        for name in violated {
+            writeln!(f, "VIOLATED after {} steps: {name}", steps.len())?;
+        }
+        steps.iter().try_for_each(|step| writeln!(f, "  {step}"))
+    }
+}

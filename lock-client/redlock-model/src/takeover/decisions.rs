@@ -1,0 +1,101 @@
+//! Single decisions of the machine, and the order of rosters, which no property of a model shows.
+
+use crate::redlock::{
+    machines::takeover::{Answer, Command, Reason, Rest, Takeover},
+    roster::{Roster, Seat},
+};
+
+/// Five seats, whose processes have the numbers of their addresses.
+fn first_roster() -> Roster {
+    Roster::first((), (), (0..5).map(|member| (member, member)))
+}
+
+fn answer(address: u8, process: u8, roster: Option<Roster>, is_admitted: bool) -> Answer {
+    Answer { address, process, roster, is_admitted, is_fit: true }
+}
+
+/// What the machine does after one look with these answers.
+fn decide(mut machine: Takeover, answers: impl IntoIterator<Item = Answer>) -> Vec<Command> {
+    assert_eq!(machine.next(), [Command::Look]);
+    answers.into_iter().for_each(|answer| machine.observe(answer));
+    machine.next()
+}
+
+/// Process 5 is at the address to which the first seat moves. The last member is as given.
+fn with_last_member(last: Option<Answer>) -> Vec<Command> {
+    let roster = first_roster();
+    let voters = (0..4).map(|member| answer(member, member, Some(roster), true));
+    let answers = voters.chain(last).chain([answer(9, 5, None, false)]);
+    decide(Takeover::relocating((), 0, 9), answers)
+}
+
+#[test]
+fn a_seat_moves_while_all_members_vote() {
+    let roster = first_roster();
+    let commands = with_last_member(Some(answer(4, 4, Some(roster), true)));
+    assert_eq!(commands, [Command::Prepare { process: 5, roster: roster.next(0, 9, 5) }]);
+}
+
+#[test]
+fn the_seat_of_a_voter_does_not_move_while_another_member_has_no_vote() {
+    let blocked = Rest::Blocked(vec![
+        (Seat { address: 0, process: 0, since: 1 }, Reason::AnotherFirst),
+        (Seat { address: 4, process: 4, since: 1 }, Reason::Silent),
+    ]);
+    assert_eq!(with_last_member(None), [Command::Rest(blocked)]);
+}
+
+/// Otherwise a member that is gone could not be replaced while another is gone, too.
+#[test]
+fn the_seat_of_a_member_without_a_vote_moves_while_another_has_none() {
+    let roster = first_roster();
+    let voters = (1..4).map(|member| answer(member, member, Some(roster), true));
+    let answers = voters.chain([answer(9, 5, None, false)]);
+    let commands = decide(Takeover::relocating((), 0, 9), answers);
+    assert_eq!(commands, [Command::Prepare { process: 5, roster: roster.next(0, 9, 5) }]);
+}
+
+#[test]
+fn an_unfit_process_is_named_with_its_seat() {
+    let roster = first_roster();
+    let voters = (0..4).map(|member| answer(member, member, Some(roster), true));
+    let unfit = Answer { is_fit: false, ..answer(4, 5, None, false) };
+    let seat = Seat { address: 4, process: 4, since: 1 };
+    let rest = Rest::Blocked(vec![(seat, Reason::Unfit)]);
+    assert_eq!(decide(Takeover::new(()), voters.chain([unfit])), [Command::Rest(rest)]);
+}
+
+/// All operators must have the same order, also those of another version: seat by seat, and in a seat the
+/// address, then the process, then the term.
+#[test]
+fn rosters_of_a_term_are_ordered_by_their_seats() {
+    let roster = first_roster();
+    let ascending = [
+        roster.next(2, 2, 7),
+        roster.next(1, 1, 7),
+        roster.next(0, 0, 6),
+        roster.next(0, 0, 7),
+        roster.next(0, 8, 5),
+    ];
+    assert!(ascending.is_sorted(), "{ascending:#?}");
+    let earlier = Seat { address: 0, process: 6, since: 3 };
+    assert!(
+        earlier < Seat { since: 4, ..earlier }
+            && earlier < Seat { process: 7, since: 2, ..earlier }
+    );
+}
+
+/// Two operators have begun a term of their own each, and the member that could decide is gone.
+#[test]
+fn a_term_that_was_split_is_reported_as_undecided() {
+    let roster = first_roster();
+    let [one, other] = [roster.next(0, 0, 5), roster.next(1, 1, 6)];
+    let split = [
+        answer(0, 0, Some(other), true),
+        answer(1, 1, Some(one), true),
+        answer(2, 2, Some(one), true),
+        answer(3, 3, Some(other), true),
+    ];
+    let undecided = Rest::Undecided(vec![one, other]);
+    assert_eq!(decide(Takeover::new(()), split), [Command::Rest(undecided)]);
+}
