@@ -6,6 +6,7 @@ use doctor::{Check, Cure, Report, Verdict, redis::Server};
 use fence::ResourceName;
 use lock_client::{
     Locks, Ttl,
+    redis::lacks_permission,
     redlock::{
         majority,
         operator::{Cluster, Operator, State, View},
@@ -134,10 +135,11 @@ fn as_of_a_node(check: Check) -> Check {
 /// Checks whether a node may vote.
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
-        // Other checks report why it is not fit.
-        State::Voting | State::Replicated | State::Evicting | State::Clustered | State::Unknown => {
+        // Other checks report its replicas, and that it evicts keys.
+        State::Voting | State::Replicated | State::Evicting => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
+        State::Clustered | State::Unknown => "put a single Redis or Valkey in its place",
         State::Rejecting => "resolve the error that it returned",
         State::Waiting | State::Restarted | State::Behind | State::Ahead => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
@@ -149,7 +151,7 @@ fn membership(view: &View, user: &str) -> Check {
         }
         State::NotAMember => "name all members, and no others",
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
-        State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
+        State::Unreachable if view.reason.as_deref().is_some_and(lacks_permission) => {
             return no_vote(view, locking::node_permissions(user));
         }
         State::Unreachable => return unreachable(view),
