@@ -58,14 +58,19 @@ impl State {
         if record.roster.cluster != current.cluster {
             Self::OtherCluster
         } else if !has_seat(current) {
-            if has_seat(&record.roster) { Self::Replaced } else { Self::Restarted }
+            match has_seat(&record.roster) {
+                false => Self::Restarted,
+                true if record.roster.term <= current.term => Self::Replaced,
+                // It is prepared for a change.
+                true => Self::Waiting,
+            }
         } else if record.roster != *current {
             if !has_seat(&record.roster) {
                 Self::Waiting
-            } else if record.roster.term < current.term {
-                Self::Behind
-            } else {
+            } else if record.roster.term > current.term {
                 Self::Ahead
+            } else {
+                Self::Behind
             }
         } else if record.admits(process) {
             Self::Voting
@@ -155,6 +160,28 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Process 3 takes the seat of process 2 in the second term.
+    #[test]
+    fn state_during_a_change_follows_the_terms() {
+        let members = ["1", "2"].map(|process| (process.to_owned(), process.to_owned()));
+        let first = Roster::first("c".to_owned(), 1_000, members);
+        let second = first.next(1, "3".to_owned(), "3".to_owned());
+        let other = first.next(1, "4".to_owned(), "4".to_owned());
+        let state = |process: &str, held: &Roster, current: &Roster| {
+            State::determine(
+                process,
+                Some(&Record::new(held.clone(), process, false)),
+                Some(current),
+            )
+        };
+        assert_eq!(state("3", &second, &first), State::Waiting, "it is prepared");
+        assert_eq!(state("2", &first, &second), State::Replaced);
+        assert_eq!(state("4", &other, &second), State::Replaced, "another was decided");
+        assert_eq!(state("1", &second, &first), State::Ahead);
+        assert_eq!(state("1", &first, &second), State::Behind);
+        assert_eq!(state("1", &other, &second), State::Behind, "another was decided");
+    }
 
     #[test]
     fn one_field_proves_each_reason() {
