@@ -180,7 +180,8 @@ impl Redlock {
     /// It is 1 millisecond at least, and 1 hour at most.
     #[must_use]
     pub fn answer_within(self, timeout: Duration) -> Self {
-        Self::with(self.members.with_patience(Patience(TimeLimits::new(timeout))))
+        let members = self.members.with_patience(Patience(TimeLimits::new(timeout)));
+        Self { keys: self.keys, ..Self::with(members) }
     }
 
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with

@@ -7,7 +7,7 @@
 -- KEYS  1 the lock, as in grant.lua.
 --       2 the counter.
 --       3 the node's record.
--- ARGV  1 the vote, as in vote.lua. That for another roster is as good.
+-- ARGV  1 the vote, as in vote.lua. One for another roster is accepted, too.
 --       2 holder.
 --       3 the token that the counter is raised to; 0 if it is unknown.
 --       4 the channel that notifies waiters.

@@ -9,8 +9,8 @@ use super::{nodes::Nodes, patience::Request, script};
 use crate::{backend::BackendError, clock::Moment, redis::keys::Keys};
 
 /// Releases a lock, and raises the counters to a token. Once it returns, a majority of the nodes
-/// does not have the lock for this holder. Each of them may vote: another may have lost the lock. Returns whether a majority may have had it: nodes that do
-/// not answer may.
+/// does not have the lock for this holder. Only nodes with a vote count, because another may have lost the
+/// lock. Returns whether a majority may have had it: a node that does not answer may.
 pub(super) async fn release(
     nodes: Arc<Nodes>,
     keys: &Keys,

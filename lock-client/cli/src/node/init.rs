@@ -63,7 +63,7 @@ impl Init {
             signal = signals.next() => return Err(signal.into()),
         };
         print(&cluster)?;
-        // They may be a cluster already, without all votes.
+        // They are a cluster already, if a start was run again. Then some may have no vote: see `node status`.
         verdict(&cluster)
     }
 
