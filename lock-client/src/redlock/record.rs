@@ -53,6 +53,12 @@ impl Record {
         self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
     }
 
+    /// The longest ttl of the rosters in the record.
+    pub(super) fn longest_ttl_ms(&self) -> u64 {
+        let retired = self.retired.as_ref().map_or(0, |(_, roster)| roster.max_ttl_ms);
+        self.roster.max_ttl_ms.max(retired)
+    }
+
     /// The roster that a process has voted for until it gave up its vote.
     pub(super) fn retired_from(&self, process: &str) -> Option<&Roster> {
         let retired = self.retired.as_ref().filter(|(own, _)| own == process);

@@ -133,9 +133,77 @@ async fn start_takes_no_vote_if_a_node_belongs_to_another_cluster() {
     );
     let urls = nodes.urls();
     let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
-    assert_failed(&init(&again, &["--again"]).await, 64, "a majority of the nodes may vote");
+    assert_failed(&init(&again, &["--again"]).await, 64, "these servers belong to 2 clusters");
     assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
     assert_eq!(nodes.states_of(&[4, 5, 6]).await, ["voting"; 3]);
+}
+
+/// A cluster of nodes 0 to 2, of which two restarted and one is gone, and one of nodes 3 to 5, which runs.
+/// Nodes 6 and 7 belong to none.
+async fn two_clusters() -> Nodes {
+    let mut nodes = Nodes::start(8, &ALWAYS).await;
+    for cluster in [0..3, 3..6] {
+        assert!(init(&nodes.urls()[cluster], &[]).await.status.success());
+    }
+    for restarted in [0, 1] {
+        nodes.0[restarted].restart().await.unwrap();
+    }
+    nodes.0[2].process().kill().unwrap();
+    nodes
+}
+
+#[tokio::test]
+async fn start_again_takes_no_vote_in_a_cluster_that_runs() {
+    let nodes = two_clusters().await;
+    let urls = nodes.urls();
+    let again = [urls[0].clone(), urls[1].clone(), urls[3].clone()];
+    let rejected = init(&again, &["--again"]).await;
+    assert_failed(&rejected, 69, "and may vote");
+    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    // Neither of the two has a majority of these.
+    let again = [urls[0].clone(), urls[6].clone(), urls[3].clone()];
+    let rejected = init(&again, &["--again"]).await;
+    assert_failed(&rejected, 64, "these servers belong to 2 clusters");
+    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    // The control: without the stranger, it starts.
+    let again = [urls[0].clone(), urls[1].clone(), urls[6].clone()];
+    let started = init(&again, &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+}
+
+/// The servers that are named as the old cluster's are of two.
+#[tokio::test]
+async fn start_from_servers_of_two_clusters_takes_no_vote() {
+    let nodes = Nodes::start(10, &[]).await;
+    let urls = nodes.urls();
+    for cluster in [0..3, 3..6] {
+        assert!(init(&urls[cluster], &[]).await.status.success());
+    }
+    let from = ["--from", &urls[0], "--from", &urls[9], "--from", &urls[3]];
+    let rejected = init(&urls[6..9], &from).await;
+    assert_failed(&rejected, 64, "these servers belong to 2 clusters");
+    for cluster in [[0, 1, 2], [3, 4, 5]] {
+        assert_eq!(nodes.states_of(&cluster).await, ["voting"; 3]);
+    }
+}
+
+/// The servers in place of the lost ones have other addresses.
+#[tokio::test]
+async fn start_again_waits_for_the_longest_ttl_in_the_data() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    let urls = nodes.urls();
+    let three = urls[..3].join(" ");
+    let longer = ["node", "init", "--max-ttl", "4s", "--locks", &three];
+    assert!(lock_client(&longer).await.status.success());
+    nodes.0[0].restart().await.unwrap();
+    for lost in [1, 2] {
+        nodes.0[lost].process().kill().unwrap();
+    }
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    let asked = Instant::now();
+    let started = init(&again, &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(asked.elapsed() >= Duration::from_millis(4_042), "{:?}", asked.elapsed());
 }
 
 /// One member is named, and two servers that are none. The majority that votes is not.

@@ -192,3 +192,18 @@ async fn server_that_was_never_a_member_is_marked() {
     assert!(report.contains(advice), "{report}");
     assert!(!report.contains("node init"), "{report}");
 }
+/// It only reads, and no data name another cluster.
+#[tokio::test]
+async fn status_of_a_cluster_needs_the_name_of_one_member() {
+    let nodes = nodes(5, TTL).await;
+    let (states, cluster) = status(&nodes, &[0, 3, 4]).await;
+    assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
+    assert_eq!(cluster["voting"], 3);
+    assert!(node(&nodes, "status", &[0, 3, 4], &[]).await.status.success());
+    // What changes anything does not take it for the cluster that is meant.
+    let three = nodes.0[3].url();
+    let replace = ["--node", &three, "--instead-of", &nodes.0[1].url()];
+    let rejected = node(&nodes, "admit", &[0, 3, 4], &replace).await;
+    assert_failed(&rejected, 69, "fewer than a majority of the named servers belong to cluster");
+}
+

@@ -241,6 +241,29 @@ async fn service_that_stands_by_says_so_and_nothing_else() {
     assert_eq!(stands_by.stop().await, Some(0));
 }
 
+/// Two members are replaced while the service runs, and their old servers are gone. One of the three
+/// servers that it names is left.
+#[tokio::test]
+async fn service_with_an_old_list_still_admits_nodes() {
+    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    let mut spare = Nodes::start(2, &[]).await.0;
+    let mut watch = Watch::start(&nodes);
+    for (old, new) in [(0, 0), (1, 1)] {
+        let replace = ["admit", "--node", &spare[new].url(), "--instead-of", &nodes.0[old].url()];
+        let replaced = nodes.command(&replace).await;
+        assert!(replaced.status.success(), "{replaced:?}");
+    }
+    for old in [0, 1] {
+        nodes.0[old].process().kill().unwrap();
+    }
+    spare[0].restart().await.unwrap();
+    // Either of the two services may have admitted the ones before.
+    let restarted = spare[0].url();
+    let address = restarted.split_once("://").unwrap().1.to_owned();
+    while watch.admission().await["node"] != address {}
+    assert_eq!(watch.stop().await, Some(0));
+}
+
 #[tokio::test]
 async fn lock_of_a_user_keeps_no_service_from_its_work() {
     let mut nodes = Nodes::cluster(&[]).await;

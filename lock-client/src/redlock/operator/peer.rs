@@ -97,6 +97,11 @@ impl Peer {
         self.retired_from().or_else(|| self.roster().filter(|_| self.votes()))
     }
 
+    /// The longest ttl that a cluster grants whose roster is in the data.
+    pub(super) fn longest_ttl_ms(&self) -> u64 {
+        self.record.as_ref().map_or(0, Record::longest_ttl_ms)
+    }
+
     pub(super) fn state(&self, current: Option<&Roster>) -> State {
         State::determine(&self.process, self.record.as_ref(), current)
     }

@@ -169,9 +169,7 @@ impl Watcher<'_> {
             return if self.is_waiting_for_any() { None } else { unavailable(silence) };
         };
         let Some((roster, voters)) = self.sight.newest() else {
-            return unavailable(
-                "no node belongs to a cluster: run `lock-client node init`".to_owned(),
-            );
+            return unavailable(self.sight.no_cluster());
         };
         if voters < roster.majority() {
             return unavailable(too_few(&self.sight));

@@ -1,6 +1,6 @@
 //! The servers of a cluster, as an operator names and finds them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures_util::future::join_all;
 
@@ -63,31 +63,35 @@ impl Servers {
         self.named.iter().any(|url| url.address == address)
     }
 
-    /// The cluster of a majority of the named servers: in their data or, of those that have none or do not
-    /// answer, by their addresses in its rosters. A server of another cluster must not decide it.
-    fn cluster(&self, sight: &Sight) -> Option<String> {
+    /// The cluster of a majority of the named servers, by their data. Otherwise the known one. Otherwise the
+    /// only one that has a majority of them by its rosters, too, with those that have no data or do not
+    /// answer. A server of another cluster must not decide it.
+    fn cluster(&self, sight: &Sight, known: Option<&str>) -> Option<String> {
         let mut processes = HashSet::new();
         let is_first = |url: &&NodeUrl| {
             sight.at(&url.address).is_none_or(|peer| processes.insert(&peer.process))
         };
         let named: Vec<_> = self.named.iter().filter(is_first).collect();
-        let belongs =
-            |url: &NodeUrl, cluster: &str| match sight.at(&url.address).and_then(Peer::cluster) {
-                Some(own) => own == cluster,
-                None => {
-                    let mut rosters = sight.rosters(Some(cluster));
-                    let has = |roster: &Roster| {
-                        roster.seats.iter().any(|seat| seat.address == url.address)
-                    };
-                    rosters.any(has)
-                }
-            };
-        let mut clusters = named.iter().filter_map(|url| sight.at(&url.address)?.cluster());
-        let is_of_majority = |cluster: &&str| {
-            let own = named.iter().filter(|url| belongs(url, cluster));
-            own.count() >= majority(self.named.len())
+        let own = |url: &NodeUrl| sight.at(&url.address).and_then(Peer::cluster);
+        let clusters: BTreeSet<&str> = named.iter().filter_map(|url| own(url)).collect();
+        let has_seat = |url: &NodeUrl, cluster: &str| {
+            let mut seats = sight.rosters(Some(cluster)).flat_map(|roster| &roster.seats);
+            seats.any(|seat| seat.address == url.address)
         };
-        clusters.find(is_of_majority).map(ToOwned::to_owned)
+        let majority = majority(self.named.len());
+        let by_data = |cluster: &str| {
+            named.iter().filter(|url| own(url) == Some(cluster)).count() >= majority
+        };
+        let by_rosters = |cluster: &str| {
+            let belongs = |url: &NodeUrl| {
+                own(url).map_or_else(|| has_seat(url, cluster), |own| own == cluster)
+            };
+            named.iter().filter(|url| belongs(url)).count() >= majority
+        };
+        let of_data = clusters.iter().find(|cluster| by_data(cluster)).copied();
+        let mut of_rosters = clusters.iter().filter(|cluster| by_rosters(cluster)).copied();
+        let only = of_rosters.next().filter(|_| of_rosters.next().is_none());
+        of_data.or(known).or(only).map(ToOwned::to_owned)
     }
 
     /// Connects to the server at an address, and to no other.
@@ -116,7 +120,8 @@ impl Servers {
     }
 
     /// Connects to the servers that were named, to these others, and to the members that they name.
-    pub(super) async fn look(&self, others: &[NodeUrl]) -> Sight {
+    /// Follows the known cluster, unless a majority of the named servers have another in their data.
+    pub(super) async fn look(&self, others: &[NodeUrl], known: Option<&str>) -> Sight {
         let mut sight = Sight::default();
         let mut asked = HashSet::new();
         let named = self.named.iter().chain(others).map(|url| url.address.clone());
@@ -141,7 +146,7 @@ impl Servers {
                     Err(error) => sight.silent.push(error),
                 }
             }
-            sight.cluster = self.cluster(&sight);
+            sight.cluster = self.cluster(&sight, known);
             // A majority that votes must be seen, also if another server was named in its place.
             let is_own = |roster: &&Roster| {
                 sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
@@ -154,6 +159,25 @@ impl Servers {
 }
 
 impl Sight {
+    /// The clusters in the data of all servers.
+    pub(super) fn clusters(&self) -> BTreeSet<&str> {
+        self.peers.iter().filter_map(Peer::cluster).collect()
+    }
+
+    /// Why it is not known which cluster is meant.
+    pub(super) fn no_cluster(&self) -> String {
+        let clusters = self.clusters();
+        match clusters.len() {
+            0 => "no node belongs to a cluster: run `lock-client node init`".to_owned(),
+            1 => format!(
+                "fewer than a majority of the named servers belong to cluster {}: name its members, \
+                 which `lock-client node status` shows",
+                clusters.iter().copied().collect::<String>()
+            ),
+            number => several_clusters(number),
+        }
+    }
+
     /// The rosters of a cluster.
     pub(super) fn rosters(&self, cluster: Option<&str>) -> impl Iterator<Item = &Roster> {
         let rosters = self.peers.iter().filter_map(Peer::roster);
@@ -222,4 +246,9 @@ impl Sight {
         let silent = self.silent.iter().map(|error| (&*error.address, error.reason.clone()));
         by_reason(voteless.chain(silent))
     }
+}
+
+/// Says that nobody can know which of several clusters is meant.
+pub(super) fn several_clusters(number: usize) -> String {
+    format!("these servers belong to {number} clusters: name all nodes of one, and no others")
 }

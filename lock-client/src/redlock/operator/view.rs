@@ -77,7 +77,11 @@ pub(super) async fn inspect_with_counters(servers: &Servers) -> Result<Inspectio
 
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
-    let mut sight = servers.look(&[]).await;
+    let mut sight = servers.look(&[], None).await;
+    // What only reads may take the only cluster that is seen for the one that is meant.
+    let clusters = sight.clusters();
+    let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.to_owned());
+    sight.cluster = sight.cluster.or(only);
     let cluster = sight.cluster.clone();
     let newest = sight.newest().map(|(roster, voters)| (roster.clone(), voters));
     let current = newest.as_ref().filter(|(roster, voters)| *voters >= roster.majority());

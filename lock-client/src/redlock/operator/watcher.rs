@@ -19,6 +19,7 @@ use super::{
     counters::{self, CopiedCounters},
     courtesy::Courtesy,
     error::OperatorError,
+    peer::Peer,
     report::WatchEvent,
     servers::{Servers, Sight},
 };
@@ -237,7 +238,8 @@ impl<'a> Watcher<'a> {
     }
 
     async fn look(&self) -> Sight {
-        self.servers.look(self.candidate.as_slice()).await
+        let known = self.takeover.as_ref().map(|(cluster, _)| cluster.as_str());
+        self.servers.look(self.candidate.as_slice(), known).await
     }
 
     /// Reports the answers to the machine, without those of other clusters. A process may answer at
@@ -362,8 +364,10 @@ impl<'a> Watcher<'a> {
     }
 
     fn begin_wait(&mut self, process: &str, since: u64) {
-        let Some((roster, _)) = self.sight.newest() else { return };
-        let longest = Duration::from_millis(roster.max_ttl_ms);
+        let own = self.sight.peers.iter().filter(|peer| peer.process == process);
+        let longest = own.filter_map(Peer::roster).map(|roster| roster.max_ttl_ms).max();
+        let longest = longest.expect("the machine has seen it hold the roster");
+        let longest = Duration::from_millis(longest);
         let remaining = longest + longest / 100 + Duration::from_millis(2);
         let until = Moment::now() + remaining;
         self.waits.retain(|wait| wait.process != process);
