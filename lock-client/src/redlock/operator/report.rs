@@ -120,7 +120,10 @@ impl Watcher<'_> {
         address: &str,
         process: &str,
     ) -> Result<Option<String>, String> {
-        let peer = self.sight.with(process).or_else(|| self.sight.at(address));
+        // A process that has another seat is no second voter.
+        let at_address =
+            || self.sight.at(address).filter(|peer| roster.seat_of(&peer.process).is_none());
+        let peer = self.sight.with(process).or_else(at_address);
         let Some(peer) = peer else { return Err(self.sight.silence(address).reason) };
         if peer.votes() && peer.roster() == Some(roster) || self.is_waiting(&peer.process) {
             return Ok(None);

@@ -91,11 +91,19 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
     // 1. The members, each where its process answers, or at its address.
     let mut places: Vec<Place> = Vec::new();
     let seats = current.iter().flat_map(|roster| &roster.seats);
+    // A process that has another seat is no second voter.
+    let has_seat = |process: &String| {
+        current.as_ref().is_some_and(|roster| roster.seat_of(process).is_some())
+    };
     for seat in seats {
         let peers = || sight.peers.iter().enumerate();
         let own = peers().filter(|(_, peer)| peer.process == seat.process);
-        let own = own.max_by_key(|(_, peer)| servers.has_named(&peer.address));
-        let place = own.or_else(|| peers().find(|(_, peer)| peer.address == seat.address));
+        let own = own.max_by_key(|(_, peer)| {
+            (peer.address == seat.address, servers.has_named(&peer.address))
+        });
+        let place = own.or_else(|| {
+            peers().find(|(_, peer)| peer.address == seat.address && !has_seat(&peer.process))
+        });
         let position = place.map(|(position, _)| position);
         places.push(match position {
             Some(position) => {

@@ -3,9 +3,13 @@
 use futures_util::future::try_join_all;
 use lock_client::{
     Locks, Ttl,
-    redlock::{Redlock, operator::Operator},
+    redlock::{
+        Redlock,
+        operator::{Operator, State, WatchEvent},
+    },
 };
 use testbed::{NodeKind, Proxy, Redis, RedlockNodes, wait::until_async};
+use tokio::time::timeout;
 
 use super::{
     HIGH, MAX_TTL, PATIENCE, client, nodes, operator, token, token_without, until_admitted,
@@ -89,12 +93,22 @@ async fn two_addresses_that_lead_to_one_server_have_one_vote() {
     let locks = Locks::new(Redlock::open(&urls).unwrap());
     let third = &nodes.nodes()[2];
     assert!(token_without(third, &locks).await.is_ok());
-    proxies[1].switch_to(nodes.nodes()[0].socket());
-    proxies[1].cut();
-    proxies[1].mend();
+    proxies[0].switch_to(nodes.nodes()[1].socket());
+    proxies[0].cut();
+    proxies[0].mend();
     for _ in 0..10 {
         let rejected = token_without(third, &locks).await.unwrap_err();
         assert!(rejected.contains("no majority"), "{rejected}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+    // The operator and the service count it once, too.
+    let seen = operator.inspect().await;
+    let states: Vec<_> = seen.nodes.iter().map(|view| view.state).collect();
+    assert_eq!(states, [State::Unreachable, State::Voting, State::Voting]);
+    assert_eq!(seen.cluster.voting, 2);
+    let mut watcher = operator.watch();
+    let event = timeout(PATIENCE, watcher.next()).await.unwrap();
+    let WatchEvent::LeftAlone { node, reason } = event else { panic!("{event:?}") };
+    assert_eq!(node, urls[0].split_once("://").unwrap().1);
+    assert_eq!(reason, "another member answers there");
 }
