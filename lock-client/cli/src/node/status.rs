@@ -38,7 +38,8 @@ are read: --no-counters leaves that out, for a check that runs often. LAG is how
 to answer.
 
 To see whether a node grants anything, it is asked to grant a lock that no name has. A node that is \
-replicated or evicting still votes, but does not count here: its vote must not be relied on.
+replicated or evicting still votes, but does not count here: its vote must not be relied on. If the \
+user must not ask for it, the node counts by its record alone, and its reason says so.
 
 With --json, each node is an object on a line, and the cluster is the last.
 

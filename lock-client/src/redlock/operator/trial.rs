@@ -1,7 +1,7 @@
 //! Trials of the scripts on one node: a single vote, or all of them.
 
 use fence::{Holder, ResourceName, Token};
-use redis::{RedisError, RedisResult, Value, from_redis_value};
+use redis::{RedisResult, Value, from_redis_value};
 
 use super::{
     peer::{Peer, PeerError},
@@ -12,6 +12,7 @@ use crate::{
     backend::Ownership,
     redis::{
         keys::Keys,
+        lacks_permission,
         line::Line,
         script::{Call, Script, script},
         transport::Transport,
@@ -32,6 +33,8 @@ pub(super) enum Trial {
     /// It does not. It may answer and yet be read-only, its memory may be full, or it may lack the
     /// replicas that it asks for.
     Rejected(String),
+    /// It has another roster than at the look, or no vote any more.
+    Outdated(String),
     /// The user must not try it.
     Forbidden(String),
 }
@@ -48,15 +51,14 @@ pub(super) async fn try_vote(peer: &Peer) -> Result<Trial, PeerError> {
     match tried {
         Ok(()) => Ok(Trial::Votes),
         Err(error) if error.code().is_none() => Err(peer.error(&error)),
-        Err(error) if is_forbidden(&error) => Ok(Trial::Forbidden(error.to_string())),
-        Err(error) => Ok(Trial::Rejected(error.to_string())),
+        Err(error) if lacks_permission(&error.to_string()) => {
+            Ok(Trial::Forbidden(error.to_string()))
+        }
+        Err(error) => Ok(match error.code() {
+            Some("OTHERROSTER" | "NOVOTE") => Trial::Outdated(error.to_string()),
+            _ => Trial::Rejected(error.to_string()),
+        }),
     }
-}
-
-/// Whether the server rejects a request because the user lacks a permission. A script reports that of
-/// its own commands without a code.
-fn is_forbidden(error: &RedisError) -> bool {
-    error.code() == Some("NOPERM") || error.to_string().contains("ACL failure in script")
 }
 
 /// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.

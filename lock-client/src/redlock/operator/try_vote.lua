@@ -8,6 +8,7 @@ local rejection = no_vote(KEYS[2], ARGV[1])
 if rejection then
     return rejection
 end
-redis.call('SET', KEYS[1], '')
+-- Should the user lack a permission for the next command, it expires.
+redis.call('SET', KEYS[1], '', 'PX', 1000)
 redis.call('DEL', KEYS[1])
 return 1

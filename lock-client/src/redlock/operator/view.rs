@@ -77,6 +77,17 @@ pub(super) async fn inspect_with_counters(servers: &Servers) -> Result<Inspectio
 
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
+    let (inspection, peers, is_outdated) = inspect_once(servers).await;
+    if is_outdated {
+        // A takeover has changed a record between the look and the trial.
+        let (inspection, peers, _) = inspect_once(servers).await;
+        return (inspection, peers);
+    }
+    (inspection, peers)
+}
+
+/// Inspects all nodes. Also returns whether a record has changed meanwhile.
+async fn inspect_once(servers: &Servers) -> (Inspection, Vec<Option<Peer>>, bool) {
     let mut sight = servers.look(&[], None).await;
     // What only reads may take the only cluster that is seen for the one that is meant.
     let clusters = sight.clusters();
@@ -92,9 +103,8 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
     let mut places: Vec<Place> = Vec::new();
     let seats = current.iter().flat_map(|roster| &roster.seats);
     // A process that has another seat is no second voter.
-    let has_seat = |process: &String| {
-        current.as_ref().is_some_and(|roster| roster.seat_of(process).is_some())
-    };
+    let has_seat =
+        |process: &String| current.as_ref().is_some_and(|roster| roster.seat_of(process).is_some());
     for seat in seats {
         let peers = || sight.peers.iter().enumerate();
         let own = peers().filter(|(_, peer)| peer.process == seat.process);
@@ -143,13 +153,17 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         });
     }
 
-    // 3. What they say of themselves.
+    // 3. Their views.
     let views = places.into_iter().map(async |place| match place {
         Ok((peer, state)) => View::read(peer, state).await,
-        Err(error) => (View::unreachable(error), None),
+        Err(error) => (View::unreachable(error), None, false),
     });
-    let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
-        join_all(views).await.into_iter().unzip();
+    let (mut nodes, mut peers, mut is_outdated) = (Vec::new(), Vec::new(), false);
+    for (view, peer, has_changed) in join_all(views).await {
+        nodes.push(view);
+        peers.push(peer);
+        is_outdated |= has_changed;
+    }
     for view in &mut nodes {
         view.is_named = servers.has_named(&view.node);
     }
@@ -168,12 +182,13 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
         max_ttl_ms: roster.as_ref().map(|roster| roster.max_ttl_ms),
     };
-    (Inspection { nodes, cluster }, peers)
+    (Inspection { nodes, cluster }, peers, is_outdated)
 }
 
 impl View {
-    async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>) {
-        let mut reason = state.reason().to_owned();
+    /// Reads the view of a node. Also returns whether its record has changed since the look.
+    async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>, bool) {
+        let (mut reason, mut has_changed) = (state.reason().to_owned(), false);
         if state == State::Voting {
             if let Some(unfit) = peer.unfit {
                 (state, reason) = (unfit, unfit.reason().to_owned());
@@ -181,11 +196,12 @@ impl View {
                 match try_vote(&peer).await {
                     Ok(Trial::Votes) => reason = String::new(),
                     Ok(Trial::Forbidden(error)) => reason = format!("no vote was tried: {error}"),
-                    Ok(Trial::Rejected(error)) => {
-                        state = State::Rejecting;
-                        reason = format!("{}: {error}", state.reason());
+                    Ok(Trial::Rejected(error)) => (state, reason) = rejecting(&error),
+                    Ok(Trial::Outdated(error)) => {
+                        (state, reason) = rejecting(&error);
+                        has_changed = true;
                     }
-                    Err(error) => return (Self::unreachable(error), None),
+                    Err(error) => return (Self::unreachable(error), None, false),
                 }
             }
         }
@@ -198,7 +214,7 @@ impl View {
             counters_behind: None,
             lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
         };
-        (view, Some(peer))
+        (view, Some(peer), has_changed)
     }
 
     fn unreachable(error: PeerError) -> Self {
@@ -212,6 +228,10 @@ impl View {
             lag_ms: None,
         }
     }
+}
+
+fn rejecting(error: &str) -> (State, String) {
+    (State::Rejecting, format!("{}: {error}", State::Rejecting.reason()))
 }
 
 /// Counts for each node the names whose counter is below the highest of all voting nodes. `None`
