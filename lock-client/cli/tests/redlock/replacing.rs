@@ -82,6 +82,31 @@ async fn member_that_hangs_is_replaced() {
     assert_eq!(status(&nodes, &[0, 3, 2]).await.0, ["voting"; 3]);
 }
 
+/// One failure less would be withstood than before. The message must not advise to start a cluster.
+#[tokio::test]
+async fn voter_keeps_its_seat_while_another_member_is_down() {
+    let mut nodes = Nodes::start(7, &[]).await;
+    let members = [0, 1, 2, 3, 4];
+    let started = node(&nodes, "init", &members, &["--max-ttl", "500ms"]).await;
+    assert!(started.status.success(), "{started:?}");
+    nodes.0[4].process().kill().unwrap();
+    let replace = async |nodes: &Nodes, old: usize, new: usize| {
+        let [old, new] = [old, new].map(|node| nodes.0[node].url());
+        node(nodes, "admit", &members, &["--instead-of", &old, "--node", &new]).await
+    };
+    let address = |node: usize| nodes.0[node].url().split_once("://").unwrap().1.to_owned();
+    let (zero, four) = (address(0), address(4));
+    let rejected = replace(&nodes, 0, 5).await;
+    let stays = format!("{zero} votes, and stays until {four} votes, or is replaced first");
+    assert_failed(&rejected, 69, &stays);
+    assert!(!String::from_utf8_lossy(&rejected.stderr).contains("node init"), "{rejected:?}");
+    // The control: in this order, both are replaced.
+    for (old, new) in [(4, 5), (0, 6)] {
+        let replaced = replace(&nodes, old, new).await;
+        assert!(replaced.status.success(), "{replaced:?}");
+    }
+}
+
 #[tokio::test]
 async fn replacement_that_was_interrupted_is_finished_by_the_watcher() {
     let nodes = nodes(4, "2s").await;
@@ -171,6 +196,21 @@ async fn server_of_another_cluster_does_not_decide_what_the_cluster_is() {
     assert_failed(&admitted, 69, "1 of 3 members vote, and 2 must");
 }
 
+/// It only reads, and no data name another cluster.
+#[tokio::test]
+async fn status_of_a_cluster_needs_the_name_of_one_member() {
+    let nodes = nodes(5, TTL).await;
+    let (states, cluster) = status(&nodes, &[0, 3, 4]).await;
+    assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
+    assert_eq!(cluster["voting"], 3);
+    assert!(node(&nodes, "status", &[0, 3, 4], &[]).await.status.success());
+    // What changes anything does not take it for the cluster that is meant.
+    let three = nodes.0[3].url();
+    let replace = ["--node", &three, "--instead-of", &nodes.0[1].url()];
+    let rejected = node(&nodes, "admit", &[0, 3, 4], &replace).await;
+    assert_failed(&rejected, 69, "fewer than a majority of the named servers belong to cluster");
+}
+
 #[tokio::test]
 async fn server_that_was_never_a_member_is_marked() {
     let nodes = nodes(4, TTL).await;
@@ -192,18 +232,3 @@ async fn server_that_was_never_a_member_is_marked() {
     assert!(report.contains(advice), "{report}");
     assert!(!report.contains("node init"), "{report}");
 }
-/// It only reads, and no data name another cluster.
-#[tokio::test]
-async fn status_of_a_cluster_needs_the_name_of_one_member() {
-    let nodes = nodes(5, TTL).await;
-    let (states, cluster) = status(&nodes, &[0, 3, 4]).await;
-    assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
-    assert_eq!(cluster["voting"], 3);
-    assert!(node(&nodes, "status", &[0, 3, 4], &[]).await.status.success());
-    // What changes anything does not take it for the cluster that is meant.
-    let three = nodes.0[3].url();
-    let replace = ["--node", &three, "--instead-of", &nodes.0[1].url()];
-    let rejected = node(&nodes, "admit", &[0, 3, 4], &replace).await;
-    assert_failed(&rejected, 69, "fewer than a majority of the named servers belong to cluster");
-}
-

@@ -2,10 +2,11 @@
 
 use std::{fmt, time::Duration};
 
-use super::{counters::CopiedCounters, error::OperatorError, servers::Sight, watcher::Watcher};
+use super::{counters::CopiedCounters, error::OperatorError, watcher::Watcher};
 use crate::{
     redis::keys::Keys,
     redlock::{
+        machines::takeover::{Reason, Rest},
         node_urls::NodeUrl,
         roster::{Roster, Seat},
     },
@@ -81,7 +82,7 @@ impl Watcher<'_> {
         if lacks_majority != self.lacks_majority {
             self.lacks_majority = lacks_majority;
             self.events.push_back(match lacks_majority {
-                true => WatchEvent::TooFewVoters { reason: too_few(&self.sight) },
+                true => WatchEvent::TooFewVoters { reason: self.too_few() },
                 false => WatchEvent::MajorityVotes,
             });
         }
@@ -136,7 +137,7 @@ impl Watcher<'_> {
 
     /// Checks that a server can take a member's seat: it has none, unless it has taken this one before.
     /// Otherwise nothing would happen, and the member would keep its seat.
-    pub(super) fn check_has_no_seat(
+    pub(super) fn check_can_take_seat(
         &self,
         address: &str,
         instead_of: Option<&NodeUrl>,
@@ -175,7 +176,7 @@ impl Watcher<'_> {
             return unavailable(self.sight.no_cluster());
         };
         if voters < roster.majority() {
-            return unavailable(too_few(&self.sight));
+            return unavailable(self.too_few());
         }
         if peer.votes() && peer.roster() == Some(roster) {
             return Some(Ok(self.copied.remove(&peer.process).unwrap_or_default()));
@@ -206,33 +207,64 @@ impl Watcher<'_> {
         if self.is_waiting_for_any() {
             return None;
         }
-        let stays = |own: &&Seat| own.address != seat && self.sight.votes(&own.process, roster);
-        let staying = roster.seats.iter().filter(stays).count();
-        if staying < roster.majority() {
-            return unavailable(format!(
-                "{address} is not admitted yet: {} of the members that stay must vote, and {staying} do ({})",
-                roster.majority(),
-                self.sight.reasons(Some(roster))
-            ));
+        match self.blocked(seat) {
+            Some(Reason::AnotherFirst) => {
+                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
+                let others = roster.seats.iter().filter(|own| !votes(own));
+                let others: Vec<_> = others.map(|own| own.address.as_str()).collect();
+                unavailable(format!(
+                    "{address} is not admitted yet: {seat} votes, and stays until {} votes, or is \
+                     replaced first",
+                    others.join(", ")
+                ))
+            }
+            Some(Reason::TooFewVoters) => {
+                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
+                let staying = roster.seats.iter().filter(|own| own.address != seat).filter(votes);
+                unavailable(format!(
+                    "{address} is not admitted yet: {} of the members that stay must vote, and {} do \
+                     ({})",
+                    roster.majority(),
+                    staying.count(),
+                    self.sight.reasons(Some(roster))
+                ))
+            }
+            _ => {
+                let failure = self.failures.get(&peer.process).cloned();
+                let failure =
+                    failure.unwrap_or_else(|| peer.state(Some(roster)).reason().to_owned());
+                unavailable(format!("{address} is not admitted yet: {failure}"))
+            }
         }
-        let failure = self.failures.get(&peer.process).cloned();
-        let failure = failure.unwrap_or_else(|| peer.state(Some(roster)).reason().to_owned());
-        unavailable(format!("{address} is not admitted yet: {failure}"))
     }
-}
 
-/// Says that too few members vote, and what to do.
-fn too_few(sight: &Sight) -> String {
-    let (roster, count) = match sight.newest() {
-        Some((roster, voters)) => {
-            let (majority, all) = (roster.majority(), roster.seats.len());
-            (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
-        }
-        None => (None, "no node belongs to a cluster".to_owned()),
-    };
-    format!(
-        "no node can be admitted, because only a majority knows all issued tokens: {count} ({}). If they \
-         don't come back with their vote, a person must decide: see `lock-client node init --again`",
-        sight.reasons(roster)
-    )
+    /// Why the member at an address has no vote, or has not moved.
+    fn blocked(&self, address: &str) -> Option<Reason> {
+        let Some(Rest::Blocked(blocked)) = &self.at_rest else { return None };
+        let mut blocked = blocked.iter().filter(|(seat, _)| seat.address == address);
+        blocked.next().map(|(_, reason)| *reason)
+    }
+
+    /// Says that too few members vote, and what to do.
+    fn too_few(&self) -> String {
+        let (roster, count) = match self.sight.newest() {
+            Some((roster, voters)) => {
+                let (majority, all) = (roster.majority(), roster.seats.len());
+                (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
+            }
+            None => (None, self.sight.no_cluster()),
+        };
+        let undecided = match &self.at_rest {
+            Some(Rest::Undecided(rosters)) => {
+                format!(", and {} changes have begun at once", rosters.len())
+            }
+            _ => String::new(),
+        };
+        format!(
+            "no node can be admitted, because only a majority knows all issued tokens: \
+             {count}{undecided} ({}). If they don't come back with their vote, a person must decide: see \
+             `lock-client node init --again`",
+            self.sight.reasons(roster)
+        )
+    }
 }
