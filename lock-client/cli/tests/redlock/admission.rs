@@ -184,7 +184,7 @@ async fn step_that_comes_too_late_is_reported() {
         request.deliver();
     };
     let (admitted, ()) = tokio::join!(lock_client(&admit), change);
-    assert_failed(&admitted, 69, "is not admitted yet: it belongs to no cluster, or has lost its data");
+    assert_failed(&admitted, 69, "not admitted yet: it belongs to no cluster");
 }
 
 /// Without its counters, it must not vote. The message must not advise to delete any.
