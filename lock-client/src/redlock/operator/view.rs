@@ -109,7 +109,7 @@ async fn inspect_once(servers: &Servers) -> (Inspection, Vec<Option<Peer>>, bool
         let peers = || sight.peers.iter().enumerate();
         let own = peers().filter(|(_, peer)| peer.process == seat.process);
         let own = own.max_by_key(|(_, peer)| {
-            (peer.address == seat.address, servers.has_named(&peer.address))
+            (servers.has_named(&peer.address), peer.address == seat.address)
         });
         let place = own.or_else(|| {
             peers().find(|(_, peer)| peer.address == seat.address && !has_seat(&peer.process))
