@@ -48,6 +48,7 @@ pub(crate) mod transport;
 pub(crate) mod wakeups;
 
 pub use self::client::Redis;
+pub use self::failure::lacks_permission;
 pub use self::keys::Keys;
 pub use self::server::{Server, schemes};
 

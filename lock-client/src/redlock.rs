@@ -85,17 +85,15 @@ mod numbers;
 pub mod operator;
 mod outcome;
 mod patience;
-mod peer;
-mod persistence;
 mod record;
 mod regain;
 mod release;
 mod reply;
-mod request;
 mod roster;
 mod roster_text;
 mod round;
 mod script;
+mod state;
 mod status;
 mod tally;
 mod update;
@@ -114,9 +112,8 @@ use self::{
     lease::{Lease, Leases},
     members::Members,
     node_urls::NodeUrl,
-    patience::Patience,
+    patience::{Patience, Request},
     release::release,
-    request::Request,
 };
 use crate::{
     Moment, Order, Ttl,
@@ -135,6 +132,8 @@ pub struct Redlock {
     members: Arc<Members>,
     rounds: Arc<AtomicU64>,
     leases: Arc<Leases>,
+    /// The keys of a name. A lock of the operators has others than that of a user.
+    keys: fn(&ResourceName) -> Keys,
 }
 
 impl std::fmt::Debug for Redlock {
@@ -160,7 +159,17 @@ impl Redlock {
     }
 
     fn with(members: Members) -> Self {
-        Self { members: Arc::new(members), rounds: Arc::default(), leases: Arc::default() }
+        Self {
+            members: Arc::new(members),
+            rounds: Arc::default(),
+            leases: Arc::default(),
+            keys: Keys::new,
+        }
+    }
+
+    /// Makes a client of locks that no name can have.
+    fn of_reserved_locks(self) -> Self {
+        Self { keys: |name| Keys::reserved(name.as_str()), ..self }
     }
 
     /// Waits this long for the votes of the nodes, instead of half a second. It suits nodes that are
@@ -171,7 +180,8 @@ impl Redlock {
     /// It is 1 millisecond at least, and 1 hour at most.
     #[must_use]
     pub fn answer_within(self, timeout: Duration) -> Self {
-        Self::with(self.members.with_patience(Patience(TimeLimits::new(timeout))))
+        let members = self.members.with_patience(Patience(TimeLimits::new(timeout)));
+        Self { keys: self.keys, ..Self::with(members) }
     }
 
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
@@ -198,7 +208,8 @@ impl Backend for Redlock {
                     "Redlock has no fair order, because its nodes keep no common queue".into(),
                 ));
             }
-            let acquire = Acquire { rounds: &self.rounds, name, holder, ttl };
+            let keys = &(self.keys)(name);
+            let acquire = Acquire { rounds: &self.rounds, keys, holder, ttl };
             let attempt = self.members.run(|nodes| acquire.run(nodes)).await?;
             if let Attempt::Granted { token, ownership, asked } = &attempt {
                 self.leases.start(ownership.clone(), *token, *asked + ttl.reliable());
@@ -214,7 +225,7 @@ impl Backend for Redlock {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
+            let (keys, lease) = (&Arc::new((self.keys)(name)), &self.lease(ownership));
             let renew = |nodes| async move { update::renew(&nodes, keys, lease, ttl).await };
             self.members.run(renew).await
         })
@@ -227,7 +238,7 @@ impl Backend for Redlock {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new(Keys::new(name)), &self.lease(ownership));
+            let (keys, lease) = (&Arc::new((self.keys)(name)), &self.lease(ownership));
             let reissue = |nodes| async move { update::reissue(&nodes, keys, lease, above).await };
             self.members.run(reissue).await
         })
@@ -246,7 +257,7 @@ impl Backend for Redlock {
             }
             // From here on, the lease joins no node. Its height is needed until there is an answer.
             let height = self.leases.release(holder).map(|lease| lease.height());
-            let (keys, token) = (&Keys::new(name), token.max(height));
+            let (keys, token) = (&(self.keys)(name), token.max(height));
             let released = self.members.run(|nodes| release(nodes, keys, holder, token)).await;
             // Without a majority, a few nodes may still have carried it out.
             let released = released.map_err(|error| match error {
@@ -265,12 +276,13 @@ impl Backend for Redlock {
         _: Order,
     ) -> BackendFuture<'a, Wakeups> {
         Box::pin(async move {
-            wakeups::subscribe(self.members.subscribe().await?, Keys::new(name).freed()).await
+            wakeups::subscribe(self.members.subscribe().await?, (self.keys)(name).freed()).await
         })
     }
 
     fn status<'a>(&'a self, name: &'a ResourceName) -> BackendFuture<'a, Status> {
-        Box::pin(self.members.run(move |nodes| async move { status::read(&nodes, name).await }))
+        let read = move |nodes| async move { status::read(&nodes, name, (self.keys)(name)).await };
+        Box::pin(self.members.run(read))
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {

@@ -170,7 +170,7 @@ impl LockService {
     }
 
     /// Limits the time for an answer, if a limit is given.
-    fn limited<T>(&self, client: T, answer_within: impl FnOnce(T, Duration) -> T) -> T {
+    pub(crate) fn limited<T>(&self, client: T, answer_within: impl FnOnce(T, Duration) -> T) -> T {
         match self.answer_timeout {
             Some(limit) => answer_within(client, *limit),
             None => client,

@@ -45,3 +45,11 @@ fn passing(server: &Server, error: &RedisError) -> String {
 pub(super) fn rejected(server: &Server, reason: &impl Display) -> BackendError {
     BackendError::Rejected(format!("{server}: {reason}").into())
 }
+
+/// Whether an error's text says that the user lacks a permission. Redis's words depend on its version, and
+/// on whether a script called the command.
+pub fn lacks_permission(problem: &str) -> bool {
+    ["NOPERM", "NoPerm", "no permissions", "The user executing the script", "ACL failure"]
+        .iter()
+        .any(|words| problem.contains(words))
+}

@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-use fence::{Holder, ResourceName};
+use fence::Holder;
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{nodes::Nodes, outcome::Outcome, round::Round};
 use crate::{
     Moment, Ttl,
     backend::{Attempt, BackendError, Ownership},
+    redis::keys::Keys,
 };
 
 /// How often in a row a round may be split between rivals before the lock counts as contended.
@@ -28,7 +29,7 @@ const LONGEST_SPLIT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Acquire<'a> {
     /// How many rounds this client has started.
     pub(super) rounds: &'a AtomicU64,
-    pub(super) name: &'a ResourceName,
+    pub(super) keys: &'a Keys,
     pub(super) holder: &'a Holder,
     pub(super) ttl: Ttl,
 }
@@ -76,7 +77,7 @@ impl Acquire<'_> {
     /// Runs one round in the background, and returns its outcome.
     async fn run_round(&self, nodes: &Arc<Nodes>, holder: Holder) -> Result<Outcome, BackendError> {
         let (report, outcome) = oneshot::channel();
-        let round = Round::new(nodes.clone(), self.name, holder, self.ttl);
+        let round = Round::new(nodes.clone(), self.keys.clone(), holder, self.ttl);
         nodes.background().spawn(round.run(report));
         outcome.await.map_err(|_| unavailable("no majority has sealed a token in time"))
     }

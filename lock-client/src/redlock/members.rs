@@ -19,10 +19,15 @@ use super::{
     node_urls::NodeUrl,
     nodes::{Nodes, no_majority},
     patience::Patience,
-    record::{Record, Standing},
+    record::Record,
     roster::Roster,
+    state::State,
 };
 use crate::{Moment, backend::BackendError};
+
+/// Why a client gets nothing from the nodes of a cluster that replaced its own.
+const STARTED_ANEW: &str = "it belongs to another cluster than when this client began: if \
+                            the cluster was started anew, restart this client";
 
 /// The members of the cluster, as far as a client knows them.
 pub(super) struct Members {
@@ -110,6 +115,9 @@ impl Members {
             Err(error @ BackendError::Invalid(_)) => Err(error),
             Err(error) if nodes.is_outdated() => match self.find_others(Some(nodes)).await {
                 Ok(Some(others)) => step(others).await,
+                Err(failed) if failed.is_rejected => {
+                    Err(BackendError::Unavailable(failed.reason.into()))
+                }
                 _ => Err(error),
             },
             result => result,
@@ -169,7 +177,13 @@ impl Members {
             return Err(failed);
         };
         search.cluster = Some(roster.cluster.clone());
-        if let Some(nodes) = nodes.filter(|nodes| nodes.has(&roster)) {
+        let is_same = |nodes: &Arc<Nodes>| {
+            let answered = answers
+                .iter()
+                .filter_map(|answer| Some((answer.server.address(), answer.process()?.as_str())));
+            nodes.has(&roster) && !nodes.has_moved(&answered.collect::<Vec<_>>())
+        };
+        if let Some(nodes) = nodes.filter(is_same) {
             nodes.confirm();
             return Ok(None);
         }
@@ -299,6 +313,7 @@ impl Members {
     /// Says why there is no majority.
     fn failure(&self, cluster: Option<&str>, answers: &[Answer]) -> Failed {
         let cluster = self.cluster(cluster, answers);
+        let is_replaced = self.cluster(None, answers).is_some_and(|now| Some(now) != cluster);
         let mut errors = Vec::new();
         for url in &self.named {
             let answer = answers.iter().find(|answer| answer.server.address() == url.address);
@@ -311,15 +326,16 @@ impl Members {
                     let is_foreign = cluster.is_some_and(|cluster| {
                         record.as_ref().is_some_and(|record| record.roster.cluster != cluster)
                     });
-                    let standing = match Standing::determine(process, record.as_ref(), None) {
-                        _ if is_foreign => Standing::OtherCluster,
+                    let standing = match State::determine(process, record.as_ref(), None) {
+                        _ if is_foreign => State::OtherCluster,
                         standing => standing,
                     };
                     NodeError::NoVote(match standing {
+                        _ if is_foreign && is_replaced => STARTED_ANEW.to_owned(),
                         _ if first != url.address => {
                             format!("it is the same server as {first}: name different servers")
                         }
-                        Standing::Voting => continue,
+                        State::Voting => continue,
                         other => other.reason().to_owned(),
                     })
                 }

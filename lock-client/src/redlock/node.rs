@@ -12,9 +12,8 @@ use tokio_util::task::TaskTracker;
 use super::{
     node_error::NodeError,
     node_urls::NodeUrl,
-    patience::Patience,
+    patience::{Patience, Request},
     record::{Record, read_process},
-    request::Request,
 };
 use crate::{
     clock::Moment,

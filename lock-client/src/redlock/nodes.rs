@@ -18,10 +18,10 @@ use super::{
     long_ttl::LongTtl,
     node::{Node, Process},
     node_error::NodeError,
-    patience::Patience,
-    record::{Standing, vote},
-    request::Request,
+    patience::{Patience, Request},
+    record::vote,
     roster::{Roster, Seat},
+    state::State,
 };
 use crate::{
     Ttl,
@@ -72,6 +72,16 @@ impl Nodes {
 
     pub(super) fn has(&self, roster: &Roster) -> bool {
         self.roster == *roster
+    }
+
+    /// Whether a search has met the process of a seat elsewhere than the last steps, and no more where they
+    /// met it. Then the next step needs nodes that have met none.
+    pub(super) fn has_moved(&self, answered: &[(&str, &str)]) -> bool {
+        let met = self.met.lock().expect("nothing panics while it holds this lock");
+        met.iter().any(|(process, first)| {
+            let mut places = answered.iter().filter(|(_, other)| other == process).peekable();
+            places.peek().is_some() && places.all(|(address, _)| *address != self.address(*first))
+        })
     }
 
     /// Whether a node has rejected the roster since the last search, or has a process without a seat.
@@ -132,7 +142,7 @@ impl Nodes {
         let Some(vote) = self.votes.get(&process.run_id).cloned() else {
             // It may have a seat in a later roster.
             self.is_outdated.store(true, Ordering::Relaxed);
-            return Err(NodeError::NoVote(Standing::Restarted.reason().to_owned()));
+            return Err(NodeError::NoVote(State::Restarted.reason().to_owned()));
         };
         // A release grants nothing, so it needs no vote.
         if request == Request::Release {
@@ -141,6 +151,8 @@ impl Nodes {
         let mut met = self.met.lock().expect("nothing panics while it holds this lock");
         let first = *met.entry(process.run_id.clone()).or_insert(node);
         if first != node {
+            // Two nodes may have swapped their addresses.
+            self.is_outdated.store(true, Ordering::Relaxed);
             return Err(NodeError::NoVote(format!(
                 "it is the same server as {}",
                 self.nodes[first].address()
@@ -219,13 +231,19 @@ pub(super) fn no_majority<'a>(
     nodes: usize,
     errors: impl Iterator<Item = (&'a str, &'a NodeError)>,
 ) -> String {
+    let errors = errors.map(|(address, error)| (address, error.to_string()));
+    format!("no majority of the {nodes} nodes has voted: {}", by_reason(errors))
+}
+
+/// Says each reason once, after the addresses for which it holds.
+pub(super) fn by_reason<'a>(reasons: impl Iterator<Item = (&'a str, String)>) -> String {
     let mut by_reason: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (address, error) in errors {
-        by_reason.entry(error.to_string()).or_default().push(address);
+    for (address, reason) in reasons {
+        by_reason.entry(reason).or_default().push(address);
     }
     let reasons: Vec<_> = by_reason
         .iter()
         .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
         .collect();
-    format!("no majority of the {nodes} nodes has voted: {}", reasons.join("; "))
+    reasons.join("; ")
 }

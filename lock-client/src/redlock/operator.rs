@@ -3,14 +3,12 @@
 mod counters;
 mod courtesy;
 mod error;
-mod fitness;
+mod peer;
 mod report;
-mod requests;
 mod servers;
 mod start;
 mod trial;
 mod view;
-mod watch_event;
 mod watcher;
 
 use std::time::Duration;
@@ -21,15 +19,14 @@ use self::{servers::Servers, start::Replaced};
 use super::node_urls::InvalidNodes;
 use crate::{Ttl, redis::TimeLimits};
 
-pub(super) use self::fitness::Unfit;
 pub use self::{
     counters::CopiedCounters,
     error::OperatorError,
-    view::{Cluster, Inspection, State, View},
-    watch_event::WatchEvent,
+    report::WatchEvent,
+    view::{Cluster, Inspection, View},
     watcher::Watcher,
 };
-pub use super::persistence::Persistence;
+pub use super::state::State;
 
 /// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may
 /// not vote.
@@ -90,8 +87,8 @@ impl Operator {
         start::start_cluster(&self.servers, max_ttl, Replaced::Cluster(&old.servers), report).await
     }
 
-    /// Starts a cluster again that has lost its majority. Waits for the longest ttl; `report` is told
-    /// how long. Then all counters are at or above the highest of all nodes, and the clock. No server
+    /// Starts a cluster again that has lost its majority. Takes the votes of the voters that are left, and
+    /// waits for the longest ttl; `report` is told how long. Then all counters are at or above the highest of all nodes, and the clock. No server
     /// that is left out must come back, because it may still vote in the old cluster.
     ///
     /// # Errors

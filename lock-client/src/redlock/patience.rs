@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
-use super::request::Request;
 use crate::redis::TimeLimits;
+
+/// The kind of a request to a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// A vote. It is useful only if it arrives soon.
+    Vote,
+    /// The release of a lock that the node has granted, or may still grant. It is useful however
+    /// late it arrives.
+    Release,
+}
 
 /// How long a client waits for nodes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,7 +3,7 @@
 local function raise_counter(counter, token)
     local last = redis.pcall('GET', counter)
     local number = type(last) == 'string' and string.find(last, '^%d+$') and tonumber(last)
-    if last and not number then
+    if last and not (number and number <= 999999999999999) then
         return nil
     end
     if tonumber(token) > (number or 0) then

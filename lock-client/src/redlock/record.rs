@@ -20,29 +20,12 @@ pub(super) struct Record {
     retired: Option<(String, Roster)>,
 }
 
-/// The standing of a process among the members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It may vote.
-    Voting,
-    /// It has a seat, and was not admitted yet.
-    Waiting,
-    /// It has given up its vote for a new start, which was interrupted.
-    Retired,
-    /// It has a seat, and has missed a change of the members.
-    Behind,
-    /// Another process had the seat before it. The node restarted, and may have lost counters.
-    Restarted,
-    /// Another process has its seat.
-    Replaced,
-    /// The node belongs to another cluster.
-    OtherCluster,
-    /// The node belongs to no cluster.
-    NoCluster,
-}
-
 impl Record {
-    /// Reads a node's record; `None` if there is none of this version.
+    /// Reads a node's record; `None` if there is none.
+    ///
+    /// # Errors
+    /// Also if there is a roster that this version can't read. The scripts compare whole texts, so none
+    /// would ever match.
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
         let mut fields = redis::cmd("HMGET");
         fields.arg(Keys::NODE).arg("roster").arg("vote").arg("retired");
@@ -51,8 +34,12 @@ impl Record {
         let retired = retired.as_deref().and_then(|retired| retired.split_once(' '));
         let retired = retired
             .and_then(|(process, roster)| Some((process.to_owned(), Roster::parse(roster)?)));
-        let roster = roster.and_then(|text| Roster::parse(&text));
-        Ok(roster.map(|roster| Self { roster, vote, retired }))
+        let Some(roster) = roster else { return Ok(None) };
+        let roster = Roster::parse(&roster).ok_or_else(|| {
+            let unreadable = "its key fenced:node has a roster that this version can't read";
+            RedisError::from((ErrorKind::Client, unreadable))
+        })?;
+        Ok(Some(Self { roster, vote, retired }))
     }
 
     /// The record of a process that holds a roster, and votes for it or not.
@@ -64,6 +51,12 @@ impl Record {
     /// Whether a process may vote for the roster in the record.
     pub(super) fn admits(&self, process: &str) -> bool {
         self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
+    }
+
+    /// The longest ttl of the rosters in the record.
+    pub(super) fn longest_ttl_ms(&self) -> u64 {
+        let retired = self.retired.as_ref().map_or(0, |(_, roster)| roster.max_ttl_ms);
+        self.roster.max_ttl_ms.max(retired)
     }
 
     /// The roster that a process has voted for until it gave up its vote.
@@ -79,64 +72,6 @@ impl Record {
 pub(super) fn vote(roster: &Roster, process: &str) -> String {
     let hash = redis::Script::new(&roster.to_string()).get_hash().to_owned();
     format!("{hash} {process} {}", roster.max_ttl_ms)
-}
-
-impl Standing {
-    /// Compares a process with its node's record, and with the current roster. If that is not known,
-    /// the roster in the record counts.
-    pub(super) fn determine(
-        process: &str,
-        record: Option<&Record>,
-        current: Option<&Roster>,
-    ) -> Self {
-        let Some(record) = record else { return Self::NoCluster };
-        let current = current.unwrap_or(&record.roster);
-        let has_seat = |roster: &Roster| roster.seats.iter().any(|seat| seat.process == process);
-        if record.roster.cluster != current.cluster {
-            Self::OtherCluster
-        } else if !has_seat(current) {
-            if has_seat(&record.roster) { Self::Replaced } else { Self::Restarted }
-        } else if record.roster != *current {
-            if has_seat(&record.roster) { Self::Behind } else { Self::Waiting }
-        } else if record.admits(process) {
-            Self::Voting
-        } else if record.retired_from(process).is_some() {
-            Self::Retired
-        } else {
-            Self::Waiting
-        }
-    }
-
-    /// Why the process has no vote, and how it gets one.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Voting => "it may vote",
-            Self::Waiting => {
-                "it was not admitted yet: `lock-client node admit --watch` admits it, or `lock-client node \
-                 init` again if the start was interrupted"
-            }
-            Self::Retired => {
-                "it has given up its vote for a new start, which was interrupted: run `lock-client node \
-                 init` again with the same options"
-            }
-            Self::Behind => {
-                "it has missed a change of the members: `lock-client node admit --watch` shows it"
-            }
-            Self::Restarted => {
-                "it restarted after it was admitted, and may have lost counters: run `lock-client node \
-                 admit` for it"
-            }
-            Self::Replaced => "another process has its seat: name that one instead, and stop it",
-            Self::OtherCluster => {
-                "it belongs to another cluster: name all nodes of one cluster, and no others"
-            }
-            Self::NoCluster => {
-                "it belongs to no cluster: run `lock-client node init` to start one, or `lock-client node \
-                 admit` if only this node has lost its data. If a majority has, run `lock-client node \
-                 init --again`"
-            }
-        }
-    }
 }
 
 /// Reads the id of the process at the other end of a connection.

@@ -18,8 +18,8 @@ use super::{
     },
     node_error::NodeError,
     nodes::{Answers, Nodes},
+    patience::Request,
     reply::JoinReply,
-    request::Request,
     script,
     update::{Term, reissue_to_regain},
 };
@@ -123,7 +123,8 @@ impl Regaining {
         let releasing = async {
             let voter = self.nodes.voter(node, Request::Release).await?;
             let holder = &self.lease.ownership.holder;
-            let call = |_: &_| script::release(&self.keys, holder, Some(self.lease.height()));
+            let height = self.lease.height();
+            let call = |vote: &_| script::release(&self.keys, vote, holder, Some(height));
             self.nodes.run::<bool>(node, voter, call).await.map(drop)
         };
         let released = timeout(self.nodes.timeout(Request::Release), releasing).await;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fence::{Holder, Token};
 use tokio::time::timeout;
 
-use super::{nodes::Nodes, request::Request, script};
+use super::{nodes::Nodes, patience::Request, script};
 use crate::{backend::BackendError, clock::Moment, redis::keys::Keys};
 
 /// Releases a lock, and raises the counters to a token. Once it returns, a majority of the nodes
-/// does not have the lock for this holder. Returns whether a majority may have had it: nodes that do
-/// not answer may.
+/// does not have the lock for this holder. Only nodes with a vote count, because another may have lost the
+/// lock. Returns whether a majority may have had it: a node that does not answer may.
 pub(super) async fn release(
     nodes: Arc<Nodes>,
     keys: &Keys,
@@ -18,7 +18,7 @@ pub(super) async fn release(
     token: Option<Token>,
 ) -> Result<bool, BackendError> {
     let (keys, holder) = (keys.clone(), holder.clone());
-    let release = move |_, _: &_| script::release(&keys, &holder, token);
+    let release = move |_, vote: &_| script::release(&keys, vote, &holder, token);
     let mut answers = nodes.ask_all::<bool>(Request::Release, release);
     let (mut released, mut not_ours, mut errors) = (0, 0, Vec::new());
     let majority = nodes.majority();

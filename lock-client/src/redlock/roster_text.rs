@@ -34,6 +34,15 @@ impl Roster {
             max_ttl_ms: max_ttl_ms.parse().ok()?,
             seats: seats.collect::<Option<_>>()?,
         };
+        // The rules rely on a majority of at least one, and on one seat for each process.
+        let seats = &roster.seats;
+        let mut processes: Vec<_> = seats.iter().map(|seat| &seat.process).collect();
+        processes.sort_unstable();
+        let is_once = processes.windows(2).all(|pair| pair[0] != pair[1]);
+        let is_known = |seat: &Seat| (1..=roster.term).contains(&seat.since);
+        if seats.is_empty() || !is_once || !seats.iter().all(is_known) {
+            return None;
+        }
         // Two texts of one roster would be two rosters for the scripts.
         (roster.to_string() == text).then_some(roster)
     }
@@ -57,9 +66,16 @@ mod tests {
         assert_eq!(next.to_string(), text);
         assert_eq!(Roster::parse(text), Some(next.clone()));
         assert!(next.follows(&roster));
-        for other in
-            ["", "0123ab 02 300000", &format!("{text}\n"), &text.replace("1 runa", "01 runa")]
-        {
+        for other in [
+            "",
+            "0123ab 2 300000",
+            &text.replace(" 2 300000", " 02 300000"),
+            &format!("{text}\n"),
+            &text.replace("1 runa", "01 runa"),
+            &text.replace("1 runa", "0 runa"),
+            &text.replace("2 rund", "3 rund"),
+            &text.replace("rund", "runa"),
+        ] {
             assert_eq!(Roster::parse(other), None, "{other:?}");
         }
     }

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use fence::{Holder, ResourceName, Token};
+use fence::{Holder, Token};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     sync::oneshot,
@@ -26,8 +26,8 @@ use super::{
     node_error::NodeError,
     nodes::Nodes,
     outcome::{Outcome, SealedToken},
+    patience::Request,
     reply::GrantReply,
-    request::Request,
     script,
     tally::{Answer, Tally},
 };
@@ -56,15 +56,8 @@ pub(super) struct Round {
 type Pending<'a> = FuturesUnordered<BoxFuture<'a, (usize, Answer)>>;
 
 impl Round {
-    pub(super) fn new(nodes: Arc<Nodes>, name: &ResourceName, holder: Holder, ttl: Ttl) -> Self {
-        Self {
-            nodes,
-            keys: Keys::new(name),
-            holder,
-            ttl,
-            start: unix_millis(),
-            decided: AtomicBool::new(false),
-        }
+    pub(super) fn new(nodes: Arc<Nodes>, keys: Keys, holder: Holder, ttl: Ttl) -> Self {
+        Self { nodes, keys, holder, ttl, start: unix_millis(), decided: AtomicBool::new(false) }
     }
 
     /// Runs the round, and reports its outcome. There is no report if the token was sealed too
@@ -241,7 +234,7 @@ impl Round {
     async fn undo(&self, mut pending: Pending<'_>, raise_to: Option<Token>) {
         let release = |node| async move {
             let voter = self.nodes.voter(node, Request::Release).await?;
-            let call = |_: &_| script::release(&self.keys, &self.holder, raise_to);
+            let call = |vote: &_| script::release(&self.keys, vote, &self.holder, raise_to);
             self.nodes.run::<bool>(node, voter, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();

@@ -18,7 +18,7 @@ static SEAL: Script =
 static RENEW: Script = script!("vote.lua", "owned.lua", "renew.lua");
 static RAISE: Script = script!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua");
 static STATUS: Script = script!("vote.lua", "status.lua");
-static RELEASE: Script = script!("raise_counter.lua", "release.lua");
+static RELEASE: Script = script!("raise_counter.lua", "vote.lua", "release.lua");
 
 /// Grants the lock if it is free.
 pub(super) fn grant(keys: &Keys, vote: &str, holder: &Holder, ttl: Ttl, start: u64) -> Call {
@@ -90,9 +90,8 @@ pub(super) fn status(keys: &Keys, vote: &str) -> Call {
 }
 
 /// Frees the lock if the holder has it, and raises the counter to a token, if one is given.
-pub(super) fn release(keys: &Keys, holder: &Holder, raise_to: Option<Token>) -> Call {
-    RELEASE
-        .with([keys.lock(), keys.counter()])
+pub(super) fn release(keys: &Keys, vote: &str, holder: &Holder, raise_to: Option<Token>) -> Call {
+    voting(&RELEASE, [keys.lock(), keys.counter(), Keys::NODE.to_owned()], vote)
         .arg(holder.as_str())
         .arg(raise_to.map_or(0, Token::as_u64))
         .arg(keys.freed())

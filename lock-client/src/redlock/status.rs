@@ -5,7 +5,7 @@ use std::{cmp::Reverse, sync::Arc, time::Duration};
 use fence::ResourceName;
 use tokio::time::timeout;
 
-use super::{node_error::NodeError, nodes::Nodes, request::Request, script, tally::is_undecided};
+use super::{node_error::NodeError, nodes::Nodes, patience::Request, script, tally::is_undecided};
 use crate::{
     backend::{BackendError, HeldLock, Status},
     clock::Moment,
@@ -43,8 +43,11 @@ impl NodeStatus {
 }
 
 /// Reads the state of a lock from the nodes.
-pub(super) async fn read(nodes: &Arc<Nodes>, name: &ResourceName) -> Result<Status, BackendError> {
-    let keys = Keys::new(name);
+pub(super) async fn read(
+    nodes: &Arc<Nodes>,
+    name: &ResourceName,
+    keys: Keys,
+) -> Result<Status, BackendError> {
     let call = move |_, vote: &_| script::status(&keys, vote);
     let mut answers = nodes.ask_all(Request::Vote, call);
     let (mut states, mut errors) = (Vec::new(), Vec::new());

@@ -13,8 +13,9 @@ use super::{
         votes::{Event, OwnerReply},
     },
     nodes::{Answers, Nodes},
+    patience,
     regain::Regaining,
-    request, script,
+    script,
 };
 use crate::{
     Ttl,
@@ -136,7 +137,7 @@ fn ask(
 ) -> Answers<OwnerReply> {
     let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
     let asked = nodes.clone();
-    nodes.ask_all(request::Request::Vote, move |node, vote| {
+    nodes.ask_all(patience::Request::Vote, move |node, vote| {
         let own = lease.ownership_on(asked.address(node));
         match request {
             Request::Renew => script::renew(&keys, vote, &own, renewed_term(term).ttl),

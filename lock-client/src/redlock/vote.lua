@@ -1,5 +1,10 @@
 -- Whether this node votes, and the lock's value.
 
+-- Whether the process that a client names may vote, for the same roster or another.
+local function is_admitted(own, vote)
+    return string.match(own or '', ' (%S+) ') == string.match(vote, ' (%S+) ')
+end
+
 -- Returns an error unless this node votes for the client: the process or the roster is another, or the
 -- ttl is longer than any that the cluster grants. An admission waits for the longest ttl, so no lock
 -- may have a longer one.
@@ -12,7 +17,7 @@
 local function no_vote(node, vote, ttl)
     local own = redis.call('HGET', node, 'vote')
     if own ~= vote then
-        if string.match(own or '', ' (%S+) ') ~= string.match(vote, ' (%S+) ') then
+        if not is_admitted(own, vote) then
             return redis.error_reply('NOVOTE it has not been admitted')
         end
         return redis.error_reply('OTHERROSTER the members have changed')

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fence::Holder;
 use lock_client::{
-    AcquireError, Released, RenewError,
-    backend::{Backend, BackendError, Ownership},
+    AcquireError, Order, Released, RenewError,
+    backend::{Attempt, Backend, BackendError, Ownership},
     redlock::Redlock,
 };
 
@@ -122,6 +122,29 @@ async fn reissue_that_reached_one_node_is_completed_before_its_token_is_returned
         "90",
         "a release raises all counters to the token"
     );
+}
+
+/// A process without a vote may have lost the lock, and may get it back by a join. It frees the lock all the
+/// same. One that votes for the next roster is as good as before.
+#[tokio::test]
+async fn release_counts_the_answers_of_voters_alone() {
+    for (step, is_done) in [("lost", false), ("changed", true)] {
+        let cluster = cluster_of(3).await;
+        let (redlock, r) = (Redlock::open(cluster.urls()).unwrap(), name("r"));
+        let holder = Holder::random();
+        let tried = redlock.try_acquire(&r, &holder, ttl(60_000), Order::Unordered).await.unwrap();
+        let Attempt::Granted { ownership, token, .. } = tried else { panic!("{tried:?}") };
+        for node in &cluster.nodes()[..2] {
+            let vote: String = node.command(&["HGET", "fenced:node", "vote"]).await.unwrap();
+            let changed = format!("another {}", vote.split_once(' ').unwrap().1);
+            let vote = if step == "lost" { "" } else { &changed };
+            node.command::<()>(&["HSET", "fenced:node", "vote", vote]).await.unwrap();
+        }
+        let released = redlock.release(&r, &ownership.holder, Some(token)).await;
+        assert_eq!(released.as_ref().ok(), is_done.then_some(&true), "{step}: {released:?}");
+        redlock.wait_for_releases().await;
+        until_free(cluster.nodes()).await;
+    }
 }
 
 #[tokio::test]

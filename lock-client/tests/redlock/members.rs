@@ -163,7 +163,10 @@ async fn lease_continues_with_its_token_while_all_members_are_replaced() {
 async fn member_that_missed_terms_takes_the_roster_when_it_answers() {
     let mut nodes = nodes(7, 5).await;
     nodes.nodes_mut()[2].process().pause().await.unwrap();
+    // A voter would keep its seat.
+    nodes.nodes_mut()[1].process().kill().unwrap();
     replace(&nodes, &[0, 1, 2, 3, 4], [1, 5]).await.unwrap();
+    nodes.nodes_mut()[0].process().kill().unwrap();
     replace(&nodes, &[0, 5, 2, 3, 4], [0, 6]).await.unwrap();
     nodes.nodes_mut()[2].process().resume().unwrap();
     let operator = operator(&nodes, &[6, 5, 2, 3, 4]);
@@ -221,6 +224,31 @@ async fn replaced_node_that_joined_another_cluster_leads_no_client_there() {
         token(&client(&nodes, &[0, 1, 2])).await.unwrap_err();
     }
     assert!(token(&client(&nodes, &[0, 1, 3])).await.is_ok());
+}
+
+/// Its leases were granted by voters that have given up their votes.
+#[tokio::test]
+async fn client_of_a_cluster_that_was_started_anew_must_be_restarted() {
+    let nodes = nodes(3, 3).await;
+    let locks = client(&nodes, &[0, 1, 2]);
+    assert!(token(&locks).await.is_ok());
+    for node in nodes.nodes() {
+        node.command::<()>(&["FLUSHALL"]).await.unwrap();
+    }
+    let again = operator(&nodes, &[0, 1, 2]);
+    again.start_again(lock_client::Ttl::new(MAX_TTL).unwrap(), drop).await.unwrap();
+    let error = token(&locks).await.unwrap_err();
+    assert!(error.contains("if the cluster was started anew, restart this client"), "{error}");
+    assert!(token(&client(&nodes, &[0, 1, 2])).await.is_ok());
+}
+
+/// A change was begun and left: node 1 holds the roster of the next term, and the majority the present one.
+#[tokio::test]
+async fn member_with_a_later_roster_is_not_behind() {
+    let nodes = nodes(4, 3).await;
+    half_done::close_half(&nodes, 1, [0, 3]).await;
+    let states = states(&operator(&nodes, &[0, 1, 2])).await;
+    assert_eq!(states, [State::Voting, State::Ahead, State::Voting]);
 }
 
 /// Nobody could decide the next term.

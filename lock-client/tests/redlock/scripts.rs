@@ -74,8 +74,9 @@ async fn seal_is_rejected_where_the_counter_is_none() {
 #[tokio::test]
 async fn release_is_answered_by_a_node_whose_memory_is_full() {
     let redis = Redis::start().await.unwrap();
+    redis.command::<()>(&["HSET", "node", "vote", "c p 9"]).await.unwrap();
     redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
-    let release = ["2", "lock", "counter", "a", "9", "freed"];
+    let release = ["3", "lock", "counter", "node", "c p 9", "a", "9", "freed"];
     let script = Script::of(Step::Release);
     let release = [&["EVAL", &script.code], &release[..]].concat();
     assert_eq!(redis.command::<u8>(&release).await.unwrap(), 0);
@@ -98,8 +99,9 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
         (Step::Grant, "own ~= vote", "false"),
-        (Step::Release, "== ARGV[1]", "~= ''"),
-        (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[2])\n", "\n"),
+        (Step::Release, "== ARGV[2]", "~= ''"),
+        (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[3])\n", "\n"),
+        (Step::Release, "if not is_admitted(", "if false and tostring("),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use doctor::{Check, Cure, Verdict, redis::ask};
 use fence::{Holder, ResourceName};
-use lock_client::{AcquireError, Locks, Terms, Ttl, redis::Keys};
+use lock_client::{
+    AcquireError, Locks, Terms, Ttl,
+    redis::{Keys, lacks_permission},
+};
 use redis::{RedisResult, aio::ConnectionLike};
 use tokio::time::timeout;
 
@@ -118,7 +121,7 @@ pub(super) async fn clean_up(
             format!("{problem}; the test key {} could not be removed: {rejection}", keys.counter())
         }
     };
-    let cure = if is_forbidden(&problem) {
+    let cure = if lacks_permission(&problem) {
         permissions
     } else {
         "resolve the error that Redis returned, and the other checks; then run this again".into()
@@ -148,14 +151,6 @@ pub(super) async fn use_lock(
         Ok(_) | Err(AcquireError::Contended { .. }) => Ok(()),
         Err(error) => Err(format!("can't wait for a lock: {}", with_causes(&error))),
     }
-}
-
-/// Whether Redis rejected the user. Its words depend on its version, and on whether a script called
-/// the command.
-pub(super) fn is_forbidden(problem: &str) -> bool {
-    ["NOPERM", "NoPerm", "no permissions", "The user executing the script", "ACL failure"]
-        .iter()
-        .any(|words| problem.contains(words))
 }
 
 /// The permissions that a user needs for locks.

@@ -6,6 +6,7 @@ use doctor::{Check, Cure, Report, Verdict, redis::Server};
 use fence::ResourceName;
 use lock_client::{
     Locks, Ttl,
+    redis::lacks_permission,
     redlock::{
         majority,
         operator::{Cluster, Operator, State, View},
@@ -75,9 +76,12 @@ async fn examine_node(
 ) -> Report {
     if let Ok(mut server) = connect(url).await {
         let locked = match view.state {
-            State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
-                Some(operator.try_lock_on(&view.node, name, ttl).await)
-            }
+            State::Voting
+            | State::Replicated
+            | State::Evicting
+            | State::Clustered
+            | State::Unknown
+            | State::Rejecting => Some(operator.try_lock_on(&view.node, name, ttl).await),
             _ => None,
         };
         if let Ok(report) = run_checks(&mut server, view, locked, name).await {
@@ -131,11 +135,13 @@ fn as_of_a_node(check: Check) -> Check {
 /// Checks whether a node may vote.
 fn membership(view: &View, user: &str) -> Check {
     let cure = match view.state {
-        // Other checks report why it is not fit.
-        State::Voting | State::Replicated | State::Evicting | State::Rejecting => {
+        // Other checks report its replicas, and that it evicts keys.
+        State::Voting | State::Replicated | State::Evicting => {
             return Check::ok(MEMBERSHIP, "it may vote, until it restarts");
         }
-        State::Waiting | State::Restarted | State::Behind => {
+        State::Clustered | State::Unknown => "put a single Redis or Valkey in its place",
+        State::Rejecting => "resolve the error that it returned",
+        State::Waiting | State::Restarted | State::Behind | State::Ahead => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
         State::Retired => "run `lock-client node init` again with the same options",
@@ -145,7 +151,7 @@ fn membership(view: &View, user: &str) -> Check {
         }
         State::NotAMember => "name all members, and no others",
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
-        State::Unreachable if view.reason.as_deref().is_some_and(locking::is_forbidden) => {
+        State::Unreachable if view.reason.as_deref().is_some_and(lacks_permission) => {
             return no_vote(view, locking::node_permissions(user));
         }
         State::Unreachable => return unreachable(view),

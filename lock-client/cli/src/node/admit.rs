@@ -1,7 +1,5 @@
 //! `lock-client node admit`.
 
-use std::collections::BTreeSet;
-
 use clap::Args;
 use lock_client::redlock::operator::{CopiedCounters, State, WatchEvent};
 use rustix::process::Signal;
@@ -27,8 +25,8 @@ without a vote. Run it again, or let the watcher go on.
 With --watch it runs as a service, and does this for every node that restarts. With fewer voters than a \
 majority, it reports that a person must decide, and continues to watch. A node that gets no vote is \
 reported once for each reason. Each admission is a line on stdout; all else is on stderr. Several may \
-run at once, on different machines: one works, by the lock lock-client/watcher. SIGTERM ends it with \
-exit code 0.
+run at once, on different machines: one works, and the others stand by. SIGTERM ends it with exit \
+code 0.
 
 A key that has the name of a counter and is none is skipped, and named.
 
@@ -60,18 +58,8 @@ struct Admitted {
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     state: State,
-    /// How many counters of the node were too low.
-    counters_raised: u64,
-    /// The keys that are named like counters and have none.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    skipped: BTreeSet<String>,
-}
-
-impl Admitted {
-    fn new(node: Option<String>, copied: CopiedCounters) -> Self {
-        let CopiedCounters { raised: counters_raised, skipped } = copied;
-        Self { node, state: State::Voting, counters_raised, skipped }
-    }
+    #[serde(flatten)]
+    copied: CopiedCounters,
 }
 
 impl Admit {
@@ -95,13 +83,13 @@ impl Admit {
         if let Some(node) = &self.node {
             let report = |event: WatchEvent| stderr::print(event.to_string());
             let copied = operator.admit(node, self.instead_of.as_deref(), report).await?;
-            return print(&Admitted::new(None, copied));
+            return print(&Admitted { node: None, state: State::Voting, copied });
         }
         let mut watcher = operator.watch();
         loop {
             match watcher.next().await {
                 WatchEvent::Admitted { node, copied } => {
-                    let admitted = Admitted::new(Some(node), copied);
+                    let admitted = Admitted { node: Some(node), state: State::Voting, copied };
                     print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
                 }
                 event => stderr::print(event.to_string()),

@@ -8,6 +8,7 @@ use lock_client::{
     redlock::operator::{Cluster, Operator},
 };
 
+use super::status::verdict;
 use crate::{
     acquisition::parse_ttl,
     failure::Failure,
@@ -62,19 +63,8 @@ impl Init {
             signal = signals.next() => return Err(signal.into()),
         };
         print(&cluster)?;
-        let Cluster { nodes, majority, voting, .. } = cluster;
-        if voting == nodes {
-            return Ok(());
-        }
-        let problem = format!(
-            "they are a cluster already, and {voting} of {nodes} nodes may vote: see `lock-client \
-             node status`"
-        );
-        Err(if voting < majority {
-            Failure::Unavailable(problem)
-        } else {
-            Failure::Degraded(problem)
-        })
+        // They are a cluster already, if a start was run again. Then some may have no vote: see `node status`.
+        verdict(&cluster)
     }
 
     async fn start(&self) -> Result<Cluster, Failure> {
@@ -87,7 +77,7 @@ impl Init {
         } else if self.from.is_empty() {
             operator.start_cluster(self.max_ttl).await?
         } else {
-            let old = Operator::new(&self.from)?;
+            let old = self.nodes.limited(Operator::new(&self.from)?, Operator::answer_within);
             operator.start_from(&old, self.max_ttl, report).await?
         })
     }

@@ -2,8 +2,7 @@
 
 use clap::Args;
 use comfy_table::{Table, presets::NOTHING};
-use lock_client::redlock::operator::{Inspection, View};
-use serde::Serialize;
+use lock_client::redlock::operator::{Cluster, Inspection, View};
 
 use crate::{
     failure::Failure,
@@ -15,13 +14,16 @@ pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then one for the cluster. A node's state is one of these:
   voting         it may vote
-  rejecting      it rejects all votes: it is read-only, or its memory is full
+  rejecting      it rejects all votes: it is read-only, its memory is full, or it is busy
   replicated     it is a replica, or has one: a failover would bring back old counters
   evicting       it evicts keys when its memory is full, and counters with them
+  clustered      it is part of a Redis Cluster
+  unknown        it doesn't show whether it is fit
   restarted      it restarted, and may have lost its counters: see node admit
   waiting        it has a seat, and was not admitted yet: see node admit
   retired        it has given up its vote for a start that was interrupted: see node init
   behind         it missed a change of the members: see node admit
+  ahead          it has begun a change that is not decided yet: see node admit
   replaced       another process has its seat: stop it
   other-cluster  it is a member of another cluster
   not-a-member   it is no member: see node admit
@@ -33,11 +35,11 @@ BEHIND is the number of names whose counter on this node is below the highest of
 name that is being locked may be among them for a moment. One whose lock was acquired without this node \
 stays among them until it is released or acquired with it: that is no loss. To know it, all counters of all nodes \
 are read: --no-counters leaves that out, for a check that runs often. LAG is how long the node took \
-to answer. PERSISTENCE shows which of its answers are on disk, by its present settings: always, \
-not-on-rewrite, every-second, whenever, snapshots, nothing, or unseen.
+to answer.
 
 To see whether a node grants anything, it is asked to grant a lock that no name has. A node that is \
-replicated or evicting still votes, but does not count here: its vote must not be relied on.
+replicated or evicting still votes, but does not count here: its vote must not be relied on. If the \
+user must not ask for it, the node counts by its record alone, and its reason says so.
 
 With --json, each node is an object on a line, and the cluster is the last.
 
@@ -74,14 +76,13 @@ impl Status {
         } else {
             print_bytes(text(&seen).as_bytes())?;
         }
-        verdict(&seen)
+        verdict(&seen.cluster)
     }
 }
 
 /// The failure if not all nodes may vote.
-fn verdict(seen: &Inspection) -> Result<(), Failure> {
-    let (nodes, majority, voting) =
-        (seen.cluster.nodes, seen.cluster.majority, seen.cluster.voting);
+pub(super) fn verdict(cluster: &Cluster) -> Result<(), Failure> {
+    let Cluster { nodes, majority, voting, .. } = *cluster;
     if voting < majority {
         Err(Failure::Unavailable("no majority of the nodes may vote".to_owned()))
     } else if voting < nodes {
@@ -98,7 +99,7 @@ fn verdict(seen: &Inspection) -> Result<(), Failure> {
 fn text(seen: &Inspection) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(["NODE", "STATE", "BEHIND", "LAG", "PERSISTENCE"]);
+    table.set_header(["NODE", "STATE", "BEHIND", "LAG"]);
     table.add_rows(seen.nodes.iter().map(row));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -124,19 +125,14 @@ fn text(seen: &Inspection) -> String {
     )
 }
 
-fn row(view: &View) -> [String; 5] {
+fn row(view: &View) -> [String; 4] {
     let unknown = || "-".to_owned();
+    // The word that JSON has.
+    let state = serde_json::to_value(view.state).unwrap_or_default();
     [
         view.node.clone(),
-        word(&view.state),
+        state.as_str().unwrap_or_default().to_owned(),
         view.counters_behind.map_or_else(unknown, |names| names.to_string()),
         view.lag_ms.map_or_else(unknown, |lag| format!("{lag} ms")),
-        view.persistence.as_ref().map_or_else(unknown, word),
     ]
-}
-
-/// The word that JSON has for a state or a setting.
-fn word(value: &impl Serialize) -> String {
-    let word = serde_json::to_value(value).ok();
-    word.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned()
 }

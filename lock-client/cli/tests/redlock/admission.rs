@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use testbed::{Redis, process::Process, wait::until};
+use testbed::{Proxy, Redis, process::Process, wait::until};
 
 use super::nodes::{ALWAYS, Nodes};
 use crate::command::{PATIENCE, assert_failed, code, events, lock_client, without_terminal};
@@ -140,10 +140,12 @@ async fn keys_that_are_no_counters_are_skipped_and_named() {
     let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
     nodes.set_counters(HIGH).await;
     nodes.0[0].restart().await.unwrap();
-    let keys = ["no-string", "no-number", "no-string-here"];
-    let [no_string, no_number, no_string_here] =
+    let keys = ["no-string", "no-number", "no-string-here", "sign", "too-high"];
+    let [no_string, no_number, no_string_here, sign, too_high] =
         keys.map(|name| format!("fenced:{{{name}}}:token"));
     for node in &nodes.0[1..] {
+        node.set(&sign, "+7").await.unwrap();
+        node.set(&too_high, "1000000000000000").await.unwrap();
         node.command::<()>(&["HSET", &no_string, "a", "b"]).await.unwrap();
         node.set(&no_number, "x").await.unwrap();
         node.set(&no_string_here, "7").await.unwrap();
@@ -151,15 +153,38 @@ async fn keys_that_are_no_counters_are_skipped_and_named() {
         node.command::<()>(&["EVAL", not_utf8, "0"]).await.unwrap();
     }
     nodes.0[0].command::<()>(&["HSET", &no_string_here, "a", "b"]).await.unwrap();
+    // Higher than any token, so that it would stay above the counter of the others.
+    nodes.0[0].set("fenced:{r}:token", "1000000000000000").await.unwrap();
     let admitted = nodes.admit(0).await;
     assert!(admitted.status.success(), "{admitted:?}");
     let admitted = &events(&admitted)[0];
     assert_eq!(admitted["counters_raised"], 2, "the one that was no counter here is among them");
     let not_utf8 = r"fenced:{\xff}:token".to_owned();
-    let skipped = [&not_utf8, &no_number, &no_string];
+    let skipped = [&not_utf8, &no_number, &no_string, &sign, &too_high];
     assert_eq!(admitted["skipped"], serde_json::json!(skipped));
     assert_eq!(nodes.counter(0).await, Some(HIGH));
     assert!(nodes.command(&["status"]).await.status.success());
+}
+
+/// The request compares before it changes anything.
+#[tokio::test]
+async fn step_that_comes_too_late_is_reported() {
+    let mut nodes = Nodes::start(3, &[]).await;
+    let (proxy, mut urls) = (Proxy::start(nodes.0[0].socket()).await.unwrap(), nodes.urls());
+    urls[0] = proxy.url("redis");
+    let (all, node) = (urls.join(" "), &urls[0]);
+    let started = lock_client(&["node", "init", "--max-ttl", "500ms", "--locks", &all]).await;
+    assert!(started.status.success(), "{started:?}");
+    nodes.0[0].restart().await.unwrap();
+    let held = proxy.hold("Gives a process its vote");
+    let admit = ["node", "admit", "--locks", &all, "--node", node];
+    let change = async {
+        let request = held.caught().await.unwrap();
+        nodes.0[0].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
+        request.deliver();
+    };
+    let (admitted, ()) = tokio::join!(lock_client(&admit), change);
+    assert_failed(&admitted, 69, "not admitted yet: it belongs to no cluster");
 }
 
 /// Without its counters, it must not vote. The message must not advise to delete any.

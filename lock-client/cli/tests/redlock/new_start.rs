@@ -1,9 +1,12 @@
 //! `lock-client node init --from` and `--again`: starts with the counters of an earlier cluster.
 
-use std::{process::Output, time::Instant};
+use std::{
+    process::Output,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::try_join_all;
-use testbed::Redis;
+use testbed::{Proxy, Redis, proxy::Latency};
 
 use super::nodes::{ALWAYS, Nodes};
 use crate::command::{assert_failed, events, lock_client};
@@ -41,7 +44,7 @@ async fn cluster_of_another_size_starts_at_or_above_the_highest_counters() {
         let asked = Instant::now();
         let started = init_from(&nodes, &[0, 1, 2], &new).await;
         assert!(started.status.success(), "{started:?}");
-        assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+        assert!(asked.elapsed() >= Duration::from_millis(2_022), "the longest ttl");
         assert_eq!(events(&started)[0]["voting"], 5);
         for node in new {
             assert!(nodes.counter(node).await >= Some(HIGH + 1), "node {node}");
@@ -50,6 +53,24 @@ async fn cluster_of_another_size_starts_at_or_above_the_highest_counters() {
         let old = Nodes(nodes.0.drain(..3).collect());
         assert!(new[0] == 0 || old.token().await.is_err());
     }
+}
+
+/// Each answer takes most of a second, and a connection several.
+#[tokio::test]
+async fn nodes_of_the_old_cluster_may_take_as_long_to_answer() {
+    let nodes = seven().await;
+    let mut old = nodes.urls()[..3].to_vec();
+    let proxies = nodes.0[..3].iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    for (url, proxy) in old.iter_mut().zip(&proxies) {
+        proxy.add(Latency(Duration::from_millis(800)));
+        *url = proxy.url("redis");
+    }
+    let from = old.iter().flat_map(|url| ["--from", url]);
+    let from: Vec<_> = from.chain(["--answer-timeout", "5s"]).collect();
+    let started = init(&nodes.urls()[3..6], &from).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(nodes.counter(3).await >= Some(HIGH + 1));
 }
 
 #[tokio::test]
@@ -112,9 +133,87 @@ async fn start_takes_no_vote_if_a_node_belongs_to_another_cluster() {
     );
     let urls = nodes.urls();
     let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
-    assert_failed(&init(&again, &["--again"]).await, 64, "a majority of the nodes may vote");
+    assert_failed(&init(&again, &["--again"]).await, 64, "these servers belong to 2 clusters");
     assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
     assert_eq!(nodes.states_of(&[4, 5, 6]).await, ["voting"; 3]);
+}
+
+/// A cluster of nodes 0 to 2, of which two restarted and one is gone, and one of nodes 3 to 5, which runs.
+/// Nodes 6 and 7 belong to none.
+async fn two_clusters() -> Nodes {
+    let mut nodes = Nodes::start(8, &ALWAYS).await;
+    for cluster in [0..3, 3..6] {
+        assert!(init(&nodes.urls()[cluster], &[]).await.status.success());
+    }
+    for restarted in [0, 1] {
+        nodes.0[restarted].restart().await.unwrap();
+    }
+    nodes.0[2].process().kill().unwrap();
+    nodes
+}
+
+#[tokio::test]
+async fn start_again_takes_no_vote_in_a_cluster_that_runs() {
+    let nodes = two_clusters().await;
+    let urls = nodes.urls();
+    let again = [urls[0].clone(), urls[1].clone(), urls[3].clone()];
+    let rejected = init(&again, &["--again"]).await;
+    assert_failed(&rejected, 69, "and may vote");
+    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    // Neither of the two has a majority of these.
+    let again = [urls[0].clone(), urls[6].clone(), urls[3].clone()];
+    let rejected = init(&again, &["--again"]).await;
+    assert_failed(&rejected, 64, "these servers belong to 2 clusters");
+    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    // The control: without the stranger, it starts.
+    let again = [urls[0].clone(), urls[1].clone(), urls[6].clone()];
+    let started = init(&again, &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+}
+
+/// The servers that are named as the old cluster's are of two.
+#[tokio::test]
+async fn start_from_servers_of_two_clusters_takes_no_vote() {
+    let nodes = Nodes::start(10, &[]).await;
+    let urls = nodes.urls();
+    for cluster in [0..3, 3..6] {
+        assert!(init(&urls[cluster], &[]).await.status.success());
+    }
+    let from = ["--from", &urls[0], "--from", &urls[9], "--from", &urls[3]];
+    let rejected = init(&urls[6..9], &from).await;
+    assert_failed(&rejected, 64, "these servers belong to 2 clusters");
+    for cluster in [[0, 1, 2], [3, 4, 5]] {
+        assert_eq!(nodes.states_of(&cluster).await, ["voting"; 3]);
+    }
+}
+
+/// The servers in place of the lost ones have other addresses.
+#[tokio::test]
+async fn start_again_waits_for_the_longest_ttl_in_the_data() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    let urls = nodes.urls();
+    let three = urls[..3].join(" ");
+    let longer = ["node", "init", "--max-ttl", "4s", "--locks", &three];
+    assert!(lock_client(&longer).await.status.success());
+    nodes.0[0].restart().await.unwrap();
+    for lost in [1, 2] {
+        nodes.0[lost].process().kill().unwrap();
+    }
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    let asked = Instant::now();
+    let started = init(&again, &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(asked.elapsed() >= Duration::from_millis(4_042), "{:?}", asked.elapsed());
+}
+
+/// One member is named, and two servers that are none. The majority that votes is not.
+#[tokio::test]
+async fn cluster_of_which_a_minority_is_named_is_not_started_again() {
+    let nodes = seven().await;
+    let urls = nodes.urls();
+    let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
+    assert_failed(&init(&again, &["--again"]).await, 64, "a majority of the nodes may vote");
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
 }
 
 /// Starts a cluster of durable nodes, of which two restart with old counters.
@@ -137,7 +236,7 @@ async fn tokens_grow_when_a_cluster_is_started_again() {
     let asked = Instant::now();
     let started = init(&nodes.urls(), &["--again"]).await;
     assert!(started.status.success(), "{started:?}");
-    assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+    assert!(asked.elapsed() >= Duration::from_millis(2_022), "the longest ttl");
     assert_eq!(nodes.states().await, ["voting"; 3]);
     // The first node, which kept its counters, does not vote.
     let after = nodes.token_without(0).await.unwrap();
@@ -168,6 +267,6 @@ async fn cluster_whose_majority_votes_is_not_started_again() {
     let asked = Instant::now();
     let started = init(&nodes.urls(), &["--again"]).await;
     assert!(started.status.success(), "{started:?}");
-    assert!(asked.elapsed() >= std::time::Duration::from_millis(2_022), "the longest ttl");
+    assert!(asked.elapsed() >= Duration::from_millis(2_022), "the longest ttl");
     assert!(nodes.token().await.is_ok());
 }

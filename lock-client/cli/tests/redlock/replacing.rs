@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use testbed::process::Process;
 
 use super::nodes::{Nodes, TTL};
+use crate::cluster::another_url;
 use crate::command::{PATIENCE, assert_failed, code, events, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
@@ -81,6 +82,31 @@ async fn member_that_hangs_is_replaced() {
     assert_eq!(status(&nodes, &[0, 3, 2]).await.0, ["voting"; 3]);
 }
 
+/// One failure less would be withstood than before. The message must not advise to start a cluster.
+#[tokio::test]
+async fn voter_keeps_its_seat_while_another_member_is_down() {
+    let mut nodes = Nodes::start(7, &[]).await;
+    let members = [0, 1, 2, 3, 4];
+    let started = node(&nodes, "init", &members, &["--max-ttl", "500ms"]).await;
+    assert!(started.status.success(), "{started:?}");
+    nodes.0[4].process().kill().unwrap();
+    let replace = async |nodes: &Nodes, old: usize, new: usize| {
+        let [old, new] = [old, new].map(|node| nodes.0[node].url());
+        node(nodes, "admit", &members, &["--instead-of", &old, "--node", &new]).await
+    };
+    let address = |node: usize| nodes.0[node].url().split_once("://").unwrap().1.to_owned();
+    let (zero, four) = (address(0), address(4));
+    let rejected = replace(&nodes, 0, 5).await;
+    let stays = format!("{zero} votes, and stays until {four} votes, or is replaced first");
+    assert_failed(&rejected, 69, &stays);
+    assert!(!String::from_utf8_lossy(&rejected.stderr).contains("node init"), "{rejected:?}");
+    // The control: in this order, both are replaced.
+    for (old, new) in [(4, 5), (0, 6)] {
+        let replaced = replace(&nodes, old, new).await;
+        assert!(replaced.status.success(), "{replaced:?}");
+    }
+}
+
 #[tokio::test]
 async fn replacement_that_was_interrupted_is_finished_by_the_watcher() {
     let nodes = nodes(4, "2s").await;
@@ -121,6 +147,68 @@ async fn invalid_replacements_are_usage_errors() {
     let other_database = admit(&["--node", &other_database, "--instead-of", &zero]).await;
     assert_failed(&other_database, 64, "is named with database 1");
     assert_eq!(status(&nodes, &[0, 1, 2]).await.1["term"], 1);
+}
+
+/// It votes, or it has restarted. A success would tell the operator that the other member is replaced.
+#[tokio::test]
+async fn server_that_has_a_seat_takes_no_other() {
+    let mut nodes = nodes(3, TTL).await;
+    let same = another_url(&nodes.0[1], "same");
+    let [one, two] = [1, 2].map(|node| nodes.0[node].url());
+    let instead_of_one = async |nodes: &Nodes, server: &str| {
+        let replace = ["--node", server, "--instead-of", &one];
+        node(nodes, "admit", &[0, 1, 2], &replace).await
+    };
+    assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
+    assert_failed(&instead_of_one(&nodes, &same).await, 64, "has a seat already");
+    nodes.0[2].restart().await.unwrap();
+    assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
+    assert_eq!(status(&nodes, &[0, 1, 2]).await.1["term"], 1);
+    // The control: in its own place.
+    let own = ["--node", &two, "--instead-of", &two];
+    assert!(node(&nodes, "admit", &[0, 1, 2], &own).await.status.success());
+}
+
+/// Nodes 1 and 2 have lost their data. The third server that is named belongs to another cluster, all of
+/// whose members vote.
+#[tokio::test]
+async fn server_of_another_cluster_does_not_decide_what_the_cluster_is() {
+    let nodes = nodes(7, TTL).await;
+    let cluster = status(&nodes, &[0, 1, 2]).await.1["cluster"].clone();
+    let other = lock_client(&["node", "init", "--locks", &urls(&nodes, &[3, 4, 5])]).await;
+    assert!(other.status.success(), "{other:?}");
+    for lost in [1, 2] {
+        nodes.0[lost].command::<()>(&["FLUSHALL"]).await.unwrap();
+    }
+    for named in [[0, 1, 3], [3, 1, 0]] {
+        let seen = node(&nodes, "status", &named, &["--json"]).await;
+        assert_failed(&seen, 69, "no majority");
+        let (states, seen) = status(&nodes, &named).await;
+        assert_eq!((&seen["cluster"], &seen["voting"]), (&cluster, &json!(1)), "{states:?}");
+        assert!(states.contains(&"other-cluster".to_owned()), "{states:?}");
+    }
+    // The last one is a member of neither.
+    let (states, seen) = status(&nodes, &[0, 3, 6]).await;
+    assert_eq!(states, ["other-cluster", "other-cluster", "no-cluster"]);
+    assert_eq!((&seen["cluster"], &seen["voting"]), (&json!(null), &json!(0)));
+    let two = nodes.0[1].url();
+    let admitted = node(&nodes, "admit", &[0, 1, 3], &["--node", &two]).await;
+    assert_failed(&admitted, 69, "1 of 3 members vote, and 2 must");
+}
+
+/// It only reads, and no data name another cluster.
+#[tokio::test]
+async fn status_of_a_cluster_needs_the_name_of_one_member() {
+    let nodes = nodes(5, TTL).await;
+    let (states, cluster) = status(&nodes, &[0, 3, 4]).await;
+    assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
+    assert_eq!(cluster["voting"], 3);
+    assert!(node(&nodes, "status", &[0, 3, 4], &[]).await.status.success());
+    // What changes anything does not take it for the cluster that is meant.
+    let three = nodes.0[3].url();
+    let replace = ["--node", &three, "--instead-of", &nodes.0[1].url()];
+    let rejected = node(&nodes, "admit", &[0, 3, 4], &replace).await;
+    assert_failed(&rejected, 69, "fewer than a majority of the named servers belong to cluster");
 }
 
 #[tokio::test]

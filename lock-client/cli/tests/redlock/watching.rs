@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use lock_client::{Locks, redlock::Redlock};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,7 +13,7 @@ use testbed::{
 };
 use tokio::time::sleep;
 
-use super::nodes::{ALWAYS, Nodes};
+use super::nodes::{ALWAYS, Nodes, terms};
 use crate::command::{PATIENCE, assert_failed, code, lock_client, without_terminal};
 use crate::programs::LOCK_CLIENT;
 
@@ -211,6 +212,70 @@ async fn several_services_may_run_at_once() {
     for watch in watches {
         assert_eq!(watch.stop().await, Some(0));
     }
+}
+
+/// The service that stands by knows no wait of the other. It must not say that nobody admits the node.
+#[tokio::test]
+async fn service_that_stands_by_says_so_and_nothing_else() {
+    let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
+    let mut works = Watch::start(&nodes);
+    let has_lock =
+        async || Ok(nodes.0[0].command::<bool>(&["EXISTS", "fenced:{/watcher}:lock"]).await?);
+    until_async(PATIENCE, has_lock).await.unwrap();
+    let mut stands_by = Watch::start(&nodes);
+    stands_by.reported("another watcher works, and this one stands by", 1).await;
+    // Each restart disturbs the lock of the other one for a moment.
+    for node in [0, 1, 2] {
+        nodes.0[node].restart().await.unwrap();
+        works.admission().await;
+    }
+    let messages = stands_by.process.stderr().unwrap();
+    assert!(!messages.contains("is left alone"), "{messages}");
+    assert!(!messages.contains("has another process"), "{messages}");
+    assert_eq!(messages.matches("stands by").count(), 1, "{messages}");
+    // The other one goes on when it has ended.
+    assert_eq!(works.stop().await, Some(0));
+    nodes.0[1].restart().await.unwrap();
+    stands_by.admission().await;
+    assert_eq!(nodes.states().await, ["voting"; 3]);
+    assert_eq!(stands_by.stop().await, Some(0));
+}
+
+/// Two members are replaced while the service runs, and their old servers are gone. One of the three
+/// servers that it names is left.
+#[tokio::test]
+async fn service_with_an_old_list_still_admits_nodes() {
+    let mut nodes = Nodes::cluster_granting("500ms", &[]).await;
+    let mut spare = Nodes::start(2, &[]).await.0;
+    let watch = Watch::start(&nodes);
+    for (old, new) in [(0, 0), (1, 1)] {
+        let replace = ["admit", "--node", &spare[new].url(), "--instead-of", &nodes.0[old].url()];
+        let replaced = nodes.command(&replace).await;
+        assert!(replaced.status.success(), "{replaced:?}");
+    }
+    for old in [0, 1] {
+        nodes.0[old].process().kill().unwrap();
+    }
+    spare[0].restart().await.unwrap();
+    let members = [spare[0].url(), spare[1].url(), nodes.0[2].url()].join(" ");
+    let votes = async || {
+        let status = ["node", "status", "--no-counters", "--locks", &members];
+        Ok(lock_client(&status).await.status.success())
+    };
+    until_async(PATIENCE, votes).await.unwrap();
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn lock_of_a_user_keeps_no_service_from_its_work() {
+    let mut nodes = Nodes::cluster(&[]).await;
+    let locks = Locks::new(Redlock::open(nodes.urls()).unwrap());
+    let lease = locks.acquire(&"lock-client/watcher".parse().unwrap(), terms()).await.unwrap();
+    let mut watch = Watch::start(&nodes);
+    nodes.0[0].restart().await.unwrap();
+    watch.admission().await;
+    assert!(lease.token().is_ok(), "the lock was held throughout");
+    assert_eq!(watch.stop().await, Some(0));
 }
 
 #[tokio::test]

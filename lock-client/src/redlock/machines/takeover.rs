@@ -10,7 +10,8 @@
 //! holds exactly this roster. Then a change has these steps:
 //!
 //! 1. **Prepare** the new process for the roster of t + 1. It has no vote from then on.
-//! 2. **Start** t + 1 only while M voters of t stay. Otherwise t + 1 could not be decided.
+//! 2. **Start** t + 1 only while M voters of t stay. Otherwise t + 1 could not be decided. A seat whose
+//!    process votes moves to another address only while all members vote.
 //! 3. **Close** t: the members that stay take the roster of t + 1. The first alone: two machines with
 //!    different rosters then meet at one node, and the second one finishes what the first has begun.
 //!    With M of the voters that stay, t + 1 is *decided*: fewer than M processes are left for t,
@@ -97,10 +98,10 @@ pub(crate) enum Rest {
     AllVote,
     /// These members have no vote, or have not moved yet.
     Blocked(Vec<(Seat, Reason)>),
-    /// A term has begun, and none of its rosters is decided. If too many members are gone for good, only a
-    /// start of the whole cluster helps.
+    /// A term has several rosters, and none of them is decided. If too many members are gone for good, only
+    /// a start of the whole cluster helps.
     Undecided(Vec<Roster>),
-    /// No process takes part in a cluster.
+    /// No process has a roster.
     NoCluster,
 }
 
@@ -109,7 +110,8 @@ pub(crate) enum Rest {
 pub(crate) enum Reason {
     /// Its process waits for the longest ttl.
     Waits,
-    /// No process answers at its address, or the one there did not do what it was asked.
+    /// No process answers at its address, or the one there is of another cluster, or did not do what it was
+    /// asked.
     Silent,
     /// The settings of the process at its address don't suit a voter.
     Unfit,
@@ -117,6 +119,8 @@ pub(crate) enum Reason {
     AnotherFirst,
     /// Fewer than M voters would stay, or can be copied from.
     TooFewVoters,
+    /// The process at its address has another seat.
+    HasOtherSeat,
 }
 
 /// A wait for the longest ttl.
@@ -424,22 +428,25 @@ impl Takeover {
         relocated.map_or(&seat.address, |moved| &moved.to)
     }
 
-    /// Whether a seat can't move yet: it would take a voter away while another member has no vote, so that
-    /// fewer failures would be withstood than before.
+    /// Whether a seat can't move yet: it would take away a voter that answers while another member has no
+    /// vote, so that fewer failures would be withstood than before.
     fn must_stay(&self, roster: &Roster, seat: &Seat) -> bool {
         self.votes(seat, roster) && !roster.seats.iter().all(|other| self.votes(other, roster))
     }
 
     fn rest(&self) -> Rest {
-        let Some(roster) = self.decided() else {
-            let newest = self.newest();
-            return if newest.is_empty() {
-                Rest::NoCluster
-            } else {
-                Rest::Undecided(newest.into_iter().cloned().collect())
-            };
+        let newest = self.newest();
+        let decided = newest.iter().find(|roster| self.is_decided(roster)).copied();
+        if decided.is_none() && newest.len() > 1 {
+            return Rest::Undecided(newest.into_iter().cloned().collect());
+        }
+        // A roster that no process has started was prepared.
+        let held = self.answers.iter().filter_map(|answer| answer.roster.as_ref());
+        let Some(roster) = decided.or(newest.first().copied()).or(held.max_by_key(|it| it.term))
+        else {
+            return Rest::NoCluster;
         };
-        let blocked = |seat: &Seat| Some((seat.clone(), self.reason(&roster, seat)?));
+        let blocked = |seat: &Seat| Some((seat.clone(), self.reason(roster, seat)?));
         let blocked: Vec<_> = roster.seats.iter().filter_map(blocked).collect();
         if blocked.is_empty() { Rest::AllVote } else { Rest::Blocked(blocked) }
     }
@@ -451,19 +458,25 @@ impl Takeover {
         if !moves && self.votes(seat, roster) {
             return None;
         }
+        if moves && self.must_stay(roster, seat) {
+            return Some(Reason::AnotherFirst);
+        }
+        let is_here = |answer: &&Answer| {
+            answer.address == *address || !moves && answer.process == seat.process
+        };
+        let mut here = self.answers.iter().filter(is_here).peekable();
         let is_waiting = |wait: &Wait| wait.process == seat.process && !wait.is_over;
-        let mut answers =
-            self.answers.iter().filter(|answer| answer.address == *address).peekable();
-        Some(if self.waits.iter().any(is_waiting) {
-            Reason::Waits
-        } else if moves && self.must_stay(roster, seat) {
-            Reason::AnotherFirst
-        } else if answers.peek().is_none() {
+        let others = roster.seats.iter().filter(|other| *other != seat);
+        Some(if here.peek().is_none() {
             Reason::Silent
-        } else if !answers.any(|answer| answer.is_fit) {
+        } else if !here.any(|answer| answer.is_fit) {
             Reason::Unfit
-        } else {
+        } else if !moves && self.waits.iter().any(is_waiting) {
+            Reason::Waits
+        } else if others.filter(|other| self.votes(other, roster)).count() < roster.majority() {
             Reason::TooFewVoters
+        } else {
+            Reason::HasOtherSeat
         })
     }
 }

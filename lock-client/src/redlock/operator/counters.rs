@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use fence::Token;
+use serde::Serialize;
+
+use super::peer::{Peer, PeerError};
 use crate::{
     redis::{
         keys::Keys,
         script::{Script, script},
     },
-    redlock::{
-        peer::{Peer, PeerError},
-        record::read_process,
-    },
+    redlock::record::read_process,
 };
 
 /// About how many counters make a batch.
@@ -20,12 +21,14 @@ static RAISE_COUNTERS: Script =
     script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
 
 /// The counters that an admission has copied.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedCounters {
     /// How many were missing or too low.
+    #[serde(rename = "counters_raised")]
     pub raised: u64,
     /// The keys that have the name of a counter on other nodes, and something else than a counter. No
     /// node grants a lock from them.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub skipped: BTreeSet<String>,
 }
 
@@ -72,8 +75,14 @@ impl Counters {
 pub(super) async fn read(peer: &Peer, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
     let values = redis::cmd("MGET").arg(keys).query_async(&mut peer.connection.clone()).await;
     let values: Vec<Option<Vec<u8>>> = values.map_err(|error| peer.error(&error))?;
-    let number = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
-    Ok(values.into_iter().map(|value| value.and_then(number)).collect())
+    Ok(values.into_iter().map(|value| value.and_then(|value| counter(&value))).collect())
+}
+
+/// Parses a counter as the scripts do. No node grants a lock from anything else.
+fn counter(value: &[u8]) -> Option<u64> {
+    let digits =
+        std::str::from_utf8(value).ok().filter(|_| value.iter().all(u8::is_ascii_digit))?;
+    digits.parse().ok().filter(|counter| *counter <= Token::MAX.as_u64())
 }
 
 /// Raises all counters of one node to those of another, and to this number at least.

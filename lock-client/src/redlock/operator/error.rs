@@ -1,6 +1,6 @@
 //! The errors of an operator.
 
-use crate::redlock::peer::{Peer, PeerError};
+use super::peer::{Peer, PeerError};
 
 /// Why an operation on a cluster failed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,16 +1,78 @@
 //! What people should know of the takeovers of a cluster.
 
-use super::{
-    counters::CopiedCounters, error::OperatorError, servers::Sight, watch_event::WatchEvent,
-    watcher::Watcher,
-};
+use std::{fmt, time::Duration};
+
+use super::{counters::CopiedCounters, error::OperatorError, watcher::Watcher};
 use crate::{
     redis::keys::Keys,
     redlock::{
+        machines::takeover::{Reason, Rest},
         node_urls::NodeUrl,
         roster::{Roster, Seat},
     },
 };
+
+/// What a [`Watcher`](super::Watcher) saw or did. Nodes are named by their addresses, without
+/// passwords. It displays as a line for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WatchEvent {
+    /// Another process takes a member's seat. It is admitted after the wait.
+    Waiting {
+        /// The node.
+        node: String,
+        /// The time until everything has expired that the process before may have voted for.
+        remaining: Duration,
+    },
+    /// A node was admitted.
+    Admitted {
+        /// The node.
+        node: String,
+        /// The counters that were copied to it.
+        copied: CopiedCounters,
+    },
+    /// A node has no vote, and gets none now. The watcher tries again.
+    LeftAlone {
+        /// The node.
+        node: String,
+        /// The reason.
+        reason: String,
+    },
+    /// A node that did not answer answers again.
+    AnswersAgain {
+        /// The node.
+        node: String,
+    },
+    /// Fewer nodes than a majority may vote. No node can be admitted, and a person must decide.
+    TooFewVoters {
+        /// The reason, and what to do.
+        reason: String,
+    },
+    /// A majority may vote again.
+    MajorityVotes,
+    /// Another watcher works. This one goes on when the other has ended.
+    StandsBy,
+}
+
+impl fmt::Display for WatchEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting { node, remaining } => write!(
+                f,
+                "{node} has another process. It votes in {remaining:.1?}, when all earlier locks have \
+                 expired."
+            ),
+            Self::Admitted { node, copied } => {
+                write!(f, "{node} votes; {} of its counters were raised", copied.raised)
+            }
+            Self::LeftAlone { node, reason } => write!(f, "{node} is left alone: {reason}"),
+            Self::AnswersAgain { node } => write!(f, "{node} answers again"),
+            Self::TooFewVoters { reason } => f.write_str(reason),
+            Self::StandsBy => f.write_str("another watcher works, and this one stands by"),
+            Self::MajorityVotes => f.write_str("a majority of the nodes votes again"),
+        }
+    }
+}
 
 impl Watcher<'_> {
     /// Reports what changed: the majority, and the nodes that have no vote and can't get one.
@@ -20,7 +82,7 @@ impl Watcher<'_> {
         if lacks_majority != self.lacks_majority {
             self.lacks_majority = lacks_majority;
             self.events.push_back(match lacks_majority {
-                true => WatchEvent::TooFewVoters { reason: too_few(&self.sight) },
+                true => WatchEvent::TooFewVoters { reason: self.too_few() },
                 false => WatchEvent::MajorityVotes,
             });
         }
@@ -59,15 +121,43 @@ impl Watcher<'_> {
         address: &str,
         process: &str,
     ) -> Result<Option<String>, String> {
-        let peer = self.sight.with(process).or_else(|| self.sight.at(address));
+        // A process that has another seat is no second voter.
+        let at_address =
+            || self.sight.at(address).filter(|peer| roster.seat_of(&peer.process).is_none());
+        let peer = self.sight.with(process).or_else(at_address);
         let Some(peer) = peer else { return Err(self.sight.silence(address).reason) };
         if peer.votes() && peer.roster() == Some(roster) || self.is_waiting(&peer.process) {
             return Ok(None);
         }
         let failure = self.failures.get(&peer.process).cloned();
         let unfit = || peer.unfit.map(|unfit| unfit.reason().to_owned());
-        let reason = || peer.standing(Some(roster)).reason().to_owned();
+        let reason = || peer.state(Some(roster)).reason().to_owned();
         Ok(Some(failure.or_else(unfit).unwrap_or_else(reason)))
+    }
+
+    /// Checks that a server can take a member's seat: it has none, unless it has taken this one before.
+    /// Otherwise nothing would happen, and the member would keep its seat.
+    pub(super) fn check_can_take_seat(
+        &self,
+        address: &str,
+        instead_of: Option<&NodeUrl>,
+    ) -> Result<(), OperatorError> {
+        let (Some(old), Some((roster, _))) = (instead_of, self.sight.newest()) else {
+            return Ok(());
+        };
+        let process = self.sight.at(address).map(|peer| &peer.process);
+        let has_this = |seat: &Seat| seat.address == address || process == Some(&seat.process);
+        let is_member = roster.seats.iter().any(|seat| seat.address == old.address);
+        match roster.seats.iter().find(|seat| has_this(seat)) {
+            Some(own) if is_member && old.address != address => {
+                Err(OperatorError::Invalid(format!(
+                    "{address} has a seat already, that of {}, and can't take the seat of {}: name a \
+                     server that is no member",
+                    own.address, old.address
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What has become of the takeover for this address; `None` while it waits.
@@ -78,15 +168,15 @@ impl Watcher<'_> {
     ) -> Option<Result<CopiedCounters, OperatorError>> {
         let unavailable = |reason| Some(Err(OperatorError::Unavailable(reason)));
         let Some(peer) = self.sight.at(address) else {
-            return unavailable(self.sight.silence(address).to_string());
+            // It may restart once more.
+            let silence = self.sight.silence(address).to_string();
+            return if self.is_waiting_for_any() { None } else { unavailable(silence) };
         };
         let Some((roster, voters)) = self.sight.newest() else {
-            return unavailable(
-                "no node belongs to a cluster: run `lock-client node init`".to_owned(),
-            );
+            return unavailable(self.sight.no_cluster());
         };
         if voters < roster.majority() {
-            return unavailable(too_few(&self.sight));
+            return unavailable(self.too_few());
         }
         if peer.votes() && peer.roster() == Some(roster) {
             return Some(Ok(self.copied.remove(&peer.process).unwrap_or_default()));
@@ -117,33 +207,64 @@ impl Watcher<'_> {
         if self.is_waiting_for_any() {
             return None;
         }
-        let stays = |own: &&Seat| own.address != seat && self.sight.votes(&own.process, roster);
-        let staying = roster.seats.iter().filter(stays).count();
-        if staying < roster.majority() {
-            return unavailable(format!(
-                "{address} is not admitted yet: {} of the members that stay must vote, and {staying} do ({})",
-                roster.majority(),
-                self.sight.reasons(Some(roster))
-            ));
+        match self.blocked(seat) {
+            Some(Reason::AnotherFirst) => {
+                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
+                let others = roster.seats.iter().filter(|own| !votes(own));
+                let others: Vec<_> = others.map(|own| own.address.as_str()).collect();
+                unavailable(format!(
+                    "{address} is not admitted yet: {seat} votes, and stays until {} votes, or is \
+                     replaced first",
+                    others.join(", ")
+                ))
+            }
+            Some(Reason::TooFewVoters) => {
+                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
+                let staying = roster.seats.iter().filter(|own| own.address != seat).filter(votes);
+                unavailable(format!(
+                    "{address} is not admitted yet: {} of the members that stay must vote, and {} do \
+                     ({})",
+                    roster.majority(),
+                    staying.count(),
+                    self.sight.reasons(Some(roster))
+                ))
+            }
+            _ => {
+                let failure = self.failures.get(&peer.process).cloned();
+                let failure =
+                    failure.unwrap_or_else(|| peer.state(Some(roster)).reason().to_owned());
+                unavailable(format!("{address} is not admitted yet: {failure}"))
+            }
         }
-        let failure = self.failures.get(&peer.process).cloned();
-        let failure = failure.unwrap_or_else(|| peer.standing(Some(roster)).reason().to_owned());
-        unavailable(format!("{address} is not admitted yet: {failure}"))
     }
-}
 
-/// Says that too few members vote, and what to do.
-fn too_few(sight: &Sight) -> String {
-    let (roster, count) = match sight.newest() {
-        Some((roster, voters)) => {
-            let (majority, all) = (roster.majority(), roster.seats.len());
-            (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
-        }
-        None => (None, "no node belongs to a cluster".to_owned()),
-    };
-    format!(
-        "no node can be admitted, because only a majority knows all issued tokens: {count} ({}). If they \
-         don't come back with their vote, a person must decide: see `lock-client node init --again`",
-        sight.reasons(roster)
-    )
+    /// Why the member at an address has no vote, or has not moved.
+    fn blocked(&self, address: &str) -> Option<Reason> {
+        let Some(Rest::Blocked(blocked)) = &self.at_rest else { return None };
+        let mut blocked = blocked.iter().filter(|(seat, _)| seat.address == address);
+        blocked.next().map(|(_, reason)| *reason)
+    }
+
+    /// Says that too few members vote, and what to do.
+    fn too_few(&self) -> String {
+        let (roster, count) = match self.sight.newest() {
+            Some((roster, voters)) => {
+                let (majority, all) = (roster.majority(), roster.seats.len());
+                (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
+            }
+            None => (None, self.sight.no_cluster()),
+        };
+        let undecided = match &self.at_rest {
+            Some(Rest::Undecided(rosters)) => {
+                format!(", and {} changes have begun at once", rosters.len())
+            }
+            _ => String::new(),
+        };
+        format!(
+            "no node can be admitted, because only a majority knows all issued tokens: \
+             {count}{undecided} ({}). If they don't come back with their vote, a person must decide: see \
+             `lock-client node init --again`",
+            self.sight.reasons(roster)
+        )
+    }
 }

@@ -1,16 +1,19 @@
 //! The servers of a cluster, as an operator names and finds them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures_util::future::join_all;
 
-use super::error::OperatorError;
+use super::{
+    error::OperatorError,
+    peer::{Peer, PeerError},
+};
 use crate::{
     redis::TimeLimits,
     redlock::{
         majority::majority,
         node_urls::{InvalidNodes, NodeUrl},
-        peer::{Peer, PeerError},
+        nodes::by_reason,
         roster::Roster,
     },
 };
@@ -26,6 +29,8 @@ pub(super) struct Servers {
 pub(super) struct Sight {
     pub(super) peers: Vec<Peer>,
     pub(super) silent: Vec<PeerError>,
+    /// The cluster of a majority of the named servers.
+    pub(super) cluster: Option<String>,
 }
 
 impl std::fmt::Debug for Servers {
@@ -58,15 +63,35 @@ impl Servers {
         self.named.iter().any(|url| url.address == address)
     }
 
-    /// The cluster in the data of a majority of the named servers. An operator must change no other.
-    pub(super) fn cluster(&self, sight: &Sight) -> Option<String> {
-        let named: Vec<_> = self.named.iter().filter_map(|url| sight.at(&url.address)).collect();
+    /// The cluster of a majority of the named servers, by their data. Otherwise the known one. Otherwise the
+    /// only one that has a majority of them by its rosters, too, with those that have no data or do not
+    /// answer. A server of another cluster must not decide it.
+    fn cluster(&self, sight: &Sight, known: Option<&str>) -> Option<String> {
         let mut processes = HashSet::new();
-        let own = named.into_iter().filter(|peer| processes.insert(&peer.process));
-        let clusters: Vec<_> = own.filter_map(Peer::cluster).collect();
-        let count = |cluster: &str| clusters.iter().filter(|own| **own == cluster).count();
-        let largest = clusters.iter().find(|cluster| count(cluster) >= majority(self.named.len()));
-        largest.map(|&cluster| cluster.to_owned())
+        let is_first = |url: &&NodeUrl| {
+            sight.at(&url.address).is_none_or(|peer| processes.insert(&peer.process))
+        };
+        let named: Vec<_> = self.named.iter().filter(is_first).collect();
+        let own = |url: &NodeUrl| sight.at(&url.address).and_then(Peer::cluster);
+        let clusters: BTreeSet<&str> = named.iter().filter_map(|url| own(url)).collect();
+        let has_seat = |url: &NodeUrl, cluster: &str| {
+            let mut seats = sight.rosters(Some(cluster)).flat_map(|roster| &roster.seats);
+            seats.any(|seat| seat.address == url.address)
+        };
+        let majority = majority(self.named.len());
+        let by_data = |cluster: &str| {
+            named.iter().filter(|url| own(url) == Some(cluster)).count() >= majority
+        };
+        let by_rosters = |cluster: &str| {
+            let belongs = |url: &NodeUrl| {
+                own(url).map_or_else(|| has_seat(url, cluster), |own| own == cluster)
+            };
+            named.iter().filter(|url| belongs(url)).count() >= majority
+        };
+        let of_data = clusters.iter().find(|cluster| by_data(cluster)).copied();
+        let mut of_rosters = clusters.iter().filter(|cluster| by_rosters(cluster)).copied();
+        let only = of_rosters.next().filter(|_| of_rosters.next().is_none());
+        of_data.or(known).or(only).map(ToOwned::to_owned)
     }
 
     /// Connects to the server at an address, and to no other.
@@ -95,7 +120,8 @@ impl Servers {
     }
 
     /// Connects to the servers that were named, to these others, and to the members that they name.
-    pub(super) async fn look(&self, others: &[NodeUrl]) -> Sight {
+    /// Follows the known cluster, unless a majority of the named servers have another in their data.
+    pub(super) async fn look(&self, others: &[NodeUrl], known: Option<&str>) -> Sight {
         let mut sight = Sight::default();
         let mut asked = HashSet::new();
         let named = self.named.iter().chain(others).map(|url| url.address.clone());
@@ -120,8 +146,12 @@ impl Servers {
                     Err(error) => sight.silent.push(error),
                 }
             }
-            let cluster = sight.cluster().map(ToOwned::to_owned);
-            let rosters = sight.rosters(cluster.as_deref());
+            sight.cluster = self.cluster(&sight, known);
+            // A majority that votes must be seen, also if another server was named in its place.
+            let is_own = |roster: &&Roster| {
+                sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
+            };
+            let rosters = sight.peers.iter().filter_map(Peer::roster).filter(is_own);
             next =
                 rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect();
         }
@@ -129,14 +159,23 @@ impl Servers {
 }
 
 impl Sight {
-    /// The cluster of most voters, or of most servers.
-    pub(super) fn cluster(&self) -> Option<&str> {
-        let weight = |cluster: &str| {
-            let own = self.peers.iter().filter(|peer| peer.cluster() == Some(cluster));
-            (own.clone().filter(|peer| peer.votes()).count(), own.count())
-        };
-        let clusters = self.peers.iter().filter_map(Peer::cluster);
-        clusters.max_by_key(|cluster| weight(cluster))
+    /// The clusters in the data of all servers.
+    pub(super) fn clusters(&self) -> BTreeSet<&str> {
+        self.peers.iter().filter_map(Peer::cluster).collect()
+    }
+
+    /// Why it is not known which cluster is meant.
+    pub(super) fn no_cluster(&self) -> String {
+        let clusters = self.clusters();
+        match clusters.len() {
+            0 => "no node belongs to a cluster: run `lock-client node init`".to_owned(),
+            1 => format!(
+                "fewer than a majority of the named servers belong to cluster {}: name its members, \
+                 which `lock-client node status` shows",
+                clusters.iter().copied().collect::<String>()
+            ),
+            number => several_clusters(number),
+        }
     }
 
     /// The rosters of a cluster.
@@ -147,7 +186,7 @@ impl Sight {
 
     /// The roster of most voters, and how many there are.
     pub(super) fn newest(&self) -> Option<(&Roster, usize)> {
-        let rosters = self.rosters(self.cluster());
+        let rosters = self.rosters(self.cluster.as_deref());
         let counted = rosters.map(|roster| (roster, self.voters(roster)));
         counted.max_by_key(|(roster, voters)| (*voters >= roster.majority(), *voters, roster.term))
     }
@@ -203,8 +242,13 @@ impl Sight {
             !(peer.votes() && roster.is_none_or(|roster| peer.roster() == Some(roster)))
         });
         let voteless =
-            voteless.map(|peer| format!("{}: {}", peer.address, peer.standing(roster).reason()));
-        let silent = self.silent.iter().map(ToString::to_string);
-        voteless.chain(silent).collect::<Vec<_>>().join("; ")
+            voteless.map(|peer| (&*peer.address, peer.state(roster).reason().to_owned()));
+        let silent = self.silent.iter().map(|error| (&*error.address, error.reason.clone()));
+        by_reason(voteless.chain(silent))
     }
+}
+
+/// Says that nobody can know which of several clusters is meant.
+pub(super) fn several_clusters(number: usize) -> String {
+    format!("these servers belong to {number} clusters: name all nodes of one, and no others")
 }

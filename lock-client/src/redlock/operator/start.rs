@@ -13,21 +13,27 @@
 //!
 //! Counters come from an old cluster, if there is one. Its voters give up their votes first. Then the
 //! start waits for the longest ttl, copies their counters to all nodes, and looks at the voters again.
+//!
+//! A cluster that has lost its majority may have voters left. They are no reason to reject its new start:
+//! their counters are the best that are left, and a restart might lose them. They give up their votes, too.
+//! A voter that was not named can't be asked to, so the start rejects. It also rejects if a majority votes,
+//! because then a takeover loses nothing.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use fence::Holder;
 
 use super::{
     counters::{self, CopiedCounters},
     error::OperatorError,
-    servers::{Servers, Sight},
+    peer::Peer,
+    servers::{Servers, Sight, several_clusters},
     view::Cluster,
 };
 use crate::{
     Moment, Ttl,
     redis::unix_millis,
-    redlock::{peer::Peer, roster::Roster},
+    redlock::{majority::majority, roster::Roster},
 };
 
 /// What a new cluster replaces.
@@ -58,14 +64,15 @@ pub(super) async fn start_cluster(
         Replaced::LostMajority => Some(servers),
     };
     let old_sight = match old_servers {
-        Some(old) => old.look(&[]).await,
+        Some(old) => old.look(&[], None).await,
         None => Sight::default(),
     };
-    let old = last_roster(&old_sight);
-    if let Some(roster) = interrupted_start(&sight, old.as_ref()) {
+    let old = old_servers.map_or(Ok(None), |servers| last_roster(servers, &old_sight));
+    if let Some(roster) = interrupted_start(&sight, &old) {
         check_ttl(&roster, max_ttl)?;
         return admit(&sight, &roster).await;
     }
+    let old = old?;
     check_replaced(&old_sight, &sight, old.as_ref(), replaced)?;
     check_strangers(&sight, old.as_ref(), replaced)?;
 
@@ -73,8 +80,9 @@ pub(super) async fn start_cluster(
     //    to all nodes. They are connected to again: a server may have closed an idle connection.
     if let Some(old_servers) = old_servers {
         retire(&old_sight, old.as_ref()).await?;
-        let longest = old.as_ref().map_or(0, |roster| roster.max_ttl_ms).max(max_ttl.as_millis());
-        let longest = Duration::from_millis(longest);
+        // Data may be left of a cluster that is not known to be the old one.
+        let in_data = old_sight.peers.iter().chain(&sight.peers).map(Peer::longest_ttl_ms).max();
+        let longest = Duration::from_millis(max_ttl.as_millis().max(in_data.unwrap_or(0)));
         let ready_at = Moment::now() + longest + longest / 100 + Duration::from_millis(2);
         report(ready_at.remaining());
         ready_at.passed().await;
@@ -109,7 +117,7 @@ async fn connect(servers: &Servers) -> Result<Sight, OperatorError> {
     if !sight.silent.is_empty() {
         let errors: Vec<_> = sight.silent.iter().map(ToString::to_string).collect();
         return Err(OperatorError::Unavailable(format!(
-            "all nodes must answer, and nothing was changed: {}",
+            "all nodes must answer: {}",
             errors.join("; ")
         )));
     }
@@ -125,17 +133,37 @@ fn in_order(sight: &Sight) -> Vec<&Peer> {
     peers
 }
 
-/// The roster for which most processes vote, or have voted until they gave up their votes; without any,
-/// that of most servers.
-fn last_roster(sight: &Sight) -> Option<Roster> {
-    let rosters = sight.peers.iter().filter_map(Peer::voted_for);
-    let last = rosters.max_by_key(|roster| (voted(sight, roster).count(), roster.term));
-    last.or_else(|| sight.newest().map(|(roster, _)| roster)).cloned()
+/// The roster of the old cluster for which most processes vote, or have voted until they gave up their
+/// votes; without any, the newest one. `None` if these servers belong to no cluster.
+///
+/// # Errors
+/// The servers belong to several clusters, and none of them has a majority of them.
+fn last_roster(servers: &Servers, sight: &Sight) -> Result<Option<Roster>, OperatorError> {
+    // A start that was interrupted may have prepared servers for a new cluster. They belong to the old
+    // one, if they have voted in it.
+    let last = |peer: &Peer| {
+        let held = peer.roster().filter(|roster| !is_prepared_for(peer, roster));
+        peer.voted_for().or(held).cloned()
+    };
+    let own = servers.named.iter().filter_map(|url| last(sight.at(&url.address)?));
+    let mut clusters: BTreeMap<String, usize> = BTreeMap::new();
+    own.for_each(|roster| *clusters.entry(roster.cluster).or_default() += 1);
+    let majority = majority(servers.named.len());
+    let cluster = match clusters.len() {
+        0 => return Ok(None),
+        1 => clusters.keys().next(),
+        _ => clusters.iter().find(|(_, number)| **number >= majority).map(|(cluster, _)| cluster),
+    };
+    let Some(cluster) = cluster else {
+        return Err(OperatorError::Invalid(several_clusters(clusters.len())));
+    };
+    let rosters = sight.peers.iter().filter_map(last).filter(|roster| roster.cluster == *cluster);
+    Ok(rosters.max_by_key(|roster| (voted(sight, roster).count(), roster.term)))
 }
 
 /// Returns the first roster of a cluster whose start was interrupted after a node was admitted, or that
 /// has ended. `None` if no node votes in one, or if that cluster is the one to be replaced.
-fn interrupted_start(sight: &Sight, old: Option<&Roster>) -> Option<Roster> {
+fn interrupted_start(sight: &Sight, old: &Result<Option<Roster>, OperatorError>) -> Option<Roster> {
     let is_of_these = |roster: &&Roster| {
         let is_here = |process: &str| sight.with(process).is_some();
         // Otherwise another process has taken a seat since.
@@ -151,7 +179,8 @@ fn interrupted_start(sight: &Sight, old: Option<&Roster>) -> Option<Roster> {
     let roster = voted.find(is_of_these)?;
     let is_held = sight.peers.iter().all(|peer| peer.roster() == Some(roster));
     let is_incomplete = is_held && !sight.peers.iter().all(Peer::votes);
-    let is_another = old.is_none_or(|old| old.cluster != roster.cluster);
+    let is_another =
+        old.as_ref().is_ok_and(|old| old.as_ref().is_none_or(|old| old.cluster != roster.cluster));
     (is_another || is_incomplete).then(|| roster.clone())
 }
 
@@ -299,7 +328,8 @@ async fn copy(
     old: Option<&Roster>,
     replaced: Replaced<'_>,
 ) -> Result<(), OperatorError> {
-    let before = old_servers.look(&[]).await;
+    let cluster = old.map(|old| old.cluster.as_str());
+    let before = old_servers.look(&[], cluster).await;
     let (sources, at_least): (Vec<_>, _) = match (replaced, old) {
         (Replaced::Cluster(_), Some(old)) => (voted(&before, old).collect(), 0),
         _ => (new.peers.iter().collect(), unix_millis()),
@@ -311,16 +341,16 @@ async fn copy(
         }
     }
     // A source may have restarted or lost its data meanwhile, or somebody may have admitted it again.
-    let Some(old) = old else { return Ok(()) };
-    let after = old_servers.look(&[]).await;
-    if let Some(peer) = voters_of(&after, old).next() {
+    let after = old_servers.look(&[], cluster).await;
+    let mut voters = after.peers.iter().filter(|peer| peer.votes());
+    if let Some(peer) = voters.find(|peer| cluster.is_none() || peer.cluster() == cluster) {
         return Err(OperatorError::Unavailable(format!(
             "{} votes in the cluster that is replaced: stop all else that admits nodes there, and run \
              `lock-client node init` again with the same options",
             peer.address
         )));
     }
-    if let Replaced::Cluster(_) = replaced {
+    if let (Replaced::Cluster(_), Some(old)) = (replaced, old) {
         let still = |peer: &&&Peer| voted(&after, old).any(|own| own.process == peer.process);
         let number = sources.iter().filter(still).count();
         if number < old.majority() {

@@ -1,61 +1,64 @@
 //! Trials of the scripts on one node: a single vote, or all of them.
 
-use std::time::Duration;
-
 use fence::{Holder, ResourceName, Token};
 use redis::{RedisResult, Value, from_redis_value};
 
-use super::servers::Servers;
+use super::{
+    peer::{Peer, PeerError},
+    servers::Servers,
+};
 use crate::{
     Ttl,
     backend::Ownership,
     redis::{
         keys::Keys,
+        lacks_permission,
         line::Line,
         script::{Call, Script, script},
         transport::Transport,
         unix_millis,
     },
-    redlock::{
-        peer::{Peer, PeerError},
-        record::vote,
-        reply::JoinReply,
-        script,
-    },
+    redlock::{record::vote, reply::JoinReply, script},
 };
 
 /// The lock whose vote is tried.
 const TRIAL: &str = "trial";
-/// The ttl of that lock, if the cluster grants that much.
-const TTL_MS: u64 = 1_000;
 
-static UNDO_TRIAL: Script = script!("undo_trial.lua");
+static TRY_VOTE: Script = script!("../vote.lua", "try_vote.lua");
 
-/// Asks a node that may vote for its vote, and takes it back. Returns why the node rejects all votes; a
-/// node may answer and yet be read-only, its memory may be full, or it may lack the replicas that it
-/// asks for. `None` if it grants, or if the user may not try it.
+/// What a trial of a vote has shown.
+pub(super) enum Trial {
+    /// The node votes.
+    Votes,
+    /// It does not. It may answer and yet be read-only, its memory may be full, or it may lack the
+    /// replicas that it asks for.
+    Rejected(String),
+    /// It has another roster than at the look, or no vote any more.
+    Outdated(String),
+    /// The user must not try it.
+    Forbidden(String),
+}
+
+/// Tries whether a node that may vote does so.
 ///
 /// # Errors
 /// The node does not answer any more.
-pub(super) async fn try_vote(peer: &Peer) -> Result<Option<String>, PeerError> {
-    let Some(roster) = peer.roster() else { return Ok(None) };
-    let ttl = Ttl::new(Duration::from_millis(roster.max_ttl_ms.min(TTL_MS)));
-    let Ok(ttl) = ttl else { return Ok(None) };
-    let (keys, holder) = (Keys::reserved(TRIAL), Holder::random());
-    let grant = script::grant(&keys, &vote(roster, &peer.process), &holder, ttl, unix_millis());
-    let mut connection = peer.connection.clone();
-    // That another operator has the lock at this moment proves as much.
-    let granted: RedisResult<Value> = grant.in_full().query_async(&mut connection).await;
-    if let Err(error) = granted {
-        return match error.code() {
-            Some("OOM" | "NOREPLICAS" | "READONLY" | "MISCONF") => Ok(Some(error.to_string())),
-            Some(_) => Ok(None),
-            None => Err(peer.error(&error)),
-        };
+pub(super) async fn try_vote(peer: &Peer) -> Result<Trial, PeerError> {
+    let (keys, roster) = (Keys::reserved(TRIAL), peer.roster().expect("it may vote for one"));
+    let vote = vote(roster, &peer.process);
+    let trial = TRY_VOTE.with([keys.lock(), Keys::NODE.to_owned()]).arg(vote);
+    let tried: RedisResult<()> = trial.in_full().query_async(&mut peer.connection.clone()).await;
+    match tried {
+        Ok(()) => Ok(Trial::Votes),
+        Err(error) if error.code().is_none() => Err(peer.error(&error)),
+        Err(error) if lacks_permission(&error.to_string()) => {
+            Ok(Trial::Forbidden(error.to_string()))
+        }
+        Err(error) => Ok(match error.code() {
+            Some("OTHERROSTER" | "NOVOTE") => Trial::Outdated(error.to_string()),
+            _ => Trial::Rejected(error.to_string()),
+        }),
     }
-    let undo = UNDO_TRIAL.with([keys.lock(), keys.counter()]).arg(holder.as_str());
-    let undone = undo.in_full().query_async(&mut connection).await;
-    undone.map(|()| None).map_err(|error| peer.error(&error))
 }
 
 /// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.
@@ -88,7 +91,7 @@ pub(super) async fn try_lock(
     run("renew a lease", script::renew(&keys, vote, &own, ttl)).await?;
     run("raise a token", script::raise(&keys, vote, &own, grant, unix_millis())).await?;
     run("look at a lock", script::status(&keys, vote)).await?;
-    run("release a lock", script::release(&keys, &holder, None)).await?;
+    run("release a lock", script::release(&keys, vote, &holder, None)).await?;
 
     // 2. Joins of the free node: its counter has reached the first token, and is below the second.
     let mut token = grant;
@@ -99,7 +102,7 @@ pub(super) async fn try_lock(
         let JoinReply::Joined { grant, .. } = joined else {
             return Err("can't join a node: another client has the lock".to_owned());
         };
-        run("release a lock", script::release(&keys, &holder, Some(token))).await?;
+        run("release a lock", script::release(&keys, vote, &holder, Some(token))).await?;
         token = Token::new(grant.as_u64() + 1).map_err(|error| error.to_string())?;
     }
     Ok(())

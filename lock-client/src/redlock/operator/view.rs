@@ -6,17 +6,11 @@ use serde::Serialize;
 use super::{
     counters::{self, Counters},
     error::OperatorError,
-    fitness::Unfit,
-    servers::Servers,
-    trial::try_vote,
-};
-use crate::redlock::{
-    majority::majority,
     peer::{Peer, PeerError},
-    persistence::Persistence,
-    record::Standing,
-    roster::Roster,
+    servers::Servers,
+    trial::{Trial, try_vote},
 };
+use crate::redlock::{majority::majority, state::State};
 
 /// The state of a cluster and of its nodes.
 #[derive(Debug)]
@@ -25,8 +19,6 @@ pub struct Inspection {
     pub nodes: Vec<View>,
     /// The cluster.
     pub cluster: Cluster,
-    /// The addresses of the members; `None` if no roster has a majority of voters.
-    pub members: Option<Vec<String>>,
 }
 
 /// The state of one node.
@@ -38,7 +30,7 @@ pub struct View {
     pub is_named: bool,
     /// The node's standing in the cluster.
     pub state: State,
-    /// Why the node has no vote; `None` if it has one.
+    /// Why the node has no vote, or why none was tried.
     pub reason: Option<String>,
     /// The id of the cluster in the node's record.
     pub cluster: Option<String>,
@@ -47,42 +39,6 @@ pub struct View {
     pub counters_behind: Option<u64>,
     /// The time that the node took to answer.
     pub lag_ms: Option<u64>,
-    /// Which of the writes that the node has answered are on disk.
-    pub persistence: Option<Persistence>,
-}
-
-/// The standing of a node in its cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// The node may vote.
-    Voting,
-    /// The node is a replica, or has one. Its vote must not be relied on.
-    Replicated,
-    /// The node evicts keys. Its vote must not be relied on.
-    Evicting,
-    /// The node rejects all votes: it is read-only, or its memory is full.
-    Rejecting,
-    /// The node waits for its admission.
-    Waiting,
-    /// The node has given up its vote for a new start, which was interrupted.
-    Retired,
-    /// The node missed a change of the members.
-    Behind,
-    /// The node restarted after it was admitted, and may have lost counters.
-    Restarted,
-    /// Another process has the node's seat.
-    Replaced,
-    /// The node belongs to another cluster.
-    OtherCluster,
-    /// The node is no member, and belongs to no other cluster.
-    NotAMember,
-    /// The node belongs to no cluster, or has lost its data.
-    NoCluster,
-    /// The node is the same server as another node.
-    SameServer,
-    /// The node does not answer.
-    Unreachable,
 }
 
 /// The state of a cluster, as its nodes report it.
@@ -121,8 +77,23 @@ pub(super) async fn inspect_with_counters(servers: &Servers) -> Result<Inspectio
 
 /// Inspects all nodes. Also returns the connections to the nodes that answered.
 async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
-    let mut sight = servers.look(&[]).await;
-    let cluster = sight.cluster().map(ToOwned::to_owned);
+    let (inspection, peers, is_outdated) = inspect_once(servers).await;
+    if is_outdated {
+        // A takeover has changed a record between the look and the trial.
+        let (inspection, peers, _) = inspect_once(servers).await;
+        return (inspection, peers);
+    }
+    (inspection, peers)
+}
+
+/// Inspects all nodes. Also returns whether a record has changed meanwhile.
+async fn inspect_once(servers: &Servers) -> (Inspection, Vec<Option<Peer>>, bool) {
+    let mut sight = servers.look(&[], None).await;
+    // What only reads may take the only cluster that is seen for the one that is meant.
+    let clusters = sight.clusters();
+    let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.to_owned());
+    sight.cluster = sight.cluster.or(only);
+    let cluster = sight.cluster.clone();
     let newest = sight.newest().map(|(roster, voters)| (roster.clone(), voters));
     let current = newest.as_ref().filter(|(roster, voters)| *voters >= roster.majority());
     let current = current.map(|(roster, _)| roster.clone());
@@ -131,16 +102,23 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
     // 1. The members, each where its process answers, or at its address.
     let mut places: Vec<Place> = Vec::new();
     let seats = current.iter().flat_map(|roster| &roster.seats);
+    // A process that has another seat is no second voter.
+    let has_seat =
+        |process: &String| current.as_ref().is_some_and(|roster| roster.seat_of(process).is_some());
     for seat in seats {
         let peers = || sight.peers.iter().enumerate();
         let own = peers().filter(|(_, peer)| peer.process == seat.process);
-        let own = own.max_by_key(|(_, peer)| servers.has_named(&peer.address));
-        let place = own.or_else(|| peers().find(|(_, peer)| peer.address == seat.address));
+        let own = own.max_by_key(|(_, peer)| {
+            (servers.has_named(&peer.address), peer.address == seat.address)
+        });
+        let place = own.or_else(|| {
+            peers().find(|(_, peer)| peer.address == seat.address && !has_seat(&peer.process))
+        });
         let position = place.map(|(position, _)| position);
         places.push(match position {
             Some(position) => {
                 let peer = sight.peers.remove(position);
-                let state = State::of(&peer, current.as_ref(), true);
+                let state = peer.state(current.as_ref());
                 Ok((peer, state))
             }
             None => Err(sight.silence(&seat.address)),
@@ -162,8 +140,11 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
                 let peer = sight.peers.remove(position);
                 let is_same =
                     places.iter().flatten().any(|(other, _)| other.process == peer.process);
-                let state = match State::of(&peer, roster.as_ref(), current.is_none()) {
+                let state = match peer.state(roster.as_ref()) {
                     _ if is_same => State::SameServer,
+                    // No cluster has a majority of these servers: none of them is their cluster's.
+                    _ if roster.is_none() && peer.cluster().is_some() => State::OtherCluster,
+                    State::NoCluster | State::Restarted if current.is_some() => State::NotAMember,
                     state => state,
                 };
                 Ok((peer, state))
@@ -172,13 +153,17 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         });
     }
 
-    // 3. What they say of themselves.
+    // 3. Their views.
     let views = places.into_iter().map(async |place| match place {
         Ok((peer, state)) => View::read(peer, state).await,
-        Err(error) => (View::unreachable(error), None),
+        Err(error) => (View::unreachable(error), None, false),
     });
-    let (mut nodes, peers): (Vec<View>, Vec<Option<Peer>>) =
-        join_all(views).await.into_iter().unzip();
+    let (mut nodes, mut peers, mut is_outdated) = (Vec::new(), Vec::new(), false);
+    for (view, peer, has_changed) in join_all(views).await {
+        nodes.push(view);
+        peers.push(peer);
+        is_outdated |= has_changed;
+    }
     for view in &mut nodes {
         view.is_named = servers.has_named(&view.node);
     }
@@ -197,41 +182,39 @@ async fn inspect_peers(servers: &Servers) -> (Inspection, Vec<Option<Peer>>) {
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
         max_ttl_ms: roster.as_ref().map(|roster| roster.max_ttl_ms),
     };
-    let members =
-        current.map(|roster| roster.seats.into_iter().map(|seat| seat.address).collect::<Vec<_>>());
-    (Inspection { nodes, cluster, members }, peers)
+    (Inspection { nodes, cluster }, peers, is_outdated)
 }
 
 impl View {
-    async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>) {
-        let persistence = match peer.persistence().await {
-            Ok(persistence) => persistence,
-            Err(error) => return (Self::unreachable(error), None),
-        };
-        let mut reason = state.reason();
+    /// Reads the view of a node. Also returns whether its record has changed since the look.
+    async fn read(peer: Peer, mut state: State) -> (Self, Option<Peer>, bool) {
+        let (mut reason, mut has_changed) = (state.reason().to_owned(), false);
         if state == State::Voting {
-            (state, reason) = match peer.unfit {
-                Some(unfit) => (unfit.into(), Some(unfit.reason().to_owned())),
-                None => match try_vote(&peer).await {
-                    Ok(None) => (state, None),
-                    Ok(Some(error)) => {
-                        (State::Rejecting, Some(format!("it rejects all votes: {error}")))
+            if let Some(unfit) = peer.unfit {
+                (state, reason) = (unfit, unfit.reason().to_owned());
+            } else {
+                match try_vote(&peer).await {
+                    Ok(Trial::Votes) => reason = String::new(),
+                    Ok(Trial::Forbidden(error)) => reason = format!("no vote was tried: {error}"),
+                    Ok(Trial::Rejected(error)) => (state, reason) = rejecting(&error),
+                    Ok(Trial::Outdated(error)) => {
+                        (state, reason) = rejecting(&error);
+                        has_changed = true;
                     }
-                    Err(error) => return (Self::unreachable(error), None),
-                },
-            };
+                    Err(error) => return (Self::unreachable(error), None, false),
+                }
+            }
         }
         let view = Self {
             node: peer.address.clone(),
             is_named: false,
             state,
-            reason,
+            reason: Some(reason).filter(|reason| !reason.is_empty()),
             cluster: peer.cluster().map(ToOwned::to_owned),
             counters_behind: None,
             lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
-            persistence: Some(persistence),
         };
-        (view, Some(peer))
+        (view, Some(peer), has_changed)
     }
 
     fn unreachable(error: PeerError) -> Self {
@@ -243,58 +226,12 @@ impl View {
             cluster: None,
             counters_behind: None,
             lag_ms: None,
-            persistence: None,
         }
     }
 }
 
-impl State {
-    /// The state of a server, which is at the place of a member or not.
-    fn of(peer: &Peer, roster: Option<&Roster>, is_member: bool) -> Self {
-        match peer.standing(roster) {
-            Standing::NoCluster | Standing::Restarted if !is_member => Self::NotAMember,
-            Standing::Voting => Self::Voting,
-            Standing::Waiting => Self::Waiting,
-            Standing::Retired => Self::Retired,
-            Standing::Behind => Self::Behind,
-            Standing::Restarted => Self::Restarted,
-            Standing::Replaced => Self::Replaced,
-            Standing::OtherCluster => Self::OtherCluster,
-            Standing::NoCluster => Self::NoCluster,
-        }
-    }
-
-    /// Why a node in this state has no vote.
-    fn reason(self) -> Option<String> {
-        let reason = match self {
-            Self::Waiting => Standing::Waiting.reason(),
-            Self::Retired => Standing::Retired.reason(),
-            Self::Behind => Standing::Behind.reason(),
-            Self::Restarted => Standing::Restarted.reason(),
-            Self::Replaced => Standing::Replaced.reason(),
-            Self::OtherCluster => Standing::OtherCluster.reason(),
-            Self::NoCluster => Standing::NoCluster.reason(),
-            Self::NotAMember => {
-                "it is no member; `lock-client node admit --instead-of` puts it in place of one"
-            }
-            Self::SameServer => "it is the same server as another node",
-            Self::Voting
-            | Self::Replicated
-            | Self::Evicting
-            | Self::Rejecting
-            | Self::Unreachable => return None,
-        };
-        Some(reason.to_owned())
-    }
-}
-
-impl From<Unfit> for State {
-    fn from(unfit: Unfit) -> Self {
-        match unfit {
-            Unfit::Evicting => Self::Evicting,
-            Unfit::Replicated | Unfit::Clustered => Self::Replicated,
-        }
-    }
+fn rejecting(error: &str) -> (State, String) {
+    (State::Rejecting, format!("{}: {error}", State::Rejecting.reason()))
 }
 
 /// Counts for each node the names whose counter is below the highest of all voting nodes. `None`

@@ -19,13 +19,14 @@ use super::{
     counters::{self, CopiedCounters},
     courtesy::Courtesy,
     error::OperatorError,
+    peer::Peer,
+    report::WatchEvent,
     servers::{Servers, Sight},
-    watch_event::WatchEvent,
 };
 use crate::{
     Moment,
     redlock::{
-        machines::takeover::{Answer, Command, Takeover},
+        machines::takeover::{Answer, Command, Rest, Takeover},
         node_urls::NodeUrl,
         record::Record,
         roster::Roster,
@@ -59,11 +60,14 @@ pub struct Watcher<'a> {
     pub(super) lacks_majority: bool,
     /// The lock of the service that works; `None` for a takeover that a person has asked for.
     courtesy: Option<Courtesy>,
+    stands_by: bool,
     /// What was seen and not yet returned.
     pub(super) events: VecDeque<WatchEvent>,
     /// How long to rest before the next round; `None` during a round.
     rest: Option<Duration>,
     has_rested: bool,
+    /// Why there was nothing more to do in the last round.
+    pub(super) at_rest: Option<Rest>,
 }
 
 struct Wait {
@@ -114,9 +118,11 @@ impl<'a> Watcher<'a> {
             silent: HashSet::new(),
             lacks_majority: false,
             courtesy: None,
+            stands_by: false,
             events: VecDeque::new(),
             rest: Some(Duration::ZERO),
             has_rested: false,
+            at_rest: None,
         }
     }
 
@@ -131,13 +137,7 @@ impl<'a> Watcher<'a> {
             }
             if let Some(pause) = self.rest.take() {
                 sleep(pause).await;
-                let is_ours = match &mut self.courtesy {
-                    Some(courtesy) => courtesy.is_ours(&self.sight).await,
-                    None => true,
-                };
-                if !is_ours {
-                    self.sight = self.look().await;
-                    self.report();
+                if !self.works().await {
                     self.rest = Some(INTERVAL);
                     continue;
                 }
@@ -147,6 +147,22 @@ impl<'a> Watcher<'a> {
                 self.rest = Some(self.until_next_wait());
             }
         }
+    }
+
+    /// Whether this service works now, because no other one does. A service that stands by knows nothing
+    /// of the other's waits. So it reports nothing else.
+    async fn works(&mut self) -> bool {
+        if self.courtesy.as_ref().is_none_or(Courtesy::is_held) {
+            return true;
+        }
+        let sight = self.look().await;
+        let Some(courtesy) = &mut self.courtesy else { return true };
+        let works = courtesy.is_ours(&sight).await;
+        if !works && !mem::replace(&mut self.stands_by, true) {
+            self.events.push_back(WatchEvent::StandsBy);
+        }
+        self.stands_by = !works;
+        works
     }
 
     /// Takes the seat of a member over, for the process at this address. Returns what was copied.
@@ -160,6 +176,7 @@ impl<'a> Watcher<'a> {
         let mut watcher = Self::with(servers, relocation, Some(node.clone()));
         loop {
             let has_rested = watcher.step().await;
+            watcher.check_can_take_seat(&node.address, instead_of.as_ref())?;
             watcher.events.drain(..).for_each(&mut report);
             if !has_rested {
                 continue;
@@ -192,7 +209,8 @@ impl<'a> Watcher<'a> {
                 self.begin_wait(process, *since);
             }
         }
-        if let Some(Command::Rest(_)) = commands.first() {
+        if let Some(Command::Rest(why)) = commands.first() {
+            self.at_rest = Some(why.clone());
             self.has_rested = true;
             return true;
         }
@@ -211,7 +229,7 @@ impl<'a> Watcher<'a> {
 
     /// Begins the takeovers of the cluster that is seen, unless they have begun.
     fn begin(&mut self) {
-        let Some(cluster) = self.servers.cluster(&self.sight) else { return };
+        let Some(cluster) = self.sight.cluster.clone() else { return };
         if self.takeover.as_ref().is_some_and(|(known, _)| *known == cluster) {
             return;
         }
@@ -219,12 +237,17 @@ impl<'a> Watcher<'a> {
             Some([from, to]) => Takeover::relocating(cluster.clone(), from.clone(), to.clone()),
             None => Takeover::new(cluster.clone()),
         };
-        self.takeover = Some((cluster, takeover));
+        let known = self.takeover.replace((cluster, takeover));
+        // The nodes of another cluster have a lock of their own.
+        if let (Some(_), Some(courtesy)) = (known, &mut self.courtesy) {
+            *courtesy = Courtesy::new(self.servers);
+        }
         self.waits.clear();
     }
 
     async fn look(&self) -> Sight {
-        self.servers.look(self.candidate.as_slice()).await
+        let known = self.takeover.as_ref().map(|(cluster, _)| cluster.as_str());
+        self.servers.look(self.candidate.as_slice(), known).await
     }
 
     /// Reports the answers to the machine, without those of other clusters. A process may answer at
@@ -345,8 +368,10 @@ impl<'a> Watcher<'a> {
     }
 
     fn begin_wait(&mut self, process: &str, since: u64) {
-        let Some((roster, _)) = self.sight.newest() else { return };
-        let longest = Duration::from_millis(roster.max_ttl_ms);
+        let own = self.sight.peers.iter().filter(|peer| peer.process == process);
+        let longest = own.filter_map(Peer::roster).map(|roster| roster.max_ttl_ms).max();
+        let longest = longest.expect("the machine has seen it hold the roster");
+        let longest = Duration::from_millis(longest);
         let remaining = longest + longest / 100 + Duration::from_millis(2);
         let until = Moment::now() + remaining;
         self.waits.retain(|wait| wait.process != process);

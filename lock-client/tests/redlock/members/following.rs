@@ -32,7 +32,7 @@ struct NodeBehind {
 }
 
 impl NodeBehind {
-    /// Node 5 replaces node 1, and node 2 misses it.
+    /// Node 5 replaces node 1, which is gone, and node 2 misses it.
     async fn start() -> Self {
         let mut nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 6]).await.unwrap();
         let proxy = Proxy::start(nodes.nodes()[2].socket()).await.unwrap();
@@ -40,6 +40,7 @@ impl NodeBehind {
         members[2] = proxy.url("redis");
         let operator = Operator::new(&members).unwrap();
         operator.start_cluster(ttl(TTL)).await.unwrap();
+        nodes.nodes_mut()[1].process().kill().unwrap();
         nodes.nodes_mut()[2].process().pause().await.unwrap();
         let added = nodes.nodes()[5].url();
         operator.admit(&added, Some(&members[1]), drop).await.unwrap();

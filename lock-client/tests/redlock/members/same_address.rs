@@ -1,8 +1,19 @@
 //! Two processes at one address: a name that moved, a forwarder, or a socket that was bound again.
 
-use testbed::{NodeKind, Redis, RedlockNodes};
+use futures_util::future::try_join_all;
+use lock_client::{
+    Locks, Ttl,
+    redlock::{
+        Redlock,
+        operator::{Operator, State, WatchEvent},
+    },
+};
+use testbed::{NodeKind, Proxy, Redis, RedlockNodes, wait::until_async};
+use tokio::time::timeout;
 
-use super::{HIGH, client, nodes, operator, token, token_without, until_admitted};
+use super::{
+    HIGH, MAX_TTL, PATIENCE, client, nodes, operator, token, token_without, until_admitted,
+};
 
 /// Has a node's address lead to another server, as a name may that somebody has changed. Clients keep
 /// the connections that they have.
@@ -45,4 +56,59 @@ async fn copy_of_a_members_data_at_its_address_is_another_process() {
     assert!(rejected.contains("it restarted"), "{rejected}");
     until_admitted(&operator(&nodes, &[0, 1, 2]), 1).await;
     assert!(token_without(&nodes.nodes()[1], &client(&nodes, &[0, 1, 2])).await.is_ok());
+}
+
+/// Both are needed, because the third node does not vote.
+#[tokio::test]
+async fn client_follows_two_nodes_that_swap_their_addresses() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    let proxies = nodes.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let operator = Operator::new(&urls).unwrap();
+    operator.start_cluster(Ttl::new(MAX_TTL).unwrap()).await.unwrap();
+    let locks = Locks::new(Redlock::open(&urls).unwrap());
+    let third = &nodes.nodes()[2];
+    let first = token_without(third, &locks).await.unwrap();
+    for (proxy, other) in [(0, 1), (1, 0)] {
+        proxies[proxy].switch_to(nodes.nodes()[other].socket());
+        proxies[proxy].cut();
+        proxies[proxy].mend();
+    }
+    // A node is connected to again after a pause.
+    let votes = async || Ok(token_without(third, &locks).await.is_ok());
+    until_async(PATIENCE, votes).await.unwrap();
+    assert!(token_without(third, &locks).await.unwrap() > first);
+}
+
+/// The control: one server that is reached at two addresses has one vote.
+#[tokio::test]
+async fn two_addresses_that_lead_to_one_server_have_one_vote() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    let proxies = nodes.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let operator = Operator::new(&urls).unwrap();
+    operator.start_cluster(Ttl::new(MAX_TTL).unwrap()).await.unwrap();
+    let locks = Locks::new(Redlock::open(&urls).unwrap());
+    let third = &nodes.nodes()[2];
+    assert!(token_without(third, &locks).await.is_ok());
+    proxies[0].switch_to(nodes.nodes()[1].socket());
+    proxies[0].cut();
+    proxies[0].mend();
+    for _ in 0..10 {
+        let rejected = token_without(third, &locks).await.unwrap_err();
+        assert!(rejected.contains("no majority"), "{rejected}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    // The operator and the service count it once, too.
+    let seen = operator.inspect().await;
+    let states: Vec<_> = seen.nodes.iter().map(|view| view.state).collect();
+    assert_eq!(states, [State::Unreachable, State::Voting, State::Voting]);
+    assert_eq!(seen.cluster.voting, 2);
+    let mut watcher = operator.watch();
+    let event = timeout(PATIENCE, watcher.next()).await.unwrap();
+    let WatchEvent::LeftAlone { node, reason } = event else { panic!("{event:?}") };
+    assert_eq!(node, urls[0].split_once("://").unwrap().1);
+    assert_eq!(reason, "another member answers there");
 }

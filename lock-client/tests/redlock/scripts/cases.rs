@@ -95,7 +95,9 @@ impl Case {
         let (join, seal) = (JoinRule::Floor, SealRule::ComparesOwnership);
         let owned = match (self.step, &self.numbers[..]) {
             (Step::Release, &[token]) => {
-                let reply = Reply::Released(node.release(ASKING, token));
+                // A process without a vote frees the lock, too. But its answer proves nothing.
+                let released = Reply::Released(node.release(ASKING, token));
+                let reply = if self.is_admitted { released } else { Reply::NoVote };
                 return Outcome::new(reply, node, false);
             }
             _ if !self.is_admitted => return Outcome::new(Reply::NoVote, node, false),

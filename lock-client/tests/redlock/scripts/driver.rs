@@ -67,7 +67,7 @@ impl Script {
             ),
             Step::Raise => files!("../redis/counter.lua", "vote.lua", "owned.lua", "raise.lua"),
             Step::Renew => files!("vote.lua", "owned.lua", "renew.lua"),
-            Step::Release => files!("raise_counter.lua", "release.lua"),
+            Step::Release => files!("raise_counter.lua", "vote.lua", "release.lua"),
         };
         Self { step, code: code.to_owned() }
     }
@@ -104,15 +104,14 @@ fn input(case: &Case, longest: &str) -> Value {
         Step::Seal => vec![number(0), number(1), number(2)],
         Step::Raise => vec![number(0), number(1), start],
         Step::Renew => vec![number(0), ttl],
-        Step::Release => vec!["a".to_owned(), number(0), "freed".to_owned()],
+        Step::Release => vec![number(0), "freed".to_owned()],
     };
     let vote = format!("c p {longest}");
-    let (keys, voter): (_, &[&str]) = match case.step {
-        Step::Renew => (vec![lock, node], &[&vote, "a"]),
-        Step::Release => (vec![lock, counter], &[]),
-        _ => (vec![lock, counter, node], &[&vote, "a"]),
+    let keys = match case.step {
+        Step::Renew => vec![lock, node],
+        _ => vec![lock, counter, node],
     };
-    let voter = voter.iter().map(|part| (*part).to_owned());
+    let voter = [vote, "a".to_owned()].into_iter();
     json!({
         "run_id": if case.is_admitted { "p" } else { "an earlier process" },
         "counter": case.node.counter.to_string(),

@@ -5,15 +5,25 @@ use std::time::{Duration, Instant};
 use redis::{AsyncConnectionConfig, RedisError, RedisResult, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
-use super::{
-    machines::takeover::Answer,
-    node_urls::NodeUrl,
-    operator::Unfit,
-    persistence::Persistence,
-    record::{Record, Standing, read_process},
-    roster::Roster,
+use crate::{
+    redis::{
+        TimeLimits,
+        keys::Keys,
+        script::{Call, Script, script},
+    },
+    redlock::{
+        machines::takeover::Answer,
+        node_urls::NodeUrl,
+        record::{Record, read_process},
+        roster::Roster,
+        state::State,
+    },
 };
-use crate::redis::TimeLimits;
+
+static PREPARE: Script = script!("../run_id.lua", "state.lua", "prepare.lua");
+static CLOSE: Script = script!("../run_id.lua", "state.lua", "close.lua");
+static ADMIT: Script = script!("../run_id.lua", "state.lua", "admit.lua");
+static RETIRE: Script = script!("../run_id.lua", "state.lua", "retire.lua");
 
 /// A server that an operator is connected to.
 pub(super) struct Peer {
@@ -25,7 +35,7 @@ pub(super) struct Peer {
     /// The server's record.
     pub(super) record: Option<Record>,
     /// Why it must be no node; `None` if it may be one.
-    pub(super) unfit: Option<Unfit>,
+    pub(super) unfit: Option<State>,
     /// The time that the server took to answer.
     pub(super) lag: Duration,
 }
@@ -56,8 +66,9 @@ impl Peer {
         let asked = Instant::now();
         let process = read_process(&mut connection).await?;
         let lag = asked.elapsed();
-        let unfit = Unfit::read(&mut connection).await?;
+        let info: String = redis::cmd("INFO").query_async(&mut connection).await?;
         let record = Record::read(&mut connection).await?;
+        let unfit = State::unfit(&info);
         Ok(Self { address: url.address.clone(), connection, process, record, unfit, lag })
     }
 
@@ -86,8 +97,13 @@ impl Peer {
         self.retired_from().or_else(|| self.roster().filter(|_| self.votes()))
     }
 
-    pub(super) fn standing(&self, current: Option<&Roster>) -> Standing {
-        Standing::determine(&self.process, self.record.as_ref(), current)
+    /// The longest ttl that a cluster grants whose roster is in the data.
+    pub(super) fn longest_ttl_ms(&self) -> u64 {
+        self.record.as_ref().map_or(0, Record::longest_ttl_ms)
+    }
+
+    pub(super) fn state(&self, current: Option<&Roster>) -> State {
+        State::determine(&self.process, self.record.as_ref(), current)
     }
 
     /// What the machine of an operator knows of it.
@@ -101,9 +117,45 @@ impl Peer {
         }
     }
 
-    pub(super) async fn persistence(&self) -> Result<Persistence, PeerError> {
-        let persistence = Persistence::read(&mut self.connection.clone()).await;
-        persistence.map_err(|error| self.error(&error))
+    // Each request that changes a record is one script. It compares before it changes anything, because a
+    // request that arrives late must do no harm.
+
+    /// Has a process without a vote hold this roster, if its data have not changed since the look.
+    pub(super) async fn prepare(&self, roster: &Roster) -> Result<Answer, PeerError> {
+        let seen = self.roster().map(ToString::to_string).unwrap_or_default();
+        self.request(self.call(&PREPARE).arg(roster.to_string()).arg(seen)).await
+    }
+
+    /// Exchanges exactly this roster for another.
+    pub(super) async fn close(&self, from: &Roster, to: &Roster) -> Result<Answer, PeerError> {
+        self.request(self.call(&CLOSE).arg(from.to_string()).arg(to.to_string())).await
+    }
+
+    /// Gives the process its vote, if it holds exactly this roster.
+    pub(super) async fn admit(&self, roster: &Roster) -> Result<Answer, PeerError> {
+        self.request(self.call(&ADMIT).arg(roster.to_string())).await
+    }
+
+    /// Takes the vote of a process away that votes for this roster.
+    pub(super) async fn retire(&self, roster: &Roster) -> Result<Answer, PeerError> {
+        self.request(self.call(&RETIRE).arg(roster.to_string())).await
+    }
+
+    fn call(&self, script: &'static Script) -> Call {
+        script.with([Keys::NODE.to_owned()]).arg(&self.process)
+    }
+
+    async fn request(&self, call: Call) -> Result<Answer, PeerError> {
+        let state = call.in_full().query_async(&mut self.connection.clone()).await;
+        let (process, roster, is_admitted): (_, Option<String>, _) =
+            state.map_err(|error| self.error(&error))?;
+        Ok(Answer {
+            address: self.address.clone(),
+            process,
+            roster: roster.and_then(|text| Roster::parse(&text)),
+            is_admitted,
+            is_fit: self.unfit.is_none(),
+        })
     }
 
     pub(super) fn error(&self, error: &RedisError) -> PeerError {
