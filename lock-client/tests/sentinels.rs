@@ -113,6 +113,25 @@ async fn replica_that_a_sentinel_names_is_not_used() {
     assert!(grants(&primary, &[names_it(address(&primary), 0).await]).await);
 }
 
+/// Another Sentinel may be cut off from the others, together with an earlier primary.
+#[tokio::test]
+async fn server_that_a_majority_does_not_name_is_not_used_while_the_other_hangs() {
+    let redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let (_silent, hanging) = mute().await;
+    let (one, two) = (names_it(hanging, 1).await, names_it(hanging, 1).await);
+    let apart = names_it(address(&redis), 1).await;
+    let outcome = tries(&impatient_locks(&url(&[apart, one, two]))).await;
+    assert_unavailable(outcome, &hanging.to_string());
+    assert!(!redis.command::<bool>(&["EXISTS", "fenced:{r}:token"]).await.unwrap());
+    // The control: its configuration is newer, and the server of the majority was demoted.
+    let port = address(&redis).port().to_string();
+    let demoted = Redis::start_on_tcp(&["--replicaof", "127.0.0.1", &port]).await.unwrap();
+    let slow = naming(address(&demoted), "master", 1);
+    let slow = scripted(slow, Duration::from_millis(100)).await;
+    let newer = names_it(address(&redis), 2).await;
+    assert!(grants(&redis, &[slow, slow, newer]).await);
+}
+
 #[tokio::test]
 async fn primary_that_a_sentinel_reports_as_leaving_is_not_used() {
     let redis = Redis::start_on_tcp(&[]).await.unwrap();
@@ -129,7 +148,7 @@ async fn primary_that_a_sentinel_reports_as_leaving_is_not_used() {
     assert!(grants(&redis, &[names_it(address(&redis), 0).await]).await);
 }
 
-/// A majority that a Sentinel's view contradicts: that one is cut off together with the old primary.
+/// The first Sentinel is cut off from the others, together with the old primary.
 #[tokio::test]
 async fn primary_that_most_sentinels_report_as_down_is_not_used() {
     let [old, new] =
@@ -140,8 +159,10 @@ async fn primary_that_most_sentinels_report_as_down_is_not_used() {
         sentinels.push(scripted(down.clone(), Duration::from_millis(100)).await);
     }
     assert_unavailable(tries(&locks(&url(&sentinels))).await, "as s_down,o_down,master");
-    // The controls: a single Sentinel that has not reached it; and one that knows its successor.
-    let others = [names_it(address(&old), 1).await, sentinels[1]];
+    // The controls: one Sentinel that has not reached it beside two that have; and one that knows its
+    // successor.
+    let unreached = scripted(naming(address(&old), "s_down,master", 1), Duration::ZERO).await;
+    let others = [unreached, names_it(address(&old), 1).await, names_it(address(&old), 1).await];
     assert!(grants(&old, &others).await);
     sentinels[0] = names_it(address(&new), 2).await;
     assert!(grants(&new, &sentinels).await);

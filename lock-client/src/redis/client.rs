@@ -70,7 +70,7 @@ impl Redis {
     ///
     /// Name all Sentinels. All are asked at once, and the primary that most of them name is used. If
     /// they disagree and none has a majority, the newest configuration decides among those named most.
-    /// A primary that is down for a majority of them, or that they replace, is not used.
+    /// A primary that they call down, or that they replace, is not used.
     ///
     /// Settings follow a `?`, with `&` between them. Others are rejected. All parts of a URL are
     /// percent-encoded; in a setting, a `+` is a space, and `%2B` a plus. A setting that is given

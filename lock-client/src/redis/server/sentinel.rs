@@ -16,7 +16,7 @@ use redis::{
 };
 
 use self::{
-    failure::{Failed, Step, most_telling, not_found, of_sentinel, without_answer},
+    failure::{Failed, Step, is_not_found, most_telling, not_found, of_sentinel, without_answer},
     reports::{Report, Reports},
 };
 use super::{
@@ -98,17 +98,26 @@ impl Sentinels {
             if reports.agree() {
                 failed.clear();
             }
-            // 2. Connect to the server that most of them name, and to another one only if that
-            //    fails: Sentinels learn of a failover one after the other.
+            // 2. Connect to the server that most of them name. Sentinels learn of a failover one after
+            //    the other, so another one may follow. But if a majority has decided, and its server
+            //    does not answer, a lock elsewhere could be a second one.
             for address in reports.candidates() {
                 match self.connect_to(address, &certificates, limits).await {
                     Ok(found) => return Ok(found),
-                    Err(error) => failed.push((Step::Connect, error)),
+                    Err(error) => {
+                        let is_no_primary = is_not_found(&error);
+                        failed.push((Step::Connect, error));
+                        if reports.agree() && !is_no_primary {
+                            break;
+                        }
+                    }
                 }
             }
             // 3. Otherwise, say why.
-            let leaving = reports.leaving();
-            failed.extend(leaving.map(|report| (Step::Ask, not_found(report.to_string()))));
+            if failed.iter().all(|(step, _)| *step != Step::Connect) {
+                let leaving = reports.leaving();
+                failed.extend(leaving.map(|report| (Step::Ask, not_found(report.to_string()))));
+            }
             Err(most_telling(failed))
         };
         within(limits.finding(), finding).await
@@ -146,7 +155,7 @@ impl Sentinels {
         report.ok_or_else(|| (Step::Ask, not_found(unknown())))
     }
 
-    /// Connects to a server that Sentinels name. They may not know yet that it is the primary no more.
+    /// Connects to a server that Sentinels name. They may not know yet that it was replaced.
     async fn connect_to(
         &self,
         (host, port): (String, u16),

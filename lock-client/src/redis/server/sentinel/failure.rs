@@ -25,7 +25,8 @@ pub(super) type Failed = (Step, RedisError);
 /// failure may pass: the Sentinels that are down may know a primary.
 pub(super) fn most_telling(failed: Vec<Failed>) -> RedisError {
     let may_pass = failed.iter().any(|(_, error)| is_passing(error));
-    let last = failed.into_iter().max_by_key(|(step, _)| *step);
+    // The first of them: the server that most Sentinels name.
+    let last = failed.into_iter().rev().max_by_key(|(step, _)| *step);
     let (_, error) = last.expect("each Sentinel has failed, or has named a server");
     match (error.kind(), error.detail()) {
         _ if !may_pass || is_passing(&error) => error,
@@ -37,6 +38,11 @@ pub(super) fn most_telling(failed: Vec<Failed>) -> RedisError {
 /// The search may succeed later.
 pub(super) fn not_found(reason: String) -> RedisError {
     RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, NOT_FOUND, reason))
+}
+
+/// Whether the server answered that it is not the primary.
+pub(super) fn is_not_found(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::MasterNameNotFoundBySentinel
 }
 
 /// Names the Sentinel in an error.

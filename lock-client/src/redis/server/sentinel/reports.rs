@@ -18,7 +18,12 @@ pub(super) struct Report {
 impl Report {
     /// Whether the server is down, or is being replaced.
     fn is_leaving(&self) -> bool {
-        self.flags.contains("_down") || self.flags.contains("failover_in_progress")
+        self.flags.contains("_down") || self.is_being_replaced()
+    }
+
+    /// Whether enough Sentinels agreed that it is down, or a failover has begun.
+    fn is_being_replaced(&self) -> bool {
+        ["o_down", "failover_in_progress"].iter().any(|flag| self.flags.contains(flag))
     }
 }
 
@@ -51,30 +56,40 @@ impl Reports {
     }
 
     /// Returns the servers to connect to, one after the other. The server that most Sentinels name is
-    /// first; if several are named equally often, that of the newest configuration.
+    /// first; if several are named equally often, that of the newest configuration. Beside a server that
+    /// a majority names, only servers of newer configurations follow.
     pub(super) fn candidates(&self) -> Vec<Address> {
-        // A Sentinel may be cut off from the others, together with the old primary.
-        let mut named: Vec<_> = self
-            .staying()
-            .filter(|report| naming(self.leaving(), report) < self.majority)
-            .collect();
+        let mut named: Vec<_> = self.staying().filter(|report| self.is_usable(report)).collect();
         named.sort_by_key(|report| Reverse((naming(self.staying(), report), report.epoch)));
-        // A server of an older configuration was replaced, and may not know it.
-        let epoch = named.first().map_or(0, |first| first.epoch);
-        let mut addresses = Vec::new();
+        let Some(first) = named.first().copied() else { return Vec::new() };
+        let mut addresses = vec![first.address.clone()];
         for report in named {
-            if report.epoch >= epoch && !addresses.contains(&report.address) {
+            // A server of an older configuration was replaced, and may not have noticed.
+            let is_newer = report.epoch > first.epoch;
+            let may_follow = is_newer || (report.epoch == first.epoch && !self.agree());
+            if may_follow && !addresses.contains(&report.address) {
                 addresses.push(report.address.clone());
             }
         }
         addresses
     }
 
+    /// Whether no other Sentinel says that the server is being replaced, and fewer call it down than up. A
+    /// Sentinel may be cut off from the others, together with the old primary.
+    fn is_usable(&self, named: &Report) -> bool {
+        let is_replaced = self.leaving().any(|report| {
+            report.address == named.address
+                && report.is_being_replaced()
+                && report.epoch >= named.epoch
+        });
+        !is_replaced && naming(self.leaving(), named) < naming(self.staying(), named)
+    }
+
     fn staying(&self) -> impl Iterator<Item = &Report> {
         self.all.iter().filter(|report| !report.is_leaving())
     }
 
-    /// Those of servers that are down, or are being replaced.
+    /// The reports of servers that are down, or are being replaced.
     pub(super) fn leaving(&self) -> impl Iterator<Item = &Report> {
         self.all.iter().filter(|report| report.is_leaving())
     }
@@ -104,7 +119,7 @@ mod tests {
         let (down, moving) = (",s_down", ",failover_in_progress");
         for (named, agree, expected) in [
             (vec![("a", 1, "")], false, vec!["a"]),
-            (vec![("a", 1, ""), ("b", 1, ""), ("b", 1, "")], true, vec!["b", "a"]),
+            (vec![("a", 1, ""), ("b", 1, ""), ("b", 1, "")], true, vec!["b"]),
             // A newer configuration that not all Sentinels know yet, and an older one.
             (vec![("a", 1, ""), ("b", 2, ""), ("a", 1, "")], true, vec!["a", "b"]),
             (vec![("a", 1, ""), ("b", 2, ""), ("b", 2, "")], true, vec!["b"]),
@@ -112,8 +127,11 @@ mod tests {
             // Servers that are down, or are being replaced.
             (vec![("a", 1, down), ("a", 1, down), ("a", 1, down)], false, vec![]),
             (vec![("a", 1, ""), ("a", 1, down), ("a", 1, down)], false, vec![]),
-            (vec![("a", 1, ""), ("a", 1, ""), ("a", 2, moving)], true, vec!["a"]),
-            (vec![("a", 1, ""), ("a", 1, down)], false, vec!["a"]),
+            (vec![("a", 1, ""), ("a", 1, ""), ("a", 2, moving)], true, vec![]),
+            (vec![("a", 1, ""), ("a", 1, ""), ("a", 1, ",s_down,o_down")], true, vec![]),
+            (vec![("a", 2, ""), ("a", 2, ""), ("a", 1, moving)], true, vec!["a"]),
+            (vec![("a", 1, ""), ("a", 1, ""), ("a", 1, down)], true, vec!["a"]),
+            (vec![("a", 1, ""), ("a", 1, down)], false, vec![]),
             (vec![("b", 2, ""), ("a", 1, down), ("a", 1, down)], false, vec!["b"]),
             (vec![], false, vec![]),
         ] {
