@@ -195,7 +195,9 @@ impl Sight {
     pub(super) fn no_cluster(&self) -> String {
         let clusters = self.clusters();
         match clusters.len() {
-            0 => "no node belongs to a cluster: run `lock-client node init`".to_owned(),
+            0 => {
+                "no node that answers belongs to a cluster: see `lock-client node init`".to_owned()
+            }
             1 => format!(
                 "fewer than a majority of the named servers belong to cluster {}: name its members, \
                  which `lock-client node status` shows",
