@@ -261,8 +261,8 @@ impl Watcher<'_> {
         };
         format!(
             "no node can be admitted, because only a majority knows all issued tokens: \
-             {voters} of {all} members vote, and {majority} must{undecided} ({}). If they don't come back with their vote, a person must decide: see \
-             `lock-client node init --again`",
+             {voters} of {all} members vote, and {majority} must{undecided} ({}). If they don't come \
+             back with their vote, a person must decide: see `lock-client node init --again`",
             self.sight.reasons(Some(roster))
         )
     }
