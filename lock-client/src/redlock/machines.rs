@@ -19,5 +19,5 @@ pub(crate) mod votes;
 
 use super::{
     majority::majority,
-    numbers::{Address, Cluster, PerNode, Process, Term, Token},
+    numbers::{Address, Cluster, MaxTtl, PerNode, Process, Term, Token},
 };

@@ -53,10 +53,19 @@ impl Record {
         self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
     }
 
-    /// The longest ttl of the rosters in the record.
-    pub(super) fn longest_ttl_ms(&self) -> u64 {
-        let retired = self.retired.as_ref().map_or(0, |(_, roster)| roster.max_ttl_ms);
-        self.roster.max_ttl_ms.max(retired)
+    /// The rosters in the record.
+    pub(super) fn rosters(&self) -> impl Iterator<Item = &Roster> {
+        std::iter::once(&self.roster).chain(self.retired.as_ref().map(|(_, roster)| roster))
+    }
+
+    /// The last roster of a cluster to which the data belong, whichever process has written them. Not one
+    /// for which a start has prepared them, and was interrupted.
+    pub(super) fn last_roster(&self) -> Option<&Roster> {
+        let is_prepared_only = self.roster.is_first() && self.vote.is_none();
+        match is_prepared_only {
+            true => self.retired.as_ref().map(|(_, roster)| roster),
+            false => Some(&self.roster),
+        }
     }
 
     /// The roster that a process has voted for until it gave up its vote.

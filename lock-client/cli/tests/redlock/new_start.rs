@@ -2,6 +2,7 @@
 
 use std::{
     process::Output,
+    slice,
     time::{Duration, Instant},
 };
 
@@ -91,13 +92,12 @@ async fn start_from_another_cluster_can_be_repeated() {
     let nodes = seven().await;
     let new = [0, 1, 2, 3, 4];
     assert!(init_from(&nodes, &[0, 1, 2], &new).await.status.success());
-    let retired = async |node: &Redis| {
-        node.command::<Option<String>>(&["HGET", "fenced:node", "retired"]).await.unwrap()
-    };
     assert_eq!(retired(&nodes.0[0]).await, None, "it was admitted");
 
     let nodes = seven().await;
     retire(&nodes.0[..2]).await;
+    assert!(init(&nodes.urls()[3..6], &[]).await.status.success());
+    leave_prepared(&nodes.0[3..6]).await;
     // Another start would admit them with their counters, and the others without.
     assert_failed(&init_from(&nodes, &[], &new).await, 69, "with the same options");
     assert_failed(&init(&nodes.urls()[..3], &[]).await, 69, "with the same options");
@@ -113,10 +113,107 @@ async fn start_from_another_cluster_can_be_repeated() {
 /// Has nodes give up their votes, as a start does before it waits.
 async fn retire(nodes: &[Redis]) {
     for node in nodes {
-        let roster: String = node.command(&["HGET", "fenced:node", "roster"]).await.unwrap();
-        let retired = format!("{} {roster}", node.info("run_id").await.unwrap());
+        let retired = to_be_retired(node).await;
         node.command::<()>(&["HSET", "fenced:node", "retired", &retired]).await.unwrap();
         node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
+    }
+}
+
+/// Has nodes of a new cluster be as a start leaves them that is interrupted before it admits any.
+async fn leave_prepared(nodes: &[Redis]) {
+    for node in nodes {
+        assert_eq!(node.command::<u8>(&["HDEL", "fenced:node", "vote"]).await.unwrap(), 1);
+    }
+}
+
+/// The same with one that has voted in an earlier cluster. Its data are as `retire` left them.
+async fn leave_prepared_again(node: &Redis, retired: &str) {
+    leave_prepared(slice::from_ref(node)).await;
+    node.command::<()>(&["HSET", "fenced:node", "retired", retired]).await.unwrap();
+}
+
+async fn retired(node: &Redis) -> Option<String> {
+    node.command(&["HGET", "fenced:node", "retired"]).await.unwrap()
+}
+
+/// What `retire` will note of a node that votes.
+async fn to_be_retired(node: &Redis) -> String {
+    let roster: String = node.command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    format!("{} {roster}", node.info("run_id").await.unwrap())
+}
+
+/// Two of five nodes are prepared for the new cluster. A third one is named as an old node, and is down.
+#[tokio::test]
+async fn start_from_nodes_that_are_prepared_finds_the_other_voters() {
+    let mut nodes = Nodes::start(6, &[]).await;
+    assert!(init(&nodes.urls()[..5], &[]).await.status.success());
+    nodes.0[2].process().kill().unwrap();
+    let votes = [to_be_retired(&nodes.0[0]).await, to_be_retired(&nodes.0[1]).await];
+    let (old, new) = ([0, 1, 2], [0, 1, 5]);
+    assert!(init_from(&nodes, &old, &new).await.status.success());
+    leave_prepared(&nodes.0[5..]).await;
+    for (node, vote) in nodes.0.iter().zip(&votes) {
+        leave_prepared_again(node, vote).await;
+    }
+    for node in &nodes.0[3..5] {
+        assert!(retired(node).await.is_some(), "the start took its vote");
+    }
+    nodes.0[3].set("fenced:{r}:token", &HIGH.to_string()).await.unwrap();
+    let started = init_from(&nodes, &old, &new).await;
+    assert!(started.status.success(), "{started:?}");
+    for node in new {
+        assert!(nodes.counter(node).await >= Some(HIGH), "node {node}");
+    }
+}
+
+async fn pause(nodes: &mut [Redis]) {
+    for node in nodes {
+        node.process().pause().await.unwrap();
+    }
+}
+
+/// A majority comes back after a start was interrupted that could not see it.
+#[tokio::test]
+async fn start_again_sees_a_majority_that_came_back_before_its_repeat() {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    let urls = nodes.urls();
+    assert!(init(&urls[..3], &[]).await.status.success());
+    let vote = to_be_retired(&nodes.0[0]).await;
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    pause(&mut nodes.0[1..3]).await;
+    assert!(init(&again, &["--again"]).await.status.success());
+    leave_prepared(&nodes.0[3..]).await;
+    leave_prepared_again(&nodes.0[0], &vote).await;
+    nodes.0[1..3].iter_mut().for_each(|node| node.process().resume().unwrap());
+
+    let majority = "a majority of the nodes may vote";
+    assert_failed(&init(&again, &["--again"]).await, 64, majority);
+    // What was prepared hides it no more if it restarts.
+    for prepared in &mut nodes.0[3..] {
+        prepared.restart().await.unwrap();
+    }
+    assert_failed(&init(&again, &["--again"]).await, 64, majority);
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
+    // The control: without the majority, it starts.
+    pause(&mut nodes.0[1..3]).await;
+    let started = init(&again, &["--again"]).await;
+    assert!(started.status.success(), "{started:?}");
+}
+
+/// Two of the named servers are prepared for a cluster that never was, or that others vote in.
+#[tokio::test]
+async fn prepared_servers_do_not_hide_a_cluster_that_runs() {
+    for members in [3..6, 3..8] {
+        let nodes = Nodes::start(8, &[]).await;
+        let urls = nodes.urls();
+        assert!(init(&urls[..3], &[]).await.status.success());
+        assert!(init(&urls[members.clone()], &[]).await.status.success());
+        let prepared = if members.len() == 3 { members } else { 3..5 };
+        leave_prepared(&nodes.0[prepared]).await;
+        let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+        let rejected = init(&again, &["--again"]).await;
+        assert_failed(&rejected, 64, "a majority of the nodes may vote");
+        assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
     }
 }
 

@@ -136,6 +136,19 @@ async fn too_few_voters_need_a_person_and_the_service_continues() {
     assert_eq!(watch.stop().await, Some(0));
 }
 
+/// A start would take the votes of one that runs.
+#[tokio::test]
+async fn servers_of_two_clusters_are_not_to_be_started_again() {
+    let (one, other) = (Nodes::cluster(&[]).await, Nodes::cluster(&[]).await);
+    let none = Nodes::start(1, &[]).await;
+    let urls = [&one, &other, &none].map(|nodes| nodes.urls().swap_remove(0));
+    let watch = Watch::start_at(&urls);
+    watch.reported("no node can be admitted: these servers belong to 2 clusters", 1).await;
+    let messages = watch.process.stderr().unwrap();
+    assert!(!messages.contains("--again"), "{messages}");
+    assert_eq!(watch.stop().await, Some(0));
+}
+
 #[tokio::test]
 async fn node_that_loses_its_data_after_its_admission_waits_again() {
     let mut nodes = Nodes::cluster_granting(MAX_TTL, &[]).await;
@@ -307,7 +320,7 @@ async fn service_prints_no_password() {
     nodes.0[0].restart().await.unwrap();
     let admitted = watch.admission().await.to_string();
     let rejected = Watch::start_at(&wrong);
-    rejected.reported("a person must decide", 1).await;
+    rejected.reported("no node can be admitted", 1).await;
     for text in [admitted, watch.process.stderr().unwrap(), rejected.process.stderr().unwrap()] {
         assert!(text.contains("redis.sock"), "it names the nodes: {text}");
         assert!(!text.contains("opensesame") && !text.contains("shibboleth"), "{text}");

@@ -167,7 +167,7 @@ impl Operator {
         let fault = config.fault;
         match &command {
             Command::Rest(_) => return,
-            Command::Wait { process, since } => {
+            Command::Wait { process, since, .. } => {
                 let is_early =
                     matches!(fault, Some(Fault::WaitFromFirstSight | Fault::WaitFromFirstClose));
                 if fault != Some(Fault::NoWait) && !(is_early && bit(self.lies.waits, *process)) {

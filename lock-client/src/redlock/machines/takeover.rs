@@ -29,7 +29,7 @@
 
 use std::{cmp::Ordering, mem};
 
-use super::{Address, Cluster, Process, Term};
+use super::{Address, Cluster, MaxTtl, Process, Term};
 use crate::redlock::roster::{Roster, Seat};
 
 /// The takeovers of a cluster, as one operator or watcher sees them.
@@ -80,8 +80,8 @@ pub(crate) enum Command {
     Prepare { process: Process, roster: Roster },
     /// Exchange exactly this roster of a process for another. An admitted process stays admitted.
     Close { process: Process, from: Roster, to: Roster },
-    /// Report [`Takeover::end_wait`] when the longest ttl is over, from now on.
-    Wait { process: Process, since: Term },
+    /// Report [`Takeover::end_wait`] when the cluster's longest ttl is over, from now on.
+    Wait { process: Process, since: Term, max_ttl_ms: MaxTtl },
     /// Raise the counters of a process to those of each of the others, which vote for this roster.
     /// Report [`Takeover::observe_copy`].
     Copy { to: Process, from: Vec<Process>, roster: Roster },
@@ -354,7 +354,8 @@ impl Takeover {
                     is_over: false,
                 });
                 self.waits.sort_unstable();
-                return Some(Command::Wait { process, since: seat.since });
+                let (since, max_ttl_ms) = (seat.since, roster.max_ttl_ms);
+                return Some(Command::Wait { process, since, max_ttl_ms });
             }
             Some(wait) if !wait.is_over => return None,
             Some(_) => {}

@@ -99,7 +99,8 @@ impl Peer {
 
     /// The longest ttl that a cluster grants whose roster is in the data.
     pub(super) fn longest_ttl_ms(&self) -> u64 {
-        self.record.as_ref().map_or(0, Record::longest_ttl_ms)
+        let rosters = self.record.iter().flat_map(Record::rosters);
+        rosters.map(|roster| roster.max_ttl_ms).max().unwrap_or(0)
     }
 
     pub(super) fn state(&self, current: Option<&Roster>) -> State {

@@ -247,13 +247,12 @@ impl Watcher<'_> {
 
     /// Says that too few members vote, and what to do.
     fn too_few(&self) -> String {
-        let (roster, count) = match self.sight.newest() {
-            Some((roster, voters)) => {
-                let (majority, all) = (roster.majority(), roster.seats.len());
-                (Some(roster), format!("{voters} of {all} members vote, and {majority} must"))
-            }
-            None => (None, self.sight.no_cluster()),
+        let Some((roster, voters)) = self.sight.newest() else {
+            // A start would give up the votes of a cluster that may run.
+            let no_cluster = self.sight.no_cluster();
+            return format!("no node can be admitted: {no_cluster} ({})", self.sight.reasons(None));
         };
+        let (majority, all) = (roster.majority(), roster.seats.len());
         let undecided = match &self.at_rest {
             Some(Rest::Undecided(rosters)) => {
                 format!(", and {} changes have begun at once", rosters.len())
@@ -262,9 +261,9 @@ impl Watcher<'_> {
         };
         format!(
             "no node can be admitted, because only a majority knows all issued tokens: \
-             {count}{undecided} ({}). If they don't come back with their vote, a person must decide: see \
-             `lock-client node init --again`",
-            self.sight.reasons(roster)
+             {voters} of {all} members vote, and {majority} must{undecided} ({}). If they don't come \
+             back with their vote, a person must decide: see `lock-client node init --again`",
+            self.sight.reasons(Some(roster))
         )
     }
 }

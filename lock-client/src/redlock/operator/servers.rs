@@ -14,6 +14,7 @@ use crate::{
         majority::majority,
         node_urls::{InvalidNodes, NodeUrl},
         nodes::by_reason,
+        record::Record,
         roster::Roster,
     },
 };
@@ -122,6 +123,34 @@ impl Servers {
     /// Connects to the servers that were named, to these others, and to the members that they name.
     /// Follows the known cluster, unless a majority of the named servers have another in their data.
     pub(super) async fn look(&self, others: &[NodeUrl], known: Option<&str>) -> Sight {
+        self.follow(others, |sight| {
+            sight.cluster = self.cluster(sight, known);
+            // A majority that votes must be seen, also if another server was named in its place.
+            let is_own = |roster: &&Roster| {
+                sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
+            };
+            addresses(sight.peers.iter().filter_map(Peer::roster).filter(is_own))
+        })
+        .await
+    }
+
+    /// Connects to the servers that were named, and to all that any data name, of whatever cluster. An
+    /// interrupted start leaves data of a cluster that never was, and the old one in few of them.
+    pub(super) async fn look_everywhere(&self) -> Sight {
+        self.follow(&[], |sight| {
+            let records = sight.peers.iter().filter_map(|peer| peer.record.as_ref());
+            addresses(records.flat_map(Record::rosters))
+        })
+        .await
+    }
+
+    /// Connects to the servers that were named, to these others, and then to those that this sight
+    /// leads to, as long as there are any.
+    async fn follow(
+        &self,
+        others: &[NodeUrl],
+        leads_to: impl Fn(&mut Sight) -> Vec<String>,
+    ) -> Sight {
         let mut sight = Sight::default();
         let mut asked = HashSet::new();
         let named = self.named.iter().chain(others).map(|url| url.address.clone());
@@ -146,16 +175,14 @@ impl Servers {
                     Err(error) => sight.silent.push(error),
                 }
             }
-            sight.cluster = self.cluster(&sight, known);
-            // A majority that votes must be seen, also if another server was named in its place.
-            let is_own = |roster: &&Roster| {
-                sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
-            };
-            let rosters = sight.peers.iter().filter_map(Peer::roster).filter(is_own);
-            next =
-                rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect();
+            next = leads_to(&mut sight);
         }
     }
+}
+
+/// The addresses of all members.
+fn addresses<'a>(rosters: impl Iterator<Item = &'a Roster>) -> Vec<String> {
+    rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect()
 }
 
 impl Sight {
@@ -168,7 +195,9 @@ impl Sight {
     pub(super) fn no_cluster(&self) -> String {
         let clusters = self.clusters();
         match clusters.len() {
-            0 => "no node belongs to a cluster: run `lock-client node init`".to_owned(),
+            0 => {
+                "no node that answers belongs to a cluster: see `lock-client node init`".to_owned()
+            }
             1 => format!(
                 "fewer than a majority of the named servers belong to cluster {}: name its members, \
                  which `lock-client node status` shows",

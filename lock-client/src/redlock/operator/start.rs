@@ -18,6 +18,9 @@
 //! their counters are the best that are left, and a restart might lose them. They give up their votes, too.
 //! A voter that was not named can't be asked to, so the start rejects. It also rejects if a majority votes,
 //! because then a takeover loses nothing.
+//!
+//! So a start looks at all servers that any data name. What an earlier start has prepared must not hide
+//! the voters of the old cluster.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -64,7 +67,7 @@ pub(super) async fn start_cluster(
         Replaced::LostMajority => Some(servers),
     };
     let old_sight = match old_servers {
-        Some(old) => old.look(&[], None).await,
+        Some(old) => old.look_everywhere().await,
         None => Sight::default(),
     };
     let old = old_servers.map_or(Ok(None), |servers| last_roster(servers, &old_sight));
@@ -142,8 +145,8 @@ fn last_roster(servers: &Servers, sight: &Sight) -> Result<Option<Roster>, Opera
     // A start that was interrupted may have prepared servers for a new cluster. They belong to the old
     // one, if they have voted in it.
     let last = |peer: &Peer| {
-        let held = peer.roster().filter(|roster| !is_prepared_for(peer, roster));
-        peer.voted_for().or(held).cloned()
+        let in_data = || peer.record.as_ref()?.last_roster();
+        peer.voted_for().or_else(in_data).cloned()
     };
     let own = servers.named.iter().filter_map(|url| last(sight.at(&url.address)?));
     let mut clusters: BTreeMap<String, usize> = BTreeMap::new();
@@ -329,7 +332,7 @@ async fn copy(
     replaced: Replaced<'_>,
 ) -> Result<(), OperatorError> {
     let cluster = old.map(|old| old.cluster.as_str());
-    let before = old_servers.look(&[], cluster).await;
+    let before = old_servers.look_everywhere().await;
     let (sources, at_least): (Vec<_>, _) = match (replaced, old) {
         (Replaced::Cluster(_), Some(old)) => (voted(&before, old).collect(), 0),
         _ => (new.peers.iter().collect(), unix_millis()),
@@ -341,7 +344,7 @@ async fn copy(
         }
     }
     // A source may have restarted or lost its data meanwhile, or somebody may have admitted it again.
-    let after = old_servers.look(&[], cluster).await;
+    let after = old_servers.look_everywhere().await;
     let mut voters = after.peers.iter().filter(|peer| peer.votes());
     if let Some(peer) = voters.find(|peer| cluster.is_none() || peer.cluster() == cluster) {
         return Err(OperatorError::Unavailable(format!(

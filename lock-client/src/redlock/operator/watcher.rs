@@ -19,7 +19,6 @@ use super::{
     counters::{self, CopiedCounters},
     courtesy::Courtesy,
     error::OperatorError,
-    peer::Peer,
     report::WatchEvent,
     servers::{Servers, Sight},
 };
@@ -205,8 +204,8 @@ impl<'a> Watcher<'a> {
         let commands = takeover.next();
         // A wait counts from here, before anything is awaited.
         for command in &commands {
-            if let Command::Wait { process, since } = command {
-                self.begin_wait(process, *since);
+            if let Command::Wait { process, since, max_ttl_ms } = command {
+                self.begin_wait(process, *since, Duration::from_millis(*max_ttl_ms));
             }
         }
         if let Some(Command::Rest(why)) = commands.first() {
@@ -367,11 +366,7 @@ impl<'a> Watcher<'a> {
         self.events.push_back(WatchEvent::Admitted { node, copied });
     }
 
-    fn begin_wait(&mut self, process: &str, since: u64) {
-        let own = self.sight.peers.iter().filter(|peer| peer.process == process);
-        let longest = own.filter_map(Peer::roster).map(|roster| roster.max_ttl_ms).max();
-        let longest = longest.expect("the machine has seen it hold the roster");
-        let longest = Duration::from_millis(longest);
+    fn begin_wait(&mut self, process: &str, since: u64, longest: Duration) {
         let remaining = longest + longest / 100 + Duration::from_millis(2);
         let until = Moment::now() + remaining;
         self.waits.retain(|wait| wait.process != process);
