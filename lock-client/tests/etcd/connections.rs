@@ -50,13 +50,14 @@ impl Forwarder {
         let accepting = tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
+                // Before it is counted: a test that has seen the count may cut it at once.
+                let mut cut = cut.clone();
+                cut.mark_unchanged();
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 if closes_now.load(Ordering::SeqCst) {
                     continue;
                 }
                 let mut far = TcpStream::connect(upstream).await.unwrap();
-                let mut cut = cut.clone();
-                cut.mark_unchanged();
                 let is_cut = async move {
                     while cut.changed().await.is_ok()
                         && cut.borrow_and_update().is_some_and(|other| other != number)
