@@ -1,10 +1,12 @@
 //! Ports at which another server listens than the URL says.
 
+use std::io;
+
 use futures_util::future::join_all;
 use testbed::{Etcd, MariaDb, Postgres, Proxy, Redis, ZooKeeper};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::TcpListener,
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy, sink},
+    net::{TcpListener, TcpStream},
 };
 
 use crate::command::{NO_ANSWER, assert_failed, lock_client};
@@ -60,17 +62,24 @@ async fn server_of_another_kind_is_named() {
     join_all(servers.iter().map(|(address, name)| assert_named(address, name))).await;
 }
 
+/// Answers as an HTTP server. It panics at no client: the report of a panic would hold up the others.
+async fn answer_as_http(connection: TcpStream) -> io::Result<()> {
+    let mut connection = BufReader::new(connection);
+    // A client of another protocol sends no text, and closes without a line.
+    connection.read_until(b'\n', &mut Vec::new()).await?;
+    connection.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n").await?;
+    connection.shutdown().await?;
+    // A connection that is closed with unread bytes is reset, and may lose the answer.
+    copy(&mut connection, &mut sink()).await.map(drop)
+}
+
 #[tokio::test]
 async fn http_server_is_named_unless_etcd_is_expected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((connection, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut connection = BufReader::new(connection);
-                connection.read_line(&mut String::new()).await.unwrap();
-                connection.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n").await.unwrap();
-            });
+            tokio::spawn(answer_as_http(connection));
         }
     });
     let asking = urls(&address.to_string()).map(async |(expected, url)| {
