@@ -125,8 +125,10 @@ impl Node {
             Availability::NeedsConnection(_) => {}
         }
         let connecting = async {
-            // There is one timeout for all nodes together, where they are asked.
-            let settings = AsyncConnectionConfig::new().set_response_timeout(None);
+            // The time to connect is limited below. There is one timeout for all nodes together, where they
+            // are asked.
+            let settings = AsyncConnectionConfig::new();
+            let settings = settings.set_connection_timeout(None).set_response_timeout(None);
             let client = self.url.server.node().await?;
             let mut connection =
                 client.get_multiplexed_async_connection_with_config(&settings).await?;

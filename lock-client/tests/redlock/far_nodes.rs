@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use lock_client::{
     Locks, Order,
     backend::{Attempt, Backend, BackendError},
-    redlock::Redlock,
+    redlock::{Redlock, operator::Operator},
 };
 use testbed::{
     Proxy, Redis,
@@ -61,6 +61,23 @@ async fn token_is_sealed_on_nodes_that_are_far_away_if_they_are_given_time() {
     lease.release().await.unwrap();
     far.wait_for_background().await;
     until_free(nodes).await;
+}
+
+/// By itself, the crate `redis` gives a connection up after a second.
+#[tokio::test]
+async fn connection_may_take_as_long_as_the_patience_says() {
+    let cluster = cluster_of(3).await;
+    let proxies = cluster.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    for proxy in &proxies {
+        proxy.add(Latency(Duration::from_millis(1_200)));
+    }
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let patience = Duration::from_secs(5);
+    let far = Redlock::open(&urls).unwrap().answer_within(patience);
+    far.status(&name("r")).await.unwrap();
+    let far = Operator::new(&urls).unwrap().answer_within(patience);
+    assert_eq!(far.inspect().await.cluster.voting, 3);
 }
 
 /// The record of a node arrives late.

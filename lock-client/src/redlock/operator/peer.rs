@@ -59,8 +59,10 @@ impl Peer {
     }
 
     async fn read(url: &NodeUrl, limits: TimeLimits) -> RedisResult<Self> {
-        // Later requests may take longer than those for a lock.
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(limits.answer * 10));
+        // The caller limits the time to connect. Later requests may take longer than those for a lock.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(Some(limits.answer * 10));
         let client = url.server.node().await?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let asked = Instant::now();
