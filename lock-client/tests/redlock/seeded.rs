@@ -46,7 +46,7 @@ use self::{
     client::LONGEST_TTL,
     disturber::Disturbance,
     history::{History, Violation},
-    maintenance::maintain,
+    maintenance::{ANSWER_TIMEOUT, maintain},
     run::Conditions,
     storage::Rule,
 };
@@ -90,7 +90,7 @@ async fn real_clients_keep_the_promises_of_the_model() {
 async fn real_clients_keep_the_promises_while_the_members_change() {
     let may_restart = NodeKind::With(&["--enable-debug-command", "yes"]);
     let nodes = RedlockNodes::start(&[may_restart; 5]).await.unwrap();
-    let operator = Operator::new(&nodes.urls()[..3]).unwrap();
+    let operator = Operator::new(&nodes.urls()[..3]).unwrap().answer_within(ANSWER_TIMEOUT);
     operator.start_cluster(ttl(LONGEST_TTL.as_millis() as u64)).await.unwrap();
     let conditions =
         Conditions { odds: Odds::new(), disturbance: Disturbance::Maintained, rule: Rule::Fenced };

@@ -12,6 +12,8 @@ use testbed::{Redis, RedlockNodes, wait::until_async};
 use tokio::time::sleep;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the operator waits for an answer. A busy machine is no silent server.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often the operator has done what.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +68,7 @@ async fn restart(node: &Redis) {
 /// Admits a node, in place of another one if that is given. On a busy machine, a node may not answer in
 /// time.
 async fn admit(nodes: &RedlockNodes, members: &[usize], node: usize, instead_of: Option<usize>) {
-    let operator = Operator::new(&urls(nodes, members)).unwrap();
+    let operator = Operator::new(&urls(nodes, members)).unwrap().answer_within(ANSWER_TIMEOUT);
     let url = nodes.nodes()[node].url();
     let instead_of = instead_of.map(|old| nodes.nodes()[old].url());
     let admitted = async || match operator.admit(&url, instead_of.as_deref(), drop).await {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use fence::ResourceName;
 use futures_util::future::{join_all, try_join_all};
-use lock_client::{AcquireError, Locks, Terms};
+use lock_client::{Locks, Terms};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use redis::FromRedisValue;
 use testbed::{Redis, RedlockNodes, wait::until_async};
-use tokio::select;
+use tokio::{select, time::sleep};
 
 use super::{
     client::{Client, LONGEST_TTL},
@@ -22,6 +22,8 @@ use crate::lock_service::ttl;
 use testbed::proxy::{Framing, Odds, Proxy, SeededFaults, rough_odds};
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time between two acquires of a client that was rejected.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The conditions of a run.
 #[derive(Clone, Debug)]
@@ -111,10 +113,11 @@ async fn acquire_afterwards(
     let longest = ttl(LONGEST_TTL.as_millis() as u64);
     let terms = Terms::new(longest).wait(PATIENCE).without_renewal();
     let mut acquired = locks.acquire(name, terms).await;
-    // While the members change, so many nodes may have no vote that a new client gives up.
-    while let Err(AcquireError::Rejected { .. }) = acquired
-        && witness.now() < asked + PATIENCE
-    {
+    // While the members change, so many nodes may have no vote that a new client gives up before its wait
+    // ends: by `Rejected`, or by `Unavailable` if an earlier request had no answer. Without the pause, the
+    // clients would take the processor from the operator for whom they wait.
+    while acquired.is_err() && witness.now() < asked + PATIENCE {
+        sleep(PAUSE).await;
         acquired = locks.acquire(name, terms).await;
     }
     let lease = acquired.context("nobody can acquire the lock")?;
