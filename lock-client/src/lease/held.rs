@@ -136,8 +136,9 @@ impl Held {
     pub(super) async fn renew(&self, ttl: impl FnOnce() -> Ttl) -> Result<(), RenewError> {
         let _update = self.update.lock().await;
         self.token()?;
-        let ttl = ttl();
+        // The ttl may be the time that is left: it counts from a moment before it was read.
         let asked = Moment::now();
+        let ttl = ttl();
         // From here on, the lock may expire sooner, if this ttl is shorter than the last.
         self.shorten(asked + ttl.reliable());
         let renewed = self.service.backend.renew(&self.name, &self.ownership, ttl).await;
