@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use sqlx::{Connection, SqliteConnection};
 use tempfile::TempDir;
 use testbed::{StorageServer, process::Process};
 
@@ -52,6 +53,23 @@ async fn server_takes_no_writes_after_its_file_was_deleted() {
     let read = wire::request(server.url(), "GET", "/v1/resources/r", &[], "").await;
     assert_eq!(read.status, 503);
     assert!(!file.exists(), "no connection creates an empty one");
+}
+
+/// What a reader still needs stays in the write-ahead log, and the log of the server says so.
+#[tokio::test]
+async fn server_that_stops_beside_a_reader_says_that_its_log_is_not_empty() {
+    for is_read in [true, false] {
+        let (_folder, file, server) = writing_server().await;
+        let mut reader = SqliteConnection::connect(file.to_str().unwrap()).await.unwrap();
+        if is_read {
+            let read = "begin; select count(*) from storage_resource";
+            sqlx::raw_sql(read).fetch_all(&mut reader).await.unwrap();
+        }
+        assert_eq!(put(server.url(), "35").await.status, 200);
+        let log = stop_and_read_log(server).await;
+        let is_said = log.contains("the write-ahead log is not empty, keep its file");
+        assert_eq!(is_said, is_read, "{log}");
+    }
 }
 
 #[tokio::test]

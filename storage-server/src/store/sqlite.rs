@@ -300,12 +300,15 @@ impl Store for SqliteStore {
     /// Moves everything from the write-ahead log into the database file.
     async fn close(&self) {
         let mut writer = self.writer.lock().await;
-        let copy = sqlx::query("pragma wal_checkpoint(truncate)");
-        let copied = copy.execute(&mut writer.connection).await;
-        if let Err(error) = copied {
-            let database = &self.url;
-            tracing::warn!(database, "the write-ahead log is not empty, keep its file: {error}");
-        }
+        // It answers with a row, also if another reader keeps it from copying everything.
+        let copy = sqlx::query_scalar("pragma wal_checkpoint(truncate)");
+        let reason = match copy.fetch_one(&mut writer.connection).await {
+            Ok(0_i64) => return,
+            Ok(_) => "another process still reads the database".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let database = &self.url;
+        tracing::warn!(database, "the write-ahead log is not empty, keep its file: {reason}");
     }
 }
 
