@@ -9,13 +9,13 @@ use std::{
 use axum::http::Extensions;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
 use super::values::Freshness;
 use crate::{access::Caller, connections::client_address, rate_limit::Client, store::ReadsAtOnce};
 
-/// How long a read waits for its turn, as an operation does in the queue.
+/// How long a read waits for all its turns, as an operation does in the queue.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// The turns of all clients that read large values.
@@ -37,13 +37,23 @@ impl Turns {
         Self { visible: Shares::new(visible), durable: Shares::new(durable) }
     }
 
+    /// When a read that begins now has waited for its turns for too long.
+    pub(super) fn deadline() -> Instant {
+        Instant::now() + LONGEST_WAIT
+    }
+
     /// Waits for a turn of the client. `None` if that takes too long.
-    pub(super) async fn take(&self, client: &Client, freshness: Freshness) -> Option<Turn> {
+    pub(super) async fn take(
+        &self,
+        client: &Client,
+        freshness: Freshness,
+        deadline: Instant,
+    ) -> Option<Turn> {
         let shares = match freshness {
             Freshness::Visible | Freshness::Version(_) => &self.visible,
             Freshness::Durable => &self.durable,
         };
-        timeout(LONGEST_WAIT, shares.take(client)).await.ok()
+        timeout_at(deadline, shares.take(client)).await.ok()
     }
 }
 
@@ -113,7 +123,7 @@ mod tests {
     async fn client_with_many_loads_holds_up_no_other() {
         let turns = turns(6);
         let (greedy, other) = (identity("greedy"), identity("other"));
-        let take = async |client| turns.take(client, Freshness::Durable).await;
+        let take = async |client| turns.take(client, Freshness::Durable, Turns::deadline()).await;
         let mut taken = Vec::new();
         for _ in 0..3 {
             taken.push(take(&greedy).await.unwrap());
@@ -132,10 +142,13 @@ mod tests {
             let turns = turns(connections);
             let mut taken = Vec::new();
             for client in ["first", "second", "third"].repeat(3) {
-                taken.extend(turns.take(&identity(client), Freshness::Durable).await);
+                let deadline = Turns::deadline();
+                taken.extend(turns.take(&identity(client), Freshness::Durable, deadline).await);
             }
             assert_eq!(taken.len(), connections - 1);
-            assert!(turns.take(&identity("first"), Freshness::Visible).await.is_some());
+            let first = identity("first");
+            let visible = turns.take(&first, Freshness::Visible, Turns::deadline());
+            assert!(visible.await.is_some());
         }
     }
 

@@ -4,8 +4,9 @@
 use std::panic::resume_unwind;
 
 use fence::ResourceName;
+use tokio::time::Instant;
 
-use super::{problem::Problem, session::Session};
+use super::{problem::Problem, session::Session, turns::Turns};
 use crate::{
     committer::job::UnavailableOutcome,
     cut_offs::CutOff,
@@ -77,7 +78,7 @@ impl Session {
         }
 
         // 2. Load a large one, again if a larger one has replaced it meanwhile.
-        let mut loads = 0..LOADS;
+        let (mut loads, deadline) = (0..LOADS, Turns::deadline());
         while is_sent(row.version)
             && let StoredValue::NotLoaded(described) = &row.value
         {
@@ -85,7 +86,7 @@ impl Session {
                 let reason = "larger values replaced it again and again";
                 return Err(Problem::nothing_done(reason.to_owned()));
             }
-            row = self.load_large(resource, described.size, freshness).await?;
+            row = self.load_large(resource, described.size, freshness, deadline).await?;
         }
         Ok(row)
     }
@@ -106,7 +107,7 @@ impl Session {
             self.keep_memory(present).map_err(Problem::after_the_claim)?;
             return Ok((version, value));
         }
-        let mut loads = 0..LOADS;
+        let (mut loads, deadline) = (0..LOADS, Turns::deadline());
         while is_sent(version)
             && let StoredValue::NotLoaded(described) = &value
         {
@@ -115,7 +116,8 @@ impl Session {
             }
 
             // 2. Load a large one over a connection of its own.
-            let loaded = self.load_large(resource, described.size, Freshness::Durable).await;
+            let size = described.size;
+            let loaded = self.load_large(resource, size, Freshness::Durable, deadline).await;
             let mut row = loaded.map_err(Problem::after_the_claim)?;
 
             // 3. While the version is the same, this is the value of the moment of the claim, whoever has
@@ -148,9 +150,10 @@ impl Session {
         resource: &ResourceName,
         size: u64,
         freshness: Freshness,
+        deadline: Instant,
     ) -> Result<Row, Problem> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let Some(turn) = self.turns.take(&self.client, freshness).await else {
+        let Some(turn) = self.turns.take(&self.client, freshness, deadline).await else {
             self.cut_offs.count(CutOff::NoTurn);
             let reason = "other large values were loaded for too long";
             return Err(Problem::nothing_done(reason.to_owned()));
