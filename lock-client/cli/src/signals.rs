@@ -33,9 +33,9 @@ pub(crate) const FORWARDED: &[Signal] = &[
 /// The signals that end any other command, and the wait for the answer to a release.
 pub(crate) const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
-/// How long the same signal of the leader of this process's group counts as one, from the first one
-/// on. `timeout` signals its child, and at once its group, which the child is in.
-const REPETITION: Duration = Duration::from_millis(50);
+/// How long a request to end that the leader of this process's group repeats counts as one, from the
+/// first one on. `timeout` signals its child, and at once its group, which the child is in.
+const REPETITION: Duration = Duration::from_secs(1);
 
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
@@ -47,7 +47,7 @@ pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     /// The signals that have come, and that nobody has taken.
     waiting: VecDeque<Received>,
-    /// The signals of the group's leader that were taken in the last moment.
+    /// The signals that may be of `timeout`, and were taken in the last moment.
     recent: Vec<(Received, Instant)>,
 }
 
@@ -117,18 +117,13 @@ impl Signals {
 
     /// Whether a signal has come that nobody has taken.
     pub(crate) fn has_come(&mut self, signal: Signal) -> bool {
-        for received in self.delivery.pending().map(|origin| Received::new(&origin)) {
-            if !self.waiting.contains(&received) {
-                self.waiting.push_back(received);
-            }
-        }
+        self.waiting.extend(self.delivery.pending().map(|origin| Received::new(&origin)));
         self.waiting.iter().any(|received| received.signal == signal)
     }
 
     /// Takes a signal that has come already.
     ///
-    /// As in the kernel, the same signal counts once until it is taken, and SIGCONT discards SIGTSTP:
-    /// nothing shows which of them came first.
+    /// SIGCONT discards SIGTSTP, as in the kernel: nothing shows which of them came first.
     pub(crate) fn take(&mut self) -> Option<Received> {
         if self.has_come(Signal::CONT) {
             self.waiting.retain(|received| received.signal != Signal::TSTP);
@@ -136,10 +131,11 @@ impl Signals {
         self.recent.retain(|(_, taken)| taken.elapsed() < REPETITION);
         loop {
             let received = self.waiting.pop_front()?;
+            if !received.may_be_of_timeout() {
+                return Some(received);
+            }
             if self.recent.iter().all(|(recent, _)| *recent != received) {
-                if received.sender == Sender::Leader {
-                    self.recent.push((received, Instant::now()));
-                }
+                self.recent.push((received, Instant::now()));
                 return Some(received);
             }
         }
@@ -160,6 +156,13 @@ impl Received {
             _ => Sender::Unknown,
         };
         Self { signal, sender }
+    }
+
+    /// Whether it may be one of the two signals of `timeout`, which mean the same. Any other signal, such
+    /// as SIGUSR1, means something each time.
+    fn may_be_of_timeout(self) -> bool {
+        self.sender == Sender::Leader
+            && [Signal::INT, Signal::QUIT, Signal::TERM].contains(&self.signal)
     }
 
     /// Whether it ends all that this process has started, and not the command alone.

@@ -50,11 +50,12 @@ Linux, where run can't see that. While run releases the lock, Ctrl-Z does not st
 
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
 reaches the command twice. So does one to all processes of a service: in a unit of systemd, set \
-KillMode=mixed. timeout signals run and then its whole group; so the same signal of the group's leader \
-counts once within 50 ms. If run was not started in the foreground, a signal that a process sends to \
-the group of run reaches the command, and not what it has started. macOS does not show who sends a \
-signal: in the foreground, SIGHUP, SIGINT, SIGQUIT and SIGTSTP count as the terminal's. After `run … &` \
-and `fg`, the command still is in the background: if it reads the terminal, it stops, and run says so.
+KillMode=mixed. timeout signals run and then its whole group: so SIGINT, SIGQUIT or SIGTERM of the \
+group's leader counts once within a second, and another signal (timeout -s) may reach the command \
+twice. If run was not started in the foreground, a signal that a process sends to the group of run \
+reaches the command, and not what it has started. macOS does not show who sends a signal: in the \
+foreground, SIGHUP, SIGINT, SIGQUIT and SIGTSTP count as the terminal's. After `run … &` and `fg`, the \
+command still is in the background: if it reads the terminal, it stops, and run says so.
 
 As with flock, a process that the command has left behind keeps the lock, even a daemon. run waits \
 for it, and says so after a second. With --close, and elsewhere than on Linux, run waits for the \
