@@ -74,11 +74,10 @@ impl Cli {
     /// Runs the subcommand.
     pub(crate) async fn run(self) -> Result<(), Failure> {
         logs::start(self.verbose);
-        let done = match self.command {
-            // It asks the storage alone.
-            Command::Get(get) => return get.run().await,
+        match self.command {
             Command::Run(run) => run.run().await,
             Command::Put(put) => put.run().await,
+            Command::Get(get) => get.run().await,
             Command::Acquire(acquire) => acquire.run().await,
             Command::Renew(renew) => renew.run().await,
             Command::Release(release) => release.run().await,
@@ -90,10 +89,6 @@ impl Cli {
             Command::Watch(watch) => watch.run().await,
             Command::Completions(completions) => completions.run(Self::command()),
             Command::Man(man) => man.run(Self::command()),
-        };
-        match done {
-            Ok(()) => Ok(()),
-            Err(failure) => Err(self.lock_service.explain(failure).await),
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The lock service, as an argument.
 
 mod held;
-mod listener;
 mod passed_on;
 pub(crate) mod postgres_hosts;
 mod service;
 
-use std::{iter, process, time::Duration};
+use std::{process, time::Duration};
 
 use clap::Args;
 use lock_client::{
@@ -37,8 +36,6 @@ use crate::{
 const BACKGROUND_PATIENCE: Duration = Duration::from_millis(100);
 /// How long it waits at most for a release that the lock service doesn't carry out.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long one answer of the lock service may take, if nothing else is given.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The lock service that the URLs name.
 #[derive(Args, Clone, Debug, Default)]
@@ -202,24 +199,6 @@ impl LockService {
         self.service().ok()?.urls_without_password()
     }
 
-    /// Adds to a failure what listens at the addresses of the lock service, if that may be its cause.
-    /// Other servers at all addresses are the cause.
-    pub(crate) async fn explain(&self, failure: Failure) -> Failure {
-        let Failure::Unavailable(mut message) = failure else { return failure };
-        if let (Ok(service), Ok(locks)) = (self.service(), self.locks()) {
-            let limit = self.answer_timeout.map_or(ANSWER_TIMEOUT, Into::into);
-            let addresses = addresses(&locks.address());
-            let count = addresses.len();
-            let misfits = service.misfits(addresses, limit).await;
-            if misfits.len() < count || count == 0 {
-                message = iter::once(message).chain(misfits).collect::<Vec<_>>().join("; ");
-            } else {
-                message = misfits.join("; ");
-            }
-        }
-        Failure::Unavailable(message)
-    }
-
     /// Makes the clients that list the locks: one for each node of Redlock, and otherwise one.
     pub(crate) fn servers(&self) -> Result<Vec<Locks>, Failure> {
         match self.service()? {
@@ -266,54 +245,5 @@ impl LockService {
             }
         }
         result
-    }
-}
-
-/// The hosts and ports in the address of a lock service; none of those on Unix sockets.
-fn addresses(address: &str) -> Vec<String> {
-    let servers = address.split(',').map(|server| {
-        let server = server.split_once("://").map_or(server, |(_, rest)| rest);
-        let server = server.split('/').next().unwrap_or_default();
-        // Such as `etcd` before its members.
-        server.rsplit(' ').next().unwrap_or_default()
-    });
-    let bracketed = |server: &str| {
-        let (host, port) = server.rsplit_once(':')?;
-        let port: u16 = port.parse().ok()?;
-        let is_bare = host.contains(':') && !host.starts_with('[');
-        (!host.is_empty())
-            .then(|| if is_bare { format!("[{host}]:{port}") } else { server.to_owned() })
-    };
-    servers.filter_map(bracketed).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_those_with_a_port() {
-        for (urls, expected) in [
-            ("redis://user:secret@host/3", "host:6379"),
-            ("redis://[::1]?db=3", "[::1]:6379"),
-            ("redis+unix:///tmp/a%20b?db=1", ""),
-            ("redis+sentinel://s2,s1:7/locks", "s2:26379 s1:7"),
-            ("redis+cluster://n1:7000,n2", "n1:7000 n2:6379"),
-            ("redis://n2 redis://n1 redis://n3:7", "n2:6379 n1:6379 n3:7"),
-            ("etcd://u:secret@n2,[::1]:7", "n2:2379 [::1]:7"),
-            ("zookeeper://n2,[::1]/apps", "n2:2181 [::1]:2181"),
-            (
-                "postgres://b,a:7,[::1]/locks?target_session_attrs=read-write",
-                "b:5432 a:7 [::1]:5432",
-            ),
-            ("postgres://u@h/locks?host=/run/p%20g", ""),
-            ("mariadb://u@h/locks?socket=/run/my.sock", ""),
-            ("mariadb://[::1]/locks", "[::1]:3306"),
-            ("sqlite:/var/lib/locks.db", ""),
-        ] {
-            let named = LockService { locks: vec![urls.to_owned()], ..LockService::default() };
-            let address = named.locks().unwrap().address();
-            assert_eq!(addresses(&address).join(" "), expected, "{address}");
-        }
     }
 }

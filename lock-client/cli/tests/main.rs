@@ -15,7 +15,6 @@ mod lock_service;
 #[expect(dead_code, reason = "each package of tests uses a part of it")]
 mod names;
 mod options;
-mod other_servers;
 mod owners;
 mod programs;
 mod redlock;

@@ -5,6 +5,10 @@ use std::{fs::Permissions, os::unix::fs::PermissionsExt};
 use futures_util::future::join_all;
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::{
     command::{assert_failed, command, lock_client, output},
@@ -32,6 +36,10 @@ async fn assert_rejected(url: &str, code: i32, reason: &str) {
 async fn urls_that_name_no_lock_service_are_64() {
     for (urls, reason) in [
         ("consul://:secret@h", "`consul://` is no scheme of a lock service: one of redis://"),
+        ("http://u:secret@a:2379", "`http://` is no scheme of a lock service: for etcd, write"),
+        ("u:secret@a", "and URL 1 does not: one of redis://"),
+        ("rediss://:secret@a/0,rediss://b/0", "separate the URLs of nodes by spaces"),
+        ("redis://a:6379,b:6379", "separate the URLs of nodes by spaces"),
         ("etcd://u:secret@a etcd://b", "separate the members of etcd by commas"),
         ("postgres://a/b postgres://u:secret@c/d", "2 URLs name PostgreSQL, which takes one"),
         ("mariadb://a/b redis://:secret@c", "different lock services, MariaDB and Redis"),
@@ -104,6 +112,31 @@ async fn wrong_passwords_are_69() {
     root.execute("create user locker@localhost identified by 'right'").await.unwrap();
     let url = |password: &str| mariadb.url().replace("//root@", &format!("//locker:{password}@"));
     assert_password_decides(url, "right", "Access denied for user 'locker'").await;
+}
+
+/// MariaDB blocks the host of a client that begins too many connections in other protocols.
+#[tokio::test]
+async fn server_that_rejects_a_client_gets_no_request_of_another_protocol() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let mut first_bytes = Vec::<u8>::new();
+    let server = async {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let length = connection.read(&mut request).await.unwrap();
+            first_bytes.extend(request[..length].first());
+            let _ = connection.write_all(b"-NOAUTH Authentication required.\r\n").await;
+        }
+    };
+    tokio::select! {
+        () = assert_rejected(&url, 69, "") => {}
+        () = server => {}
+    }
+    assert!(first_bytes.contains(&b'*'), "the control");
+    // HTTP, ZooKeeper and PostgreSQL.
+    let others = [b'G', b's', 0];
+    assert!(first_bytes.iter().all(|byte| !others.contains(byte)), "{first_bytes:?}");
 }
 
 #[tokio::test]

@@ -99,14 +99,6 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// The name of its servers.
-    pub(super) fn server_name(&self) -> &'static str {
-        match self {
-            Self::Redlock(_) => "Redis",
-            other => other.name(),
-        }
-    }
-
     /// How several servers are named.
     fn hint(&self) -> &'static str {
         match self {
