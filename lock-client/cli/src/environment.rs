@@ -11,7 +11,11 @@ use lock_client::{
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, handle::unix_millis_after, stderr};
+use crate::{
+    failure::Failure,
+    handle::{json_reason, unix_millis_after},
+    stderr,
+};
 
 /// The leases of this `run` and its outer ones, as JSON: what a `run` within the command reads.
 const OUTER: &str = "FENCING_OUTER";
@@ -104,8 +108,9 @@ impl OuterLeases {
         let Some(leases) = env::var_os(OUTER) else { return Ok(Self(Vec::new())) };
         let leases = serde_json::from_slice(leases.as_encoded_bytes());
         leases.map(Self).map_err(|error| {
+            let reason = json_reason(&error);
             Failure::Usage(format!(
-                "{OUTER} is malformed ({error}): `lock-client run` sets it for commands within it; \
+                "{OUTER} is malformed ({reason}): `lock-client run` sets it for commands within it; \
                  if there is no such run, unset it"
             ))
         })

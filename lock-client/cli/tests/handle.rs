@@ -190,13 +190,27 @@ async fn signal_ends_an_acquire_that_waits_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn malformed_handle_is_64() {
-    for (handle, reason) in
-        [("x", "expected value"), ("{}", "missing field"), ("-", "stdin has no handle")]
-    {
+async fn malformed_handle_is_64_and_shows_no_holder() {
+    let holder = "0123456789abcdef0123456789abcdef";
+    let handle = json!({
+        "name": "r", "token": 33, "holder": holder, "grant": 33, "ttl_ms": 60_000, "deadline_ms": 1,
+    });
+    let handle = handle.to_string();
+    let in_quotes = json!(handle).to_string();
+    for (handle, reason) in [
+        ("x", "expected value"),
+        ("{}", "a field is missing or wrong"),
+        ("-", "EOF while parsing"),
+        (handle.trim_end_matches('}'), "EOF while parsing"),
+        (&format!("{handle}}}"), "trailing characters"),
+        (&in_quotes, "a field is missing or wrong"),
+        (&handle.replace("33", "0"), "a field is missing or wrong"),
+        (&handle.replace("60000", "1"), "the ttl_ms of the handle is wrong"),
+    ] {
         for command in ["renew", "release"] {
             let wrong = lock_client(&[command, handle, "--locks", "redis://127.0.0.1:1"]).await;
             assert_failed(&wrong, 64, reason);
+            assert!(!String::from_utf8_lossy(&wrong.stderr).contains(&holder[..8]), "{wrong:?}");
         }
     }
 }

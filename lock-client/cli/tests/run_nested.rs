@@ -345,12 +345,13 @@ async fn redis_by_another_name_is_the_same_lock_service() {
 
 #[tokio::test]
 async fn malformed_outer_locks_are_wrong_usage() {
-    for outer in ["", "r", r#"[{"resource":"r"}]"#] {
+    for outer in ["", "r", r#"[{"name":"r"}]"#, r#""0123456789abcdef""#] {
         let mut command =
             crate::command::command(&["run", "r", "--locks", "redis://127.0.0.1:1", "--", "true"]);
         command.env("FENCING_OUTER", outer);
         let output = crate::command::output(command).await;
         assert_failed(&output, 64, "FENCING_OUTER is malformed");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("0123456789abcdef"));
     }
 }
 
