@@ -50,7 +50,7 @@ impl Acquire {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         // Nobody could release a lock without its handle.
         if stdout::is_closed() {
-            return Err(Failure::CannotPrint(io::Error::other(
+            return Err(Failure::cannot_print(io::Error::other(
                 "stdout is closed, or is /dev/null for reading and writing; use > /dev/null to \
                  throw the handle away",
             )));
@@ -85,7 +85,7 @@ async fn print_handle(lease: &Lease, ttl: Ttl, signals: &mut Signals) -> Result<
     let handle = Handle::new(lease, ttl)?;
     tokio::select! {
         biased;
-        printed = print_unblocked(&handle) => printed.map_err(Failure::CannotPrint),
+        printed = print_unblocked(&handle) => printed.map_err(Failure::cannot_print),
         signal = signals.next() => Err(signal.into()),
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use fence::ResourceName;
 use lock_client::{AcquireError, Lease, Locks, Order, Terms, Ttl};
-use rustix::process::Signal;
 use tokio::time::timeout;
 
 use crate::{
+    exit_code,
     failure::{Failure, with_causes},
     signals::Signals,
     stderr,
@@ -55,17 +55,6 @@ pub(crate) struct AcquireOptions {
     pub(crate) label: Option<String>,
 }
 
-/// Why a lock was not acquired.
-#[derive(Debug)]
-pub(crate) enum NotAcquired {
-    /// A signal ended the wait. Nothing is left behind.
-    Interrupted(Signal),
-    /// Another client holds the lock: a message about it.
-    Busy(String),
-    /// The library's error.
-    Failed(AcquireError),
-}
-
 impl AcquireOptions {
     pub(crate) fn terms(&self) -> Terms {
         let terms = Terms::new(self.ttl);
@@ -99,7 +88,7 @@ pub(crate) async fn acquire(
     terms: Terms,
     signals: &mut Signals,
     mut waiting: Waiting<'_>,
-) -> Result<Lease, NotAcquired> {
+) -> Result<Lease, Failure> {
     let acquired = tokio::select! {
         biased;
         acquired = locks.acquire(name, terms) => Ok(acquired),
@@ -113,24 +102,14 @@ pub(crate) async fn acquire(
             let status = locks.status(name).await.ok();
             let holder = status.and_then(|status| waiting::describe(&status));
             let holder = holder.map(|holder| format!(" ({holder})")).unwrap_or_default();
-            Err(NotAcquired::Busy(format!("{}{holder}", with_causes(&error))))
+            Err(Failure::Message(exit_code::BUSY, format!("{}{holder}", with_causes(&error))))
         }
-        Ok(Err(error)) => Err(NotAcquired::Failed(error)),
+        Ok(Err(error)) => Err(error.into()),
         Err(signal) => {
             if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
                 tracing::debug!(%name, "the lock may still be held until its ttl ends");
             }
-            Err(NotAcquired::Interrupted(signal))
-        }
-    }
-}
-
-impl From<NotAcquired> for Failure {
-    fn from(reason: NotAcquired) -> Self {
-        match reason {
-            NotAcquired::Interrupted(signal) => Self::Signal(signal.as_raw()),
-            NotAcquired::Busy(message) => Self::Busy(message),
-            NotAcquired::Failed(error) => error.into(),
+            Err(Failure::Interrupted(signal.as_raw()))
         }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use fence::{ResourceName, Token};
 
-use crate::{failure::Failure, lock_service::LockService, stderr};
+use crate::{exit_code, failure::Failure, lock_service::LockService, stderr};
 
 pub(crate) const HELP: &str = "\
 It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
@@ -37,7 +37,8 @@ impl Break {
         }
         match locks.status(&name).await?.held {
             Some(held) => {
-                Err(Failure::Busy(format!("lock `{name}` has another token: {}", held.token)))
+                let reason = format!("lock `{name}` has another token: {}", held.token);
+                Err(Failure::Message(exit_code::BUSY, reason))
             }
             None => {
                 stderr::print(format!("lock `{name}` is free already"));

@@ -61,7 +61,7 @@ impl Doctor {
         }
         match report.verdict() {
             Verdict::Ok | Verdict::Warning => Ok(()),
-            verdict => Err(Failure::Reported { code: verdict.exit_code() }),
+            verdict => Err(Failure::Reported(verdict.exit_code())),
         }
     }
 }
@@ -73,5 +73,5 @@ fn failure(locks: &Locks, error: &sqlx::Error) -> Failure {
         Some(error) => error.message().to_owned(),
         None => error.to_string(),
     };
-    Failure::Unavailable(format!("{}: {reason}", locks.address()))
+    Failure::unavailable(format!("{}: {reason}", locks.address()))
 }

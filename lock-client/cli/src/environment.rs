@@ -109,7 +109,7 @@ impl OuterLeases {
         let leases = serde_json::from_slice(leases.as_encoded_bytes());
         leases.map(Self).map_err(|error| {
             let reason = json_reason(&error);
-            Failure::Usage(format!(
+            Failure::usage(format!(
                 "{OUTER} is malformed ({reason}): `lock-client run` sets it for commands within it; \
                  if there is no such run, unset it"
             ))
@@ -182,7 +182,7 @@ pub(crate) async fn reject_lock_of_outer_run(
 ) -> Result<(), Failure> {
     match OuterLeases::from_environment()?.take(name, locks).await? {
         None => Ok(()),
-        Some(_) => Err(Failure::Usage(format!(
+        Some(_) => Err(Failure::usage(format!(
             "an outer `lock-client run {name}` holds this lock: write with its FENCING_TOKEN and \
              FENCING_HOLDER"
         ))),

@@ -10,67 +10,49 @@ use lock_client::{
     storage::{FencedError, StorageError},
 };
 
-/// Why a command failed. Each variant has an exit code.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments or the environment are wrong.
-    Usage(String),
-    /// The resource has no value.
-    NoValue(String),
-    /// The lock service or the storage did not answer, or rejected the request.
-    Unavailable(String),
-    /// The output could not be written to stdout.
-    CannotPrint(io::Error),
-    /// Another client holds the lock.
-    Busy(String),
-    /// The lease was lost.
-    LeaseLost(String),
-    /// The storage rejected the token.
-    TokenRejected(String),
-    /// A majority of the nodes may vote, but not all of them.
-    Degraded(String),
+    /// The exit code, and the message for stderr.
+    Message(u8, String),
+    /// The exit code. Everything is printed already.
+    Reported(u8),
     /// A signal ended the work. The process ends by the same one.
     Signal(i32),
-    /// A signal came before a release was answered, which nobody waits for any longer. The process ends
-    /// by the same one.
+    /// The same, and nothing is waited for any longer: no answer to a release, no try that is being undone.
     Interrupted(i32),
-    /// The command has printed everything already. Only the exit code is left.
-    Reported {
-        /// The exit code.
-        code: u8,
-    },
 }
 
 impl Failure {
+    /// The arguments or the environment are wrong.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Message(exit_code::USAGE, message.into())
+    }
+
+    /// The lock service or the storage did not answer, or rejected the request.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::Message(exit_code::UNAVAILABLE, message.into())
+    }
+
+    /// The output could not be written to stdout.
+    pub(crate) fn cannot_print(error: io::Error) -> Self {
+        Self::Message(exit_code::CANNOT_PRINT, format!("can't print: {error}"))
+    }
+
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) => exit_code::USAGE,
-            Self::NoValue(_) => exit_code::NO_VALUE,
-            Self::Unavailable(_) => exit_code::UNAVAILABLE,
-            Self::CannotPrint(_) => exit_code::CANNOT_PRINT,
-            Self::Busy(_) => exit_code::BUSY,
-            Self::LeaseLost(_) => exit_code::LEASE_LOST,
-            Self::TokenRejected(_) => exit_code::TOKEN_REJECTED,
-            Self::Degraded(_) => exit_code::DEGRADED,
-            Self::Signal(signal) | Self::Interrupted(signal) => exit_code::ended_by_signal(*signal),
-            Self::Reported { code } => *code,
+        match *self {
+            Self::Message(code, _) | Self::Reported(code) => code,
+            Self::Signal(signal) | Self::Interrupted(signal) => exit_code::ended_by_signal(signal),
         }
     }
 
     /// The message for stderr, if there is something left to print.
-    pub(crate) fn message(&self) -> Option<String> {
-        Some(match self {
-            Self::Usage(message)
-            | Self::NoValue(message)
-            | Self::Unavailable(message)
-            | Self::Busy(message)
-            | Self::LeaseLost(message)
-            | Self::TokenRejected(message)
-            | Self::Degraded(message) => message.clone(),
-            Self::CannotPrint(error) => format!("can't print: {error}"),
-            Self::Signal(_) | Self::Interrupted(_) | Self::Reported { .. } => return None,
-        })
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            Self::Message(_, message) => Some(message),
+            _ => None,
+        }
     }
 
     /// A request that is wrong itself.
@@ -80,17 +62,21 @@ impl Failure {
         if let Some(long) = causes.filter_map(|cause| cause.downcast_ref::<LongTtl>()).next() {
             text += &format!("; give --ttl {} or less", long.longest());
         }
-        Self::Usage(text)
+        Self::usage(text)
+    }
+
+    fn invalid_url(error: &InvalidUrl) -> Self {
+        Self::usage(format!("{error} (a space within a URL is %20): see --help"))
     }
 
     /// A lock service that did not answer, or rejected the request.
-    fn unavailable(error: &dyn Error) -> Self {
+    fn from_service(error: &dyn Error) -> Self {
         let error = with_causes(error);
         // Redis answers a script without a password by an error about the length of the script.
         let needs_password = [r#""NOAUTH": "#, "Protocol error: unauthenticated"]
             .iter()
             .any(|words| error.contains(words));
-        Self::Unavailable(if needs_password {
+        Self::unavailable(if needs_password {
             let (who, setting) = if error.contains("of the Sentinels ") {
                 (
                     "Redis or a Sentinel",
@@ -136,45 +122,6 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-impl From<Received> for Failure {
-    fn from(received: Received) -> Self {
-        Self::Signal(received.signal.as_raw())
-    }
-}
-
-impl From<AcquireError> for Failure {
-    fn from(error: AcquireError) -> Self {
-        match error {
-            AcquireError::Contended { .. } => Self::Busy(with_causes(&error)),
-            AcquireError::Invalid { .. } => Self::invalid(&error),
-            error => Self::unavailable(&error),
-        }
-    }
-}
-
-impl From<RenewError> for Failure {
-    fn from(error: RenewError) -> Self {
-        match error {
-            RenewError::Lost(lost) => lost.into(),
-            RenewError::LockService { source: BackendError::Invalid(_), .. } => {
-                Self::invalid(&error)
-            }
-            error => Self::unavailable(&error),
-        }
-    }
-}
-
-impl From<FencedError> for Failure {
-    fn from(error: FencedError) -> Self {
-        let text = with_causes(&error);
-        match error {
-            FencedError::Lost { rejection: Some(_), .. } => Self::TokenRejected(text),
-            FencedError::Lost { rejection: None, .. } => Self::LeaseLost(text),
-            _ => Self::Unavailable(with_hint(text)),
-        }
-    }
-}
-
 /// Turns each error into a failure.
 macro_rules! failures {
     ($($error:ty => $failure:expr;)*) => {
@@ -188,30 +135,38 @@ macro_rules! failures {
 }
 
 failures! {
-    LockServiceError => |error| Self::unavailable(error);
-    Lost => |error| Self::LeaseLost(with_causes(error));
-    StorageError => |error| Self::Unavailable(with_hint(with_causes(error)));
-    InvalidUrl => |error| Self::Usage(format!(
-        "{error} (a space within a URL is %20): see --help"
-    ));
-}
-
-impl From<InvalidNodes> for Failure {
-    fn from(error: InvalidNodes) -> Self {
+    Received => |received| Self::Signal(received.signal.as_raw());
+    AcquireError => |error| match error {
+        AcquireError::Invalid { .. } => Self::invalid(error),
+        error => Self::from_service(error),
+    };
+    LockServiceError => |error| Self::from_service(error);
+    Lost => |error| Self::Message(exit_code::LEASE_LOST, with_causes(error));
+    RenewError => |error| match error {
+        RenewError::Lost(lost) => Self::Message(exit_code::LEASE_LOST, with_causes(lost)),
+        RenewError::LockService { source: BackendError::Invalid(_), .. } => Self::invalid(error),
+        error => Self::from_service(error),
+    };
+    FencedError => |error| {
+        let text = with_causes(error);
         match error {
-            InvalidNodes::Url(error) => error.into(),
-            error => Self::Usage(with_causes(&error)),
+            FencedError::Lost { rejection: Some(_), .. } => {
+                Self::Message(exit_code::TOKEN_REJECTED, text)
+            }
+            FencedError::Lost { .. } => Self::Message(exit_code::LEASE_LOST, text),
+            _ => Self::unavailable(with_hint(text)),
         }
-    }
-}
-
-impl From<OperatorError> for Failure {
-    fn from(error: OperatorError) -> Self {
-        match error {
-            OperatorError::Invalid(_) => Self::Usage(with_causes(&error)),
-            _ => Self::Unavailable(with_causes(&error)),
-        }
-    }
+    };
+    StorageError => |error| Self::unavailable(with_hint(with_causes(error)));
+    InvalidUrl => |error| Self::invalid_url(error);
+    InvalidNodes => |error| match error {
+        InvalidNodes::Url(error) => Self::invalid_url(error),
+        error => Self::usage(with_causes(error)),
+    };
+    OperatorError => |error| match error {
+        OperatorError::Invalid(_) => Self::usage(with_causes(error)),
+        error => Self::unavailable(with_causes(error)),
+    };
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use lock_client::storage::Value;
 use serde::Serialize;
 
 use crate::{
+    exit_code,
     failure::Failure,
     stdout::{print, print_bytes},
     storage::StorageServer,
@@ -49,7 +50,8 @@ enum Text<'a> {
 impl Get {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let Some(value) = self.storage.client()?.read(&self.resource).await? else {
-            return Err(Failure::NoValue(format!("resource `{}` has no value", self.resource)));
+            let reason = format!("resource `{}` has no value", self.resource);
+            return Err(Failure::Message(exit_code::NO_VALUE, reason));
         };
         if self.json {
             print(&Output::new(&self.resource, &value))

@@ -60,7 +60,7 @@ impl Handle {
     /// How long each renewal grants the lock for.
     pub(crate) fn ttl(&self) -> Result<Ttl, Failure> {
         let ttl = Ttl::new(Duration::from_millis(self.ttl_ms));
-        ttl.map_err(|error| Failure::Usage(format!("the ttl_ms of the handle is wrong: {error}")))
+        ttl.map_err(|error| Failure::usage(format!("the ttl_ms of the handle is wrong: {error}")))
     }
 
     /// Turns the handle, with its ttl, into the lock that the library adopts.
@@ -75,12 +75,12 @@ impl Handle {
 fn parse(argument: String) -> Result<Handle, Failure> {
     let text = match argument.as_str() {
         "-" => io::read_to_string(io::stdin().take(MAX_LENGTH))
-            .map_err(|error| Failure::Usage(format!("can't read stdin: {error}")))?,
+            .map_err(|error| Failure::usage(format!("can't read stdin: {error}")))?,
         _ => argument,
     };
     serde_json::from_str(&text).map_err(|error| {
         let reason = json_reason(&error);
-        Failure::Usage(format!(
+        Failure::usage(format!(
             "a handle is the JSON that acquire or renew printed, not a name: {reason}"
         ))
     })

@@ -49,8 +49,8 @@ impl List {
             }
         }
         match failure {
-            Some(error) => Err(Failure::Unavailable(with_causes(&error))),
-            None if !is_complete => Err(Failure::Reported { code: exit_code::UNAVAILABLE }),
+            Some(error) => Err(Failure::unavailable(with_causes(&error))),
+            None if !is_complete => Err(Failure::Reported(exit_code::UNAVAILABLE)),
             None => Ok(()),
         }
     }

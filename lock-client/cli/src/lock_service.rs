@@ -26,6 +26,7 @@ pub(crate) use self::service::Service;
 use crate::{
     acquisition::AcquireOptions,
     environment::is_under_run,
+    exit_code,
     failure::Failure,
     signals::{ENDING, Signals},
     stderr,
@@ -108,7 +109,7 @@ impl LockService {
         let service = self.service()?;
         if self.keep_counter_for.is_some() && !matches!(service, Service::Redis(_)) {
             let reason = format!("--keep-counter-for is for one Redis, not for {}", service.name());
-            return Err(Failure::Usage(reason));
+            return Err(Failure::usage(reason));
         }
         let label = &self.label();
         Ok(match service {
@@ -148,7 +149,7 @@ impl LockService {
             "set FENCED_LOCKS, or give --locks"
         };
         let named = Service::parse(&self.urls())?;
-        named.ok_or_else(|| Failure::Usage(format!("no lock service is named: {advice}")))
+        named.ok_or_else(|| Failure::usage(format!("no lock service is named: {advice}")))
     }
 
     /// Makes a client of one Redis.
@@ -216,7 +217,7 @@ impl LockService {
             Service::Redis(url) => vec![url],
             other => {
                 let reason = format!("this is for the nodes of Redlock, not for {}", other.name());
-                return Err(Failure::Usage(reason));
+                return Err(Failure::usage(reason));
             }
         };
         Ok(self.limited(Operator::new(&urls)?, Operator::answer_within))
@@ -235,7 +236,7 @@ impl LockService {
         // A lock service that is slower than this does not hold up the end.
         if timeout(BACKGROUND_PATIENCE, locks.wait_for_background()).await.is_err()
             // Then there is no lock that must be released, only a try to undo.
-            && !matches!(result, Err(Failure::Unavailable(_) | Failure::Interrupted(_)))
+            && !matches!(result, Err(Failure::Message(exit_code::UNAVAILABLE, _) | Failure::Interrupted(_)))
             && let Some(unanswered) = locks.unanswered()
         {
             stderr::print(retrying(&unanswered));

@@ -50,7 +50,7 @@ impl Man {
             Some(name) => {
                 let mut names = name.split('-').chain(self.subcommand.as_deref());
                 let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
-                let unknown = || Failure::Usage("there is no command of this name".to_owned());
+                let unknown = || Failure::usage("there is no command of this name");
                 found.ok_or_else(unknown)?.clone()
             }
         };

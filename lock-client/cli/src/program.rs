@@ -27,7 +27,7 @@ pub fn main() -> ExitCode {
             code
         }
         Err(error) => {
-            exit(Err(Failure::Unavailable(format!("can't start the Tokio runtime: {error}"))))
+            exit(Err(Failure::unavailable(format!("can't start the Tokio runtime: {error}"))))
         }
     }
 }

@@ -15,6 +15,7 @@ use self::steps::{Event, Steps};
 use crate::{
     acquisition::{acquire, parse_ttl},
     environment::reject_lock_of_outer_run,
+    exit_code,
     failure::{Failure, with_causes},
     lock_service::LockService,
     signals::{ENDING, Signals},
@@ -150,11 +151,14 @@ impl Put {
             }
             Ok(Answer::Rejected(rejection)) => {
                 report_rejection(steps, &rejection).await;
-                Err(Failure::TokenRejected(format!(
-                    "resource `{}`: the storage rejected the token, and nothing was written: \
+                Err(Failure::Message(
+                    exit_code::TOKEN_REJECTED,
+                    format!(
+                        "resource `{}`: the storage rejected the token, and nothing was written: \
                      {rejection}",
-                    self.resource
-                )))
+                        self.resource
+                    ),
+                ))
             }
             Err(error @ StorageError::Unknown(_)) => {
                 warn(steps.print(&Event::OutcomeUnknown { token }).await);
@@ -173,7 +177,9 @@ async fn report_rejection(steps: Steps, rejection: &Rejection) {
 
 /// Reports an event that could not be printed, where the exit code reports something else.
 fn warn(printed: Result<(), Failure>) {
-    if let Some(message) = printed.err().and_then(|failure| failure.message()) {
+    if let Err(failure) = printed
+        && let Some(message) = failure.message()
+    {
         stderr::print(message);
     }
 }

@@ -34,7 +34,7 @@ use self::{
     supervision::Supervision,
 };
 use crate::{
-    acquisition::{NotAcquired, acquire},
+    acquisition::acquire,
     environment::{LeaseRecord, OuterLeases},
     exit_code,
     failure::{Failure, with_causes},
@@ -42,7 +42,7 @@ use crate::{
     stderr,
 };
 
-const LEASE_LOST: Failure = Failure::Reported { code: exit_code::LEASE_LOST };
+const LEASE_LOST: Failure = Failure::Reported(exit_code::LEASE_LOST);
 
 /// The command, with everything that it needs while it runs.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl Run {
         let signals = Signals::listen(FORWARDED)?;
         let reporter = Reporter { name: &self.name, status };
         let run = async |locks: &Locks| {
-            let command = Command::find(self.command.clone())
-                .map_err(|reason| reporter.cannot_run(&reason))?;
+            let command = Command::find(self.command.clone());
+            let command = command.map_err(|failure| reporter.failed(failure))?;
             let same_lock = outer.take(&self.name, locks).await;
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
             let job = Job { arguments: &self, command, locks, outer, reporter, signals };
@@ -85,7 +85,7 @@ impl Run {
     }
 
     fn grace(&self, ttl: Duration) -> Result<Duration, Failure> {
-        grace(self.kill_after.map(Into::into), ttl).map_err(Failure::Usage)
+        grace(self.kill_after.map(Into::into), ttl).map_err(Failure::usage)
     }
 }
 
@@ -173,8 +173,7 @@ impl Job<'_> {
         let child = Child::spawn(command, descendants, |environment| {
             outer.set_variables(environment, lease, urls.as_deref());
         });
-        let child =
-            child.map_err(|error| reporter.cannot_run(&exec_error(&command.program, &error)))?;
+        let child = child.map_err(|error| reporter.failed(exec_error(&command.program, &error)))?;
         let supervision = Supervision::new(child, &mut guard, grace, reporter, signals);
         let status = supervision.run(close).await?;
         let Some(status) = status.filter(|_| guard.watch.lost().is_none()) else {
@@ -185,7 +184,7 @@ impl Job<'_> {
             (_, Some(signal)) => Err(Failure::Signal(signal)),
             (code, None) => {
                 let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
-                Err(Failure::Reported { code })
+                Err(Failure::Reported(code))
             }
         }
     }
@@ -199,26 +198,16 @@ impl Job<'_> {
         let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
         let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
         let waiting = reporter.waiting(order);
-        let reason = match acquire(locks, name, terms, signals, waiting).await {
-            Ok(lease) => return Ok(Some(lease)),
-            Err(reason) => reason,
-        };
-        match &reason {
-            NotAcquired::Interrupted(signal) => {
-                reporter.event(&Event::Interrupted { signal: signal.as_raw() });
-            }
-            NotAcquired::Busy(message) => {
-                reporter.event(&Event::Busy);
-                if *skip_if_busy {
-                    return Ok(None);
-                }
-                stderr::print(message);
+        let acquired = acquire(locks, name, terms, signals, waiting).await;
+        match acquired.map_err(|failure| reporter.failed(failure)) {
+            Ok(lease) => Ok(Some(lease)),
+            Err(Failure::Message(exit_code::BUSY, _)) if *skip_if_busy => Ok(None),
+            Err(Failure::Message(exit_code::BUSY, message)) => {
                 let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
-                return Err(Failure::Reported { code });
+                Err(Failure::Message(code, message))
             }
-            NotAcquired::Failed(_) => {}
+            Err(failure) => Err(failure),
         }
-        Err(reporter.failed(reason.into()))
     }
 
     /// Releases the lock. Fails if a signal comes, and the lock service does not answer.
@@ -233,7 +222,7 @@ impl Job<'_> {
             Err(error) => with_causes(&error),
         };
         reporter.event(&Event::NotReleased { error: &error });
-        stderr::print(format!("the lock was not released, and is free when its ttl ends: {error}"));
+        stderr::print(format!("the lock may stay held until its ttl ends: {error}"));
         let ending = iter::from_fn(|| signals.take()).find(|received| received.is_ending());
         ending.map_or(Ok(()), |received| Err(Failure::Interrupted(received.signal.as_raw())))
     }

@@ -205,7 +205,7 @@ impl Received {
 }
 
 fn cannot_listen(error: &io::Error) -> Failure {
-    Failure::Unavailable(format!("can't listen for signals: {error}"))
+    Failure::unavailable(format!("can't listen for signals: {error}"))
 }
 
 /// Returns those of some signals that this process was not started to ignore. Correct only before

@@ -22,7 +22,7 @@ pub(crate) fn print(object: &impl Serialize) -> Result<(), Failure> {
 
 /// Prints bytes as they are.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    write(bytes).map_err(Failure::CannotPrint)
+    write(bytes).map_err(Failure::cannot_print)
 }
 
 /// Prints an object as a JSON line, on a thread of its own. If stdout is a full pipe that nobody

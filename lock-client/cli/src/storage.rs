@@ -41,9 +41,9 @@ impl StorageServer {
     /// Makes a client of the server. It connects with its first request.
     pub(crate) fn client(&self) -> Result<Storage, Failure> {
         let url = self.url.as_deref().ok_or_else(|| {
-            Failure::Usage("no storage is named: set FENCED_STORAGE, or give --storage".into())
+            Failure::usage("no storage is named: set FENCED_STORAGE, or give --storage")
         })?;
-        let mut storage = Storage::new(url).map_err(|error| Failure::Usage(error.to_string()))?;
+        let mut storage = Storage::new(url).map_err(|error| Failure::usage(error.to_string()))?;
         if let Some(file) = &self.ca_file {
             let invalid = |error| invalid("--storage-ca-file", &error);
             storage = storage.trust(file).map_err(invalid)?;
@@ -56,7 +56,7 @@ impl StorageServer {
             (None, None) => {}
             _ => {
                 let reason = "--storage-cert-file and --storage-key-file belong together";
-                return Err(Failure::Usage(reason.into()));
+                return Err(Failure::usage(reason));
             }
         }
         if let Some(file) = &self.token_file {
@@ -72,7 +72,7 @@ impl StorageServer {
 
 fn read(token_file: &Path) -> Result<String, Failure> {
     let token = fs::read_to_string(token_file).map_err(|error| {
-        Failure::Usage(format!(
+        Failure::usage(format!(
             "--storage-token-file: can't read {}: {error}",
             token_file.display()
         ))
@@ -81,5 +81,5 @@ fn read(token_file: &Path) -> Result<String, Failure> {
 }
 
 fn invalid(origin: &str, error: &InvalidStorageSetting) -> Failure {
-    Failure::Usage(format!("{origin}: {error}"))
+    Failure::usage(format!("{origin}: {error}"))
 }

@@ -62,7 +62,7 @@ async fn watch(locks: &Locks, name: &ResourceName) -> Result<(), Failure> {
             printed = Some(compared);
             match print_unblocked(&State::new(name, &status)).await {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                result => result.map_err(Failure::CannotPrint)?,
+                result => result.map_err(Failure::cannot_print)?,
             }
         }
         match next_status(locks, name, &freed).await {

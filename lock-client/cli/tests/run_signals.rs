@@ -146,6 +146,7 @@ async fn signal_ends_the_wait_for_a_release_that_is_not_answered() {
         // signal, run waits.
         sleep(pause).await;
         assert!(!run.process().has_ended().unwrap());
+        assert!(!run.stderr().contains("was not released"), "it is still tried: {}", run.stderr());
         run.signal(signal);
         assert_eq!(run.exit_code().await, 128 + signal.as_raw());
         redis.process().resume().unwrap();

@@ -4,6 +4,7 @@
 use std::{fs, time::Duration};
 
 use lock_client::{Lease, Terms, Ttl};
+use rustix::process::Signal;
 use testbed::{
     Redis,
     process::Process,
@@ -118,6 +119,20 @@ async fn service_that_is_down_is_named_while_it_is_asked_again() {
     }
     let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
     assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
+}
+
+/// No lock is left that must be released, only a try, which the library undoes for four answers' time.
+#[tokio::test]
+async fn interrupted_wait_for_a_service_that_is_down_is_not_followed_by_another() {
+    let mut redis = Redis::start().await.unwrap();
+    redis.process().kill().unwrap();
+    let mut run = Run::start(&redis, &["--answer-timeout", "2s"], "true");
+    let is_waiting = || Ok(run.stderr().contains("; retrying for "));
+    until(PATIENCE, is_waiting).await.unwrap();
+    let said = run.stderr();
+    run.signal(Signal::INT);
+    assert_eq!(run.exit_code().await, 130);
+    assert_eq!(run.stderr(), said);
 }
 
 /// A wait looks at the lock meanwhile. What it shows of the lock service is of the wait itself.

@@ -23,7 +23,7 @@ pub(super) async fn examine(etcd: &Etcd, locks: &Locks) -> Result<Report, Failur
     let members: Vec<_> = members.collect();
     let Some(first) = members.iter().find_map(|member| member.report.as_ref().ok()) else {
         let errors = members.into_iter().filter_map(|member| member.report.err());
-        return Err(Failure::Unavailable(errors.collect::<Vec<_>>().join("; ")));
+        return Err(Failure::unavailable(errors.collect::<Vec<_>>().join("; ")));
     };
     let system = format!("etcd {}", first.version);
     let cluster = etcd.cluster().await.map_err(|error| with_causes(&error));

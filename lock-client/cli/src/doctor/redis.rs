@@ -60,7 +60,7 @@ async fn named_alone(connection: &mut impl ConnectionLike) -> RedisResult<Option
 
 fn unavailable(server: &impl fmt::Display, error: &RedisError) -> Failure {
     let text = with_causes(error);
-    Failure::Unavailable(if error.code() == Some("NOAUTH") {
+    Failure::unavailable(if error.code() == Some("NOAUTH") {
         format!("{server}: {text}")
     } else if error.kind() == ErrorKind::AuthenticationFailed {
         format!("{server} rejected the password: {text}")

@@ -39,7 +39,7 @@ pub(super) async fn examine(
     let name = locking::unused_name();
     let longest = seen.cluster.max_ttl_ms.map_or(TTL, Duration::from_millis);
     let ttl =
-        Ttl::new(TTL.min(longest)).map_err(|error| Failure::Unavailable(error.to_string()))?;
+        Ttl::new(TTL.min(longest)).map_err(|error| Failure::unavailable(error.to_string()))?;
     let mut checks = vec![votes(&seen.cluster), servers(&seen.nodes)];
     if seen.cluster.voting >= seen.cluster.majority {
         checks.push(locking::majority_locking(locks, &name, ttl).await);

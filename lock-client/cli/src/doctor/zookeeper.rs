@@ -37,7 +37,7 @@ pub(super) async fn examine(client: &ZooKeeper, locks: &Locks) -> Result<Report,
     let members: Vec<_> = members.collect();
     let Some(first) = members.iter().find_map(|member| member.report.as_ref().ok()) else {
         let errors = members.into_iter().filter_map(|member| member.report.err());
-        return Err(Failure::Unavailable(errors.collect::<Vec<_>>().join("; ")));
+        return Err(Failure::unavailable(errors.collect::<Vec<_>>().join("; ")));
     };
     let system = match &first.version {
         Some(version) => format!("ZooKeeper {version}"),

@@ -40,7 +40,7 @@ impl HeldLocks {
     pub fn open(urls: Vec<String>) -> Result<Self, InvalidUrls> {
         let service = LockService { locks: urls, ..LockService::default() };
         Self::from_service(&service)
-            .map_err(|failure| InvalidUrls(failure.message().unwrap_or_default()))
+            .map_err(|failure| InvalidUrls(failure.message().unwrap_or_default().to_owned()))
     }
 
     pub(crate) fn from_service(service: &LockService) -> Result<Self, Failure> {

@@ -51,14 +51,14 @@ impl<'a> Service<'a> {
     /// If a scheme is unknown, or if several URLs don't name the nodes of Redlock.
     pub(super) fn parse(urls: &[&'a str]) -> Result<Option<Self>, Failure> {
         if urls.iter().any(|url| has_commas(url)) {
-            return Err(Failure::Usage("separate the URLs of nodes by spaces".to_owned()));
+            return Err(Failure::usage("separate the URLs of nodes by spaces"));
         }
         let services = urls.iter().enumerate().map(|(place, url)| Self::named_by(place, url));
         let services = services.collect::<Result<Vec<_>, _>>()?;
         let [first, others @ ..] = &services[..] else { return Ok(None) };
         if let Some(other) = others.iter().find(|other| discriminant(*other) != discriminant(first))
         {
-            return Err(Failure::Usage(format!(
+            return Err(Failure::usage(format!(
                 "the URLs name different lock services, {} and {}: name one of them",
                 first.name(),
                 other.name()
@@ -67,7 +67,7 @@ impl<'a> Service<'a> {
         match first {
             _ if others.is_empty() => Ok(Some(first.clone())),
             Self::Redis(_) => Ok(Some(Self::Redlock(urls.to_vec()))),
-            _ => Err(Failure::Usage(format!(
+            _ => Err(Failure::usage(format!(
                 "{} URLs name {}, which takes one; only the nodes of Redlock take several{}",
                 urls.len(),
                 first.name(),
@@ -122,7 +122,7 @@ fn unknown_scheme(place: usize, url: &str) -> Failure {
     let known: Vec<_> = Service::schemes().map(|(scheme, _)| with_separator(scheme)).collect();
     let known = known.join(", ");
     let http = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
-    Failure::Usage(match url.split_once("://") {
+    Failure::usage(match url.split_once("://") {
         Some((scheme, _)) if http => format!(
             "`{scheme}://` is no scheme of a lock service: for etcd, write etcd://HOST:2379, or \
              etcds:// with TLS; see --help for others"
@@ -155,7 +155,7 @@ mod tests {
 
     fn parsed(urls: &str) -> Result<&'static str, String> {
         let service = Service::parse(&urls.split_whitespace().collect::<Vec<_>>());
-        let service = service.map_err(|failure| failure.message().unwrap())?;
+        let service = service.map_err(|failure| failure.message().unwrap().to_owned())?;
         Ok(service.map_or("none", |service| service.name()))
     }
 

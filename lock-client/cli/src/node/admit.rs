@@ -65,7 +65,7 @@ struct Admitted {
 impl Admit {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         if self.node.is_none() && !self.watch {
-            return Err(Failure::Usage("give --node URL or --watch".to_owned()));
+            return Err(Failure::usage("give --node URL or --watch"));
         }
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
@@ -90,7 +90,7 @@ impl Admit {
             match watcher.next().await {
                 WatchEvent::Admitted { node, copied } => {
                     let admitted = Admitted { node: Some(node), state: State::Voting, copied };
-                    print_unblocked(&admitted).await.map_err(Failure::CannotPrint)?;
+                    print_unblocked(&admitted).await.map_err(Failure::cannot_print)?;
                 }
                 event => stderr::print(event.to_string()),
             }

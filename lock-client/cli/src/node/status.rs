@@ -5,6 +5,7 @@ use comfy_table::{Table, presets::NOTHING};
 use lock_client::redlock::operator::{Cluster, Inspection, View};
 
 use crate::{
+    exit_code,
     failure::Failure,
     lock_service::LockService,
     stdout::{print, print_bytes},
@@ -84,12 +85,15 @@ impl Status {
 pub(super) fn verdict(cluster: &Cluster) -> Result<(), Failure> {
     let Cluster { nodes, majority, voting, .. } = *cluster;
     if voting < majority {
-        Err(Failure::Unavailable("no majority of the nodes may vote".to_owned()))
+        Err(Failure::unavailable("no majority of the nodes may vote"))
     } else if voting < nodes {
-        Err(Failure::Degraded(format!(
-            "degraded: {voting} of {nodes} nodes may vote, and {} more may fail",
-            voting - majority
-        )))
+        Err(Failure::Message(
+            exit_code::DEGRADED,
+            format!(
+                "degraded: {voting} of {nodes} nodes may vote, and {} more may fail",
+                voting - majority
+            ),
+        ))
     } else {
         Ok(())
     }

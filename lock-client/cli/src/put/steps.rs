@@ -50,13 +50,13 @@ impl Steps {
     /// # Cancellation safety
     /// If this future is dropped, the event is still printed, as soon as stdout takes it.
     pub(super) async fn print(self, event: &Event<'_>) -> Result<(), Failure> {
-        print_unblocked(event).await.map_err(Failure::CannotPrint)?;
+        print_unblocked(event).await.map_err(Failure::cannot_print)?;
         match self {
             Self::Through => Ok(()),
             Self::Stepwise => match read_line_unblocked().await {
-                Ok(0) => Err(Failure::Usage("stdin ended before the last step".to_owned())),
+                Ok(0) => Err(Failure::usage("stdin ended before the last step")),
                 Ok(_) => Ok(()),
-                Err(error) => Err(Failure::Usage(format!("can't read stdin: {error}"))),
+                Err(error) => Err(Failure::usage(format!("can't read stdin: {error}"))),
             },
         }
     }

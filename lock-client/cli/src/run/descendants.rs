@@ -45,15 +45,14 @@ impl Descendants {
         #[cfg(target_os = "linux")]
         rustix::process::set_child_subreaper(Some(getpid())).map_err(|error| {
             let error = format!("can't adopt processes ({error}); run --close does not need that");
-            Failure::Unavailable(error)
+            Failure::unavailable(error)
         })?;
         let of_ours = fs::read_link("/proc/self").is_ok_and(|this| {
             this.to_str().and_then(|pid| pid.parse().ok()) == Some(getpid().as_raw_pid())
         });
         let earlier = processes().ok().filter(|_| of_ours).ok_or_else(|| {
-            Failure::Unavailable(
-                "/proc can't be read, or shows another PID namespace; run --close does not need it"
-                    .to_owned(),
+            Failure::unavailable(
+                "/proc can't be read, or shows another PID namespace; run --close does not need it",
             )
         })?;
         let earlier = earlier.into_iter().map(|(pid, process)| (pid, process.started)).collect();

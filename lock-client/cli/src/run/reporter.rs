@@ -4,8 +4,8 @@ use fence::{ResourceName, Token};
 use lock_client::{Order, backend::Status};
 use serde::Serialize;
 
-use super::{command::CannotRun, status_fd::StatusFd};
-use crate::{failure::Failure, status::State, stderr, waiting::Waiting};
+use super::status_fd::StatusFd;
+use crate::{exit_code, failure::Failure, status::State, stderr, waiting::Waiting};
 
 /// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
 /// No event has the holder.
@@ -90,10 +90,18 @@ impl Reporter<'_> {
         self.status.write(event);
     }
 
-    /// Reports the event of a failure, and returns the failure.
+    /// Reports the event of a failure before the start, and returns the failure.
     pub(super) fn failed(&self, failure: Failure) -> Failure {
-        if let Failure::Unavailable(error) = &failure {
-            self.event(&Event::Unavailable { error });
+        match &failure {
+            Failure::Message(exit_code::UNAVAILABLE, error) => {
+                self.event(&Event::Unavailable { error });
+            }
+            Failure::Message(exit_code::NOT_FOUND | exit_code::NOT_EXECUTABLE, error) => {
+                self.event(&Event::CannotRun { error });
+            }
+            Failure::Message(exit_code::BUSY, _) => self.event(&Event::Busy),
+            Failure::Interrupted(signal) => self.event(&Event::Interrupted { signal: *signal }),
+            _ => {}
         }
         failure
     }
@@ -102,39 +110,5 @@ impl Reporter<'_> {
     pub(super) fn lost(&self, reason: Reason) {
         self.event(&Event::Lost { reason });
         stderr::print(format!("lock `{}` is lost: {}", self.name, reason.text()));
-    }
-
-    /// Reports that the command can't be run, and returns the failure for it.
-    pub(super) fn cannot_run(&self, reason: &CannotRun) -> Failure {
-        self.event(&Event::CannotRun { error: &reason.message });
-        stderr::print(&reason.message);
-        Failure::Reported { code: reason.exit_code }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_json() {
-        let resource = "r";
-        let token = Token::new(34).unwrap();
-        for (event, expected) in [
-            (
-                Event::Acquired { resource, token, deadline_ms: 1_800_000_000_000 },
-                r#"{"event":"acquired","resource":"r","token":34,"deadline_ms":1800000000000}"#,
-            ),
-            (
-                Event::ReEntered { resource, token },
-                r#"{"event":"re-entered","resource":"r","token":34}"#,
-            ),
-            (
-                Event::Lost { reason: Reason::NotRenewed },
-                r#"{"event":"lost","reason":"not-renewed"}"#,
-            ),
-        ] {
-            assert_eq!(serde_json::to_string(&event).unwrap(), expected);
-        }
     }
 }

@@ -38,7 +38,7 @@ impl StatusFd {
     pub(super) fn open(number: Option<RawFd>) -> Result<Self, Failure> {
         let file = number.map(open).transpose().map_err(|error| {
             let number = number.unwrap_or_default();
-            Failure::Usage(format!(
+            Failure::usage(format!(
                 "--status-fd {number} can't be written to: {error}; it must be open for writing"
             ))
         })?;

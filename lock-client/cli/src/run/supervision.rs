@@ -73,7 +73,7 @@ impl<'a, 'l> Supervision<'a, 'l> {
         let ended = self.wait(close).await;
         ended.map_err(|error| {
             self.child.end(Signal::KILL);
-            Failure::Unavailable(format!("can't wait for the command: {error}"))
+            Failure::unavailable(format!("can't wait for the command: {error}"))
         })
     }
 
