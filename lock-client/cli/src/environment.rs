@@ -3,17 +3,14 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-use fence::{Holder, ResourceName, Token};
-use lock_client::{
-    Lease, Locks, Lost,
-    backend::{HeldLock, Ownership},
-};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use fence::ResourceName;
+use lock_client::{Lease, Locks, Lost, Ttl, backend::HeldLock};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     failure::Failure,
-    handle::{json_reason, unix_millis_after},
+    handle::{Handle, json_reason},
     stderr,
 };
 
@@ -22,38 +19,17 @@ const OUTER: &str = "FENCING_OUTER";
 /// The URLs of `--locks`.
 const LOCKS: &str = "FENCED_LOCKS";
 
-/// The characters that the path of a URL can't have as they are.
-///
-/// The client of the storage encodes these, and the slash, which here separates the segments of the
-/// name. Brackets, `^` and `|` are encoded as well: to curl, `[1-3]` means three URLs.
-const ENCODED: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
+/// All but the characters that mean nothing in a URL or to curl, and the slash, which separates the
+/// segments of the name. To curl, `[1-3]` means three URLs.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A lease, as the environment of a command has it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct LeaseRecord {
-    pub(crate) resource: ResourceName,
-    /// The first token. It stays the same after a reissue.
-    pub(crate) token: Token,
-    holder: Holder,
-    /// With the holder, it identifies the ownership.
-    grant: Token,
-    /// The first deadline, in Unix time.
-    pub(crate) deadline_ms: u64,
+    /// As it was first granted. The token stays the same after a reissue.
+    #[serde(flatten)]
+    pub(crate) handle: Handle,
     /// The address of the lock service, without passwords.
     lock_service: String,
     /// The file that has the present deadline.
@@ -63,17 +39,9 @@ pub(crate) struct LeaseRecord {
 
 impl LeaseRecord {
     /// Records a lease as it is now.
-    pub(crate) fn new(lease: &Lease, locks: &Locks) -> Result<Self, Lost> {
-        let Ownership { holder, grant } = lease.ownership().clone();
-        Ok(Self {
-            resource: lease.name().clone(),
-            token: lease.token()?,
-            holder,
-            grant,
-            deadline_ms: unix_millis_after(lease.remaining()),
-            lock_service: locks.address(),
-            deadline_file: None,
-        })
+    pub(crate) fn new(lease: &Lease, ttl: Ttl, locks: &Locks) -> Result<Self, Lost> {
+        let handle = Handle::new(lease, ttl)?;
+        Ok(Self { handle, lock_service: locks.address(), deadline_file: None })
     }
 
     /// Whether this lease has the lock that a status shows.
@@ -81,8 +49,8 @@ impl LeaseRecord {
         // A lease of Redlock has other grants on the nodes that it joined. Its holder is new for every
         // round.
         held.is_some_and(|held| {
-            held.ownership.holder == self.holder
-                && (held.nodes.is_some() || held.ownership.grant == self.grant)
+            held.ownership.holder == self.handle.holder
+                && (held.nodes.is_some() || held.ownership.grant == self.handle.grant)
         })
     }
 }
@@ -125,13 +93,14 @@ impl OuterLeases {
         urls: Option<&str>,
     ) {
         let all: Vec<_> = self.0.iter().chain([lease]).collect();
+        let handle = &lease.handle;
         command
-            .env("FENCING_TOKEN", lease.token.to_string())
-            .env("FENCING_HOLDER", lease.holder.as_str())
-            .env("FENCING_GRANT", lease.grant.to_string())
-            .env("FENCING_RESOURCE", lease.resource.as_str())
-            .env("FENCING_RESOURCE_PATH", percent_encoded(&lease.resource))
-            .env("FENCING_DEADLINE_MS", lease.deadline_ms.to_string())
+            .env("FENCING_TOKEN", handle.token.to_string())
+            .env("FENCING_HOLDER", handle.holder.as_str())
+            .env("FENCING_GRANT", handle.grant.to_string())
+            .env("FENCING_RESOURCE", handle.name.as_str())
+            .env("FENCING_RESOURCE_PATH", percent_encoded(&handle.name))
+            .env("FENCING_DEADLINE_MS", handle.deadline_ms.to_string())
             .env("FENCING_LOCK_SERVICE", &lease.lock_service)
             .env(OUTER, serde_json::to_string(&all).expect("leases are plain JSON"));
         match urls {
@@ -150,14 +119,16 @@ impl OuterLeases {
         name: &ResourceName,
         locks: &Locks,
     ) -> Result<Option<LeaseRecord>, Failure> {
-        if self.0.iter().all(|lease| lease.resource != *name) {
+        if self.0.iter().all(|lease| lease.handle.name != *name) {
             return Ok(None);
         }
         let held = locks.status(name).await?.held;
-        let owner = self.take_owner(name, held.as_ref());
+        let is_owner =
+            |lease: &LeaseRecord| lease.handle.name == *name && lease.owns(held.as_ref());
+        let owner = self.0.iter().position(is_owner).map(|place| self.0.remove(place));
         let address = locks.address();
         let is_lost =
-            |lease: &LeaseRecord| lease.resource == *name && lease.lock_service == address;
+            |lease: &LeaseRecord| lease.handle.name == *name && lease.lock_service == address;
         if owner.is_none() && self.0.iter().any(is_lost) {
             stderr::print(format!(
                 "{OUTER} names an outer `lock-client run {name}`, which does not hold this lock: it is \
@@ -165,12 +136,6 @@ impl OuterLeases {
             ));
         }
         Ok(owner)
-    }
-
-    fn take_owner(&mut self, name: &ResourceName, held: Option<&HeldLock>) -> Option<LeaseRecord> {
-        let is_owner = |lease: &LeaseRecord| lease.resource == *name && lease.owns(held);
-        let place = self.0.iter().position(is_owner)?;
-        Some(self.0.remove(place))
     }
 }
 
@@ -192,46 +157,6 @@ pub(crate) async fn reject_lock_of_outer_run(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn token(token: u64) -> Token {
-        Token::new(token).unwrap()
-    }
-
-    fn lease(resource: &str) -> LeaseRecord {
-        LeaseRecord {
-            resource: resource.parse().unwrap(),
-            // That of a name that was reissued.
-            token: token(90),
-            holder: "0123456789abcdef".parse().unwrap(),
-            grant: token(34),
-            deadline_ms: 7,
-            lock_service: "redis://a:6379".to_owned(),
-            deadline_file: None,
-        }
-    }
-
-    #[test]
-    fn lock_of_the_same_name_is_found_by_its_ownership() {
-        let is_found = |held: Option<(&str, u64)>| {
-            let held = held.map(|(holder, grant)| HeldLock {
-                token: token(grant),
-                ownership: Ownership { holder: holder.parse().unwrap(), grant: token(grant) },
-                remaining: None,
-                since_ms: None,
-                label: String::new(),
-                nodes: None,
-            });
-            let mut leases = OuterLeases(vec![lease("other"), lease("r")]);
-            let found = leases.take_owner(&"r".parse().unwrap(), held.as_ref());
-            // The lease of another lock service may be asked for by a run within this one.
-            assert_eq!(leases.0.len(), if found.is_some() { 1 } else { 2 });
-            found.is_some()
-        };
-        assert!(is_found(Some(("0123456789abcdef", 34))));
-        assert!(!is_found(Some(("fedcba9876543210", 34))));
-        assert!(!is_found(Some(("0123456789abcdef", 35))));
-        assert!(!is_found(None));
-    }
 
     #[test]
     fn name_is_encoded_for_the_path_of_a_url() {

@@ -23,13 +23,14 @@ const CHECK_TTL: Duration = Duration::from_secs(2);
 /// the proof of holding: any process that has it can renew and release the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Handle {
-    name: ResourceName,
-    token: Token,
-    holder: Holder,
-    grant: Token,
+    pub(crate) name: ResourceName,
+    pub(crate) token: Token,
+    pub(crate) holder: Holder,
+    /// With the holder, it identifies the ownership.
+    pub(crate) grant: Token,
     ttl_ms: u64,
     /// When the lease ends, in Unix time.
-    deadline_ms: u64,
+    pub(crate) deadline_ms: u64,
 }
 
 impl Handle {
@@ -97,7 +98,7 @@ pub(crate) fn json_reason(error: &serde_json::Error) -> String {
 }
 
 /// Returns the Unix time, in milliseconds, after a duration from now.
-pub(crate) fn unix_millis_after(duration: Duration) -> u64 {
+fn unix_millis_after(duration: Duration) -> u64 {
     let since_epoch =
         (SystemTime::now() + duration).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since_epoch.as_millis().try_into().unwrap_or(u64::MAX)

@@ -18,7 +18,7 @@ mod supervision;
 
 use std::{iter, os::unix::process::ExitStatusExt, path::Path, time::Duration};
 
-use lock_client::{Lease, Locks, Moment, Released};
+use lock_client::{Lease, Locks, Moment, Released, Ttl};
 use rustix::process::Signal;
 
 pub(crate) use self::arguments::{Run, help};
@@ -59,7 +59,7 @@ struct Job<'a> {
 impl Run {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let grace = self.grace(self.first_ttl())?;
+        let grace = self.grace(self.first_ttl().as_duration())?;
         let status = StatusFd::open(self.status_fd.map(u32::cast_signed))?;
         let mut outer = OuterLeases::from_environment()?;
         let signals = Signals::listen(FORWARDED)?;
@@ -79,9 +79,9 @@ impl Run {
     }
 
     /// How long the lock is granted for at first.
-    fn first_ttl(&self) -> Duration {
+    fn first_ttl(&self) -> Ttl {
         let ttl = self.terms.ttl;
-        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold)).as_duration()
+        self.max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold))
     }
 
     fn grace(&self, ttl: Duration) -> Result<Duration, Failure> {
@@ -93,27 +93,28 @@ impl Job<'_> {
     /// Acquires the lock, runs the command, and releases the lock.
     async fn run_under_new_lock(mut self, grace: Duration) -> Result<(), Failure> {
         let arguments = self.arguments;
+        let ttl = arguments.first_ttl();
         // 1. Acquire the lock.
         let Some(lease) = self.acquire_unless_skipped().await? else {
             return Ok(());
         };
-        let Ok(mut record) = LeaseRecord::new(&lease, self.locks) else {
+        let Ok(mut record) = LeaseRecord::new(&lease, ttl, self.locks) else {
             self.reporter.lost(Reason::Expired);
             self.release(lease).await?;
             return Err(LEASE_LOST);
         };
         self.reporter.event(&Event::Acquired {
             resource: arguments.name.as_str(),
-            token: record.token,
-            deadline_ms: record.deadline_ms,
+            token: record.handle.token,
+            deadline_ms: record.handle.deadline_ms,
         });
 
         // 2. Run the command. The library renews the lease meanwhile.
-        let (ttl, remaining) = (arguments.first_ttl(), lease.remaining());
+        let (ttl, remaining) = (ttl.as_duration(), lease.remaining());
         let last_deadline = arguments
             .max_hold
             .map(|max_hold| Moment::now() + remaining + max_hold.saturating_sub(ttl));
-        let file = DeadlineFile::create(ttl, remaining);
+        let file = DeadlineFile::create(remaining);
         let file = file.inspect_err(|error| tracing::warn!(%error, "no file has the deadline"));
         let file = file.ok();
         // The environment has it as JSON, which takes UTF-8 only.
@@ -130,10 +131,12 @@ impl Job<'_> {
     /// Runs the command under the lease of an outer `run`.
     async fn re_enter(mut self, lease: LeaseRecord) -> Result<(), Failure> {
         let Run { name, max_hold, on_lost, .. } = self.arguments;
-        self.reporter.event(&Event::ReEntered { resource: name.as_str(), token: lease.token });
+        self.reporter
+            .event(&Event::ReEntered { resource: name.as_str(), token: lease.handle.token });
+        let ttl = lease.handle.ttl()?;
+        let ttl = max_hold.map_or(ttl, |max_hold| ttl.at_most(*max_hold)).as_duration();
         let mut deadline = OuterDeadline::open(&lease);
-        let (ttl, remaining) = (deadline.ttl(), deadline.remaining());
-        let ttl = max_hold.map_or(ttl, |max_hold| ttl.min(*max_hold));
+        let remaining = deadline.remaining();
         let grace = self.arguments.grace(ttl)?;
         let watch = LeaseWatch::new(*on_lost, grace, ttl, remaining)
             .until(max_hold.map(|max_hold| Moment::now() + *max_hold));

@@ -240,6 +240,24 @@ async fn inner_run_has_its_own_kill_after_and_max_hold() {
     assert!((3_500..6_000).contains(&graced), "{graced} ms");
 }
 
+/// As on another machine, after the first deadline of the outer run.
+#[tokio::test]
+async fn inner_run_without_the_file_of_the_deadline_knows_the_ttl() {
+    let redis = Redis::start().await.unwrap();
+    let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(60).unwrap()).await.unwrap();
+    // The control: before the deadline, the command is started.
+    for (deadline_ms, code) in [(unix_millis() + 50_000, 5), (unix_millis() - 1_000, 79)] {
+        let outer = serde_json::json!([{
+            "name": "r", "token": lease.token().unwrap(), "grant": lease.ownership().grant,
+            "holder": lease.holder().as_str(), "ttl_ms": 60_000, "deadline_ms": deadline_ms,
+            "lock_service": "",
+        }]);
+        let variables = [("FENCING_OUTER", &*outer.to_string())];
+        let mut run = Run::start_with(&redis, &["--kill-after", "1s"], "exit 5", &variables);
+        assert_eq!(run.exit_code().await, code, "{}", run.stderr());
+    }
+}
+
 /// It would be ended as soon as it has started.
 #[tokio::test]
 async fn command_of_an_inner_run_is_not_started_without_time_to_end_it() {
@@ -383,8 +401,8 @@ async fn variables_of_a_run_that_has_ended_do_not_re_enter() {
         command.env(
             "FENCING_OUTER",
             format!(
-                r#"[{{"resource":"r","token":{token},"grant":{token},"holder":"{holder}",
-                "deadline_ms":{deadline_ms},"lock_service":"{address}"}}]"#
+                r#"[{{"name":"r","token":{token},"grant":{token},"holder":"{holder}",
+                "ttl_ms":60000,"deadline_ms":{deadline_ms},"lock_service":"{address}"}}]"#
             ),
         );
         crate::command::output(command)

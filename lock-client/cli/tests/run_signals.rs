@@ -186,13 +186,14 @@ async fn signal_to_the_group_before_the_command_started_ends_it() {
 async fn command_is_not_started_after_a_signal() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("deadline");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let file = folder.path().join(format!("lock-client-{}-deadline", boot.trim()));
     mkfifoat(CWD, &file, Mode::RWXU).unwrap();
     let lease = locks(&redis).acquire(&name("r"), Ttl::from_secs(600).unwrap()).await.unwrap();
     let outer = serde_json::json!([{
-        "resource": "r", "token": lease.token().unwrap(), "grant": lease.ownership().grant,
-        "holder": lease.holder().as_str(), "deadline_ms": unix_millis() + 600_000,
-        "lock_service": "", "deadline_file": file,
+        "name": "r", "token": lease.token().unwrap(), "grant": lease.ownership().grant,
+        "holder": lease.holder().as_str(), "ttl_ms": 600_000,
+        "deadline_ms": unix_millis() + 600_000, "lock_service": "", "deadline_file": file,
     }]);
     let variables = [("FENCING_OUTER", &*outer.to_string())];
     // The control: without a signal, it is started.

@@ -25,25 +25,24 @@ const CLOCK: ClockId = ClockId::Monotonic;
 /// A renewal moves the deadline by more. Less is the time between two looks at the clock.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The ttl and the deadline, in nanoseconds. The file has them twice, and then the id of the boot.
-const ENTRY: usize = 16;
-const BOOT_ID: usize = 36;
+/// The deadline, in nanoseconds. The file has it twice.
+const ENTRY: usize = 8;
 
 /// The file in which `run` writes the deadline of its lease. It is deleted when this is dropped.
 #[derive(Debug)]
 pub(super) struct DeadlineFile {
     file: NamedTempFile,
-    ttl: Duration,
     /// The deadline that it has.
     deadline: Duration,
 }
 
 impl DeadlineFile {
     /// Makes the file. Without it, a `run` within the command counts on the first deadline alone.
-    pub(super) fn create(ttl: Duration, remaining: Duration) -> io::Result<Self> {
-        let file = tempfile::Builder::new().prefix("lock-client-").tempfile()?;
-        file.as_file().write_all_at(&boot_id(), 2 * ENTRY as u64)?;
-        let mut made = Self { file, ttl, deadline: Duration::ZERO };
+    pub(super) fn create(remaining: Duration) -> io::Result<Self> {
+        // A restart and another machine have another clock.
+        let file =
+            tempfile::Builder::new().prefix(&format!("lock-client-{}-", boot_id())).tempfile()?;
+        let mut made = Self { file, deadline: Duration::ZERO };
         made.publish(remaining);
         Ok(made)
     }
@@ -56,10 +55,9 @@ impl DeadlineFile {
     pub(super) fn publish(&mut self, remaining: Duration) {
         let deadline = if remaining.is_zero() { remaining } else { now() + remaining };
         if deadline.abs_diff(self.deadline) > RESOLUTION {
-            let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            let entry = [nanos(self.ttl), nanos(deadline)].map(u64::to_ne_bytes).concat();
+            let nanos = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX);
             // If this fails, the last deadline stands.
-            if self.file.as_file().write_all_at(&entry.repeat(2), 0).is_ok() {
+            if self.file.as_file().write_all_at(&nanos.to_ne_bytes().repeat(2), 0).is_ok() {
                 self.deadline = deadline;
             }
         }
@@ -76,7 +74,6 @@ impl Drop for DeadlineFile {
 #[derive(Debug)]
 pub(super) struct OuterDeadline {
     file: Option<File>,
-    ttl: Duration,
     deadline: Duration,
 }
 
@@ -84,23 +81,14 @@ impl OuterDeadline {
     /// Opens the file of the lease. If it is not within reach, or another machine has written it, whose
     /// clock is another, the deadline is that of the first grant.
     pub(super) fn open(lease: &LeaseRecord) -> Self {
-        let first = Duration::from_millis(lease.deadline_ms);
+        let first = Duration::from_millis(lease.handle.deadline_ms);
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let remaining = first.saturating_sub(clock);
-        let file = lease.deadline_file.as_ref().and_then(|file| File::open(file).ok());
-        let file = file.filter(|file| {
-            let (own, mut written) = (boot_id(), [0; BOOT_ID]);
-            file.read_exact_at(&mut written[..own.len()], 2 * ENTRY as u64).is_ok()
-                && written[..own.len()] == own
-        });
-        let mut opened = Self { file, ttl: remaining, deadline: now() + remaining };
+        let file = lease.deadline_file.as_ref();
+        let file = file.filter(|file| file.to_string_lossy().contains(&boot_id()));
+        let file = file.and_then(|file| File::open(file).ok());
+        let mut opened = Self { file, deadline: now() + first.saturating_sub(clock) };
         opened.read();
         opened
-    }
-
-    /// The time for which each renewal grants the lock. If it is unknown, the time that was left.
-    pub(super) fn ttl(&self) -> Duration {
-        self.ttl
     }
 
     /// The time until the deadline; zero if the outer `run` has lost the lease or released the lock.
@@ -119,18 +107,16 @@ impl OuterDeadline {
         let mut entry = [0; 2 * ENTRY];
         let Some(file) = &self.file else { return };
         if file.read_exact_at(&mut entry, 0).is_ok() && entry[..ENTRY] == entry[ENTRY..] {
-            let nanos = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("it has 8"));
-            self.ttl = Duration::from_nanos(nanos(&entry[..8]));
-            self.deadline = Duration::from_nanos(nanos(&entry[8..ENTRY]));
+            let nanos = entry[..ENTRY].try_into().expect("an entry is a number");
+            self.deadline = Duration::from_nanos(u64::from_ne_bytes(nanos));
         }
     }
 }
 
 /// What differs on another machine, and after a restart; empty where the system does not tell.
-fn boot_id() -> Vec<u8> {
-    let mut id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.truncate(BOOT_ID);
-    id
+fn boot_id() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
 }
 
 fn now() -> Duration {
@@ -145,17 +131,20 @@ mod tests {
     fn file_of_another_machine_does_not_count() {
         let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let first = first + Duration::from_secs(10);
-        let file = DeadlineFile::create(Duration::from_secs(60), Duration::from_secs(60)).unwrap();
-        let lease = serde_json::json!({
-            "resource": "r", "token": 33, "holder": "me", "grant": 33, "lock_service": "",
-            "deadline_ms": u64::try_from(first.as_millis()).unwrap(), "deadline_file": file.path(),
-        });
-        let lease: LeaseRecord = serde_json::from_value(lease).unwrap();
-        let remaining = || OuterDeadline::open(&lease).remaining();
-        // The control.
-        assert!(remaining() > Duration::from_secs(50));
-        file.file.as_file().write_all_at(b"0", 2 * ENTRY as u64).unwrap();
-        file.file.as_file().write_all_at(b"1", 2 * ENTRY as u64 + 1).unwrap();
-        assert!(remaining() <= Duration::from_secs(10));
+        let file = DeadlineFile::create(Duration::from_secs(60)).unwrap();
+        let elsewhere =
+            tempfile::Builder::new().prefix("lock-client-another-boot-").tempfile().unwrap();
+        fs::copy(file.path(), elsewhere.path()).unwrap();
+        let remaining = |file: &Path| {
+            let lease = serde_json::json!({
+                "name": "r", "token": 33, "holder": "me", "grant": 33, "ttl_ms": 60_000,
+                "deadline_ms": u64::try_from(first.as_millis()).unwrap(), "lock_service": "",
+                "deadline_file": file,
+            });
+            let lease: LeaseRecord = serde_json::from_value(lease).unwrap();
+            OuterDeadline::open(&lease).remaining()
+        };
+        assert!(remaining(file.path()) > Duration::from_secs(50), "the control");
+        assert!(remaining(elsewhere.path()) <= Duration::from_secs(10));
     }
 }

@@ -67,7 +67,7 @@ impl GuardedLease<'_> {
             }
             Self::Own(..) => true,
             Self::Outer(record, locks, deadline) => {
-                let status = locks.status(&record.resource).await;
+                let status = locks.status(&record.handle.name).await;
                 if status.is_ok_and(|status| !record.owns(status.held.as_ref())) {
                     deadline.end();
                 }
