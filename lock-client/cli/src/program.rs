@@ -1,15 +1,10 @@
 //! The entry points: the program itself, and the command inside another program.
 
-use std::{
-    env,
-    ffi::OsString,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{env, ffi::OsString, io, process::ExitCode};
 
 use clap::{
     Parser,
-    error::{ContextKind, ContextValue},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, setrlimit};
 use signal_hook::low_level::{emulate_default_handler, raise};
@@ -47,35 +42,26 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => exit(cli.run().await),
-        Err(error) => exit_wrong_usage(&error, &arguments),
+        Err(error) => exit_without_command(&error, &arguments),
     }
 }
 
-fn exit_wrong_usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+/// Prints what clap says instead of running a command: what is wrong, or --help and --version.
+fn exit_without_command(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    let printed = error.print();
+    if !error.use_stderr() {
+        return exit(printed.map_err(Failure::cannot_print));
+    }
     // The terminal may be gone. There is nowhere else to print.
-    let _ = error.print();
-    if let Some(command) = command_without_dashes(error, arguments) {
-        let _ = writeln!(
-            io::stderr(),
-            "To run a command, write -- before the command: lock-client run … -- {command}"
-        );
+    let given = |word: &str| arguments.contains(&word.into());
+    let is_option = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if word.starts_with('-')
+    );
+    if error.kind() == ErrorKind::UnknownArgument && given("run") && !given("--") && !is_option {
+        stderr::print("to run a command, write -- before it: lock-client run NAME -- COMMAND");
     }
-    // --help and --version are errors to clap as well, and go to stdout.
-    ExitCode::from(if error.use_stderr() { exit_code::USAGE } else { exit_code::SUCCESS })
-}
-
-/// Returns the command of a `run` without the `--` before it.
-fn command_without_dashes(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
-        return None;
-    };
-    let start = arguments.iter().position(|argument| **argument == **unexpected)?;
-    // Options may come before the subcommand.
-    if !arguments[..start].contains(&"run".into()) || arguments.contains(&"--".into()) {
-        return None;
-    }
-    let words = arguments[start..].iter().map(|word| word.to_string_lossy());
-    Some(words.collect::<Vec<_>>().join(" ")).filter(|command| !command.starts_with('-'))
+    exit(Err(Failure::Reported(exit_code::USAGE)))
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {

@@ -97,8 +97,18 @@ async fn lock_service_is_named_before_the_command_or_behind_it() {
         assert_failed(&lock_client(&arguments).await, 64, "for the nodes of Redlock, not for etcd");
     }
     let without_dashes = [&locks[..], &["run", "r", "echo", "hi"]].concat();
-    let advice = "write -- before the command: lock-client run … -- echo hi";
+    let advice = "write -- before it: lock-client run NAME -- COMMAND";
     assert_failed(&lock_client(&without_dashes).await, 64, advice);
+}
+
+#[tokio::test]
+async fn help_that_cannot_be_printed_is_74() {
+    for option in ["--help", "--version"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = command(&[option]);
+        command.stdout(full);
+        assert_failed(&output(command).await, 74, "can't print");
+    }
 }
 
 /// The help of a command shows the options that it uses.

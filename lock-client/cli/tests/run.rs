@@ -207,7 +207,7 @@ async fn wrong_usage_of_run_is_64() {
     let cases: [(&[&str], &str); 9] = [
         (&[], "required"),
         (&["true"], "unexpected argument"),
-        (&["echo", "hi"], "write -- before the command: lock-client run … -- echo hi"),
+        (&["echo", "hi"], "write -- before it: lock-client run NAME -- COMMAND"),
         (&["--on-lost", "pray", "--", "true"], "[possible values: term, continue]"),
         (&["--ttl", "3s", "--kill-after", "1960ms", "--", "true"], "may be half of the ttl"),
         (&["--wait", "1s", "--no-wait", "--", "true"], "cannot be used with"),
