@@ -40,8 +40,7 @@ const REPETITION: Duration = Duration::from_secs(1);
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
 /// A signal that the process was started to ignore, as `nohup` does with SIGHUP, stays ignored,
-/// here and in the child. Only Linux shows which signals those are. A signal that the parent had
-/// blocked is taken.
+/// here and in the child. A signal that the parent had blocked is taken.
 #[derive(Debug)]
 pub(crate) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
@@ -91,7 +90,7 @@ impl Signals {
 
     /// Takes more signals from now on.
     pub(crate) fn add(&mut self, signals: &[Signal]) -> Result<(), Failure> {
-        for signal in not_ignored(signals) {
+        for signal in signals.iter().filter(|signal| !inheritance::is_ignored(signal.as_raw())) {
             let added = self.delivery.handle().add_signal(signal.as_raw());
             added
                 .and_then(|()| inheritance::unblock(signal.as_raw()))
@@ -206,26 +205,6 @@ impl Received {
 
 fn cannot_listen(error: &io::Error) -> Failure {
     Failure::unavailable(format!("can't listen for signals: {error}"))
-}
-
-/// Returns those of some signals that this process was not started to ignore. Correct only before
-/// it listens for them.
-fn not_ignored(signals: &[Signal]) -> impl Iterator<Item = Signal> {
-    let ignored = ignored_signals();
-    signals.iter().copied().filter(move |signal| ignored >> (signal.as_raw() - 1) & 1 == 0)
-}
-
-/// The signals that this process ignores, one bit each.
-#[cfg(target_os = "linux")]
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ignored_signals() -> u64 {
-    0
 }
 
 #[cfg(test)]

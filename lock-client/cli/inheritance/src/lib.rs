@@ -26,12 +26,16 @@ static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static READ_BEFORE_MAIN: extern "C" fn() = read_disposition;
 
 extern "C" fn read_disposition() {
+    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+/// Whether this process ignores a signal.
+pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: a `sigaction` is plain data, for which zeros are valid.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: a null pointer asks and changes nothing, and `action` lives until the call returns.
-    let asked = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), &raw mut action) };
-    let is_ignored = asked == 0 && action.sa_sigaction == libc::SIG_IGN;
-    SIGPIPE_WAS_IGNORED.store(is_ignored, Ordering::Relaxed);
+    let asked = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Lets this thread receive a signal that the parent of this process may have blocked. Threads that it
