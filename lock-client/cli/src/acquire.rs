@@ -15,7 +15,6 @@ use crate::{
     signals::{FORWARDED, Signals},
     stderr,
     stdout::{self, print_unblocked},
-    waiting::Waiting,
 };
 
 pub(crate) const HELP: &str = "\
@@ -63,8 +62,8 @@ impl Acquire {
         reject_lock_of_outer_run(&self.name, locks).await?;
         let mut signals = Signals::listen(FORWARDED)?;
         let terms = self.options.terms().without_renewal().detachable();
-        let waiting = Waiting { order: self.options.order(), listener: None };
-        let lease = acquire(locks, &self.name, terms, &mut signals, waiting).await?;
+        let order = self.options.order();
+        let lease = acquire(locks, &self.name, terms, order, &mut signals, None).await?;
         match print_handle(&lease, self.options.ttl, &mut signals).await {
             Ok(()) => {
                 lease.detach().expect("the lock is detachable, and its lease has no clone");

@@ -12,7 +12,7 @@ use crate::{
     failure::{Failure, with_causes},
     signals::Signals,
     stderr,
-    waiting::{self, Waiting},
+    waiting::{self, Listener},
 };
 
 /// How long an interrupted acquire may take to undo itself. With the default answer time-out, the
@@ -86,14 +86,15 @@ pub(crate) async fn acquire(
     locks: &Locks,
     name: &ResourceName,
     terms: Terms,
+    order: Order,
     signals: &mut Signals,
-    mut waiting: Waiting<'_>,
+    listener: Listener<'_>,
 ) -> Result<Lease, Failure> {
     let acquired = tokio::select! {
         biased;
         acquired = locks.acquire(name, terms) => Ok(acquired),
         received = signals.next() => Err(received.signal),
-        never = waiting.report(locks, name) => match never {},
+        never = waiting::report(locks, name, order, listener) => match never {},
     };
     stderr::flush();
     match acquired {

@@ -21,7 +21,6 @@ use crate::{
     signals::{ENDING, Signals},
     stderr,
     storage::StorageServer,
-    waiting::Waiting,
 };
 
 #[derive(Args, Debug)]
@@ -63,8 +62,8 @@ impl Put {
 
         let mut signals = Signals::listen(ENDING)?;
         let terms = Terms::new(self.ttl).no_wait().without_renewal();
-        let waiting = Waiting { order: Order::Unordered, listener: None };
-        let lease = acquire(locks, &self.resource, terms, &mut signals, waiting).await?;
+        let order = Order::Unordered;
+        let lease = acquire(locks, &self.resource, terms, order, &mut signals, None).await?;
         let (written, interrupted) = tokio::select! {
             biased;
             written = self.write_under(&lease, storage, steps) => (written, false),

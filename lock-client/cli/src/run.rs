@@ -60,7 +60,8 @@ impl Run {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let grace = self.grace(self.first_ttl().as_duration())?;
-        let status = StatusFd::open(self.status_fd.map(u32::cast_signed))?;
+        let status =
+            self.status_fd.map(|number| StatusFd::open(number.cast_signed())).transpose()?;
         let mut outer = OuterLeases::from_environment()?;
         let signals = Signals::listen(FORWARDED)?;
         let reporter = Reporter { name: &self.name, status };
@@ -200,8 +201,7 @@ impl Job<'_> {
         let waits = terms.wait.is_some() || !skip_if_busy;
         let terms = if waits { terms.terms() } else { terms.terms().no_wait() };
         let terms = max_hold.map_or(terms, |max_hold| terms.max_hold(*max_hold));
-        let waiting = reporter.waiting(order);
-        let acquired = acquire(locks, name, terms, signals, waiting).await;
+        let acquired = acquire(locks, name, terms, order, signals, reporter.listener()).await;
         match acquired.map_err(|failure| reporter.failed(failure)) {
             Ok(lease) => Ok(Some(lease)),
             Err(Failure::Message(exit_code::BUSY, _)) if *skip_if_busy => Ok(None),

@@ -14,54 +14,51 @@ use crate::stderr::{self, shows_progress};
 /// How long a wait lasts before it is reported, and between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reports a wait for a lock: on the terminal, and to a listener.
-pub(crate) struct Waiting<'a> {
-    pub(crate) order: Order,
-    /// Takes the first report; `None` if nobody listens.
-    pub(crate) listener: Option<Listener<'a>>,
-}
+/// Takes the first report of a wait, if somebody listens.
+pub(crate) type Listener<'a> = Option<Box<dyn FnOnce(&Status) + 'a>>;
 
-type Listener<'a> = Box<dyn FnOnce(&Status) + 'a>;
-
-impl Waiting<'_> {
-    /// Reports until it is dropped.
-    pub(crate) async fn report(&mut self, locks: &Locks, name: &ResourceName) -> Infallible {
-        let (mut ahead, mut was_said) = (u64::MAX, false);
-        loop {
-            sleep(INTERVAL).await;
-            let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
-            let mut status = None;
-            if unanswered.is_none() {
-                if !shows_progress() && self.listener.is_none() {
-                    continue;
-                }
-                match timeout(INTERVAL, locks.status(name)).await {
-                    Ok(answer) => status = answer.ok(),
-                    Err(_) => unanswered = Some(format!("no answer from {} yet", locks.address())),
-                }
-            }
-            if let Some(line) = unanswered {
-                // Where no progress is shown, it is said once.
-                if !was_said && !shows_progress() {
-                    stderr::print(line);
-                } else {
-                    stderr::show_progress(line);
-                }
-                was_said = true;
+/// Reports a wait for a lock, on the terminal and to a listener, until it is dropped.
+pub(crate) async fn report(
+    locks: &Locks,
+    name: &ResourceName,
+    order: Order,
+    mut listener: Listener<'_>,
+) -> Infallible {
+    let (mut ahead, mut was_said) = (u64::MAX, false);
+    loop {
+        sleep(INTERVAL).await;
+        let mut unanswered = locks.unanswered().map(|unanswered| retrying(&unanswered));
+        let mut status = None;
+        if unanswered.is_none() {
+            if !shows_progress() && listener.is_none() {
                 continue;
             }
-            was_said = false;
-            let Some(status) = status else { continue };
-            if let Some(listener) = self.listener.take() {
-                listener(&status);
+            match timeout(INTERVAL, locks.status(name)).await {
+                Ok(answer) => status = answer.ok(),
+                Err(_) => unanswered = Some(format!("no answer from {} yet", locks.address())),
             }
-            // In the queue, this process is one of those that wait. Later ones wait behind it.
-            ahead = ahead.min(match self.order {
-                Order::Fair => status.queued.saturating_sub(1),
-                Order::Unordered => status.queued,
-            });
-            stderr::show_progress(line(name, &status, ahead));
         }
+        if let Some(line) = unanswered {
+            // Where no progress is shown, it is said once.
+            if !was_said && !shows_progress() {
+                stderr::print(line);
+            } else {
+                stderr::show_progress(line);
+            }
+            was_said = true;
+            continue;
+        }
+        was_said = false;
+        let Some(status) = status else { continue };
+        if let Some(listener) = listener.take() {
+            listener(&status);
+        }
+        // In the queue, this process is one of those that wait. Later ones wait behind it.
+        ahead = ahead.min(match order {
+            Order::Fair => status.queued.saturating_sub(1),
+            Order::Unordered => status.queued,
+        });
+        stderr::show_progress(line(name, &status, ahead));
     }
 }
 

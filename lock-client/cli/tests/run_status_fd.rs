@@ -32,7 +32,10 @@ async fn status_may_go_to_a_pipe() {
     let redis = Redis::start().await.unwrap();
     let output = run_with_status_piped_to("cat", &redis, "exit 5").await;
     assert_eq!(String::from_utf8_lossy(&output.stderr), "code 5\n");
-    assert_eq!(names(&events(&output)), ["acquired", "started", "exited", "released"]);
+    let events = events(&output);
+    assert_eq!(names(&events), ["acquired", "started", "exited", "released"]);
+    assert_eq!(events[0]["resource"], "r");
+    assert!(events[0]["token"].is_u64() && events[0]["deadline_ms"].is_u64(), "{}", events[0]);
 }
 
 /// Neither a reader that is gone nor a full pipe stops the wrapper.

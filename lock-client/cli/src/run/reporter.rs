@@ -1,11 +1,10 @@
 //! Reports of `run`: events on the status descriptor, and messages on stderr.
 
 use fence::{ResourceName, Token};
-use lock_client::{Order, backend::Status};
 use serde::Serialize;
 
 use super::status_fd::StatusFd;
-use crate::{exit_code, failure::Failure, status::State, stderr, waiting::Waiting};
+use crate::{exit_code, failure::Failure, status::State, stderr, waiting::Listener};
 
 /// A step of `run`. A reader can tell the command's own exit codes 75 and 79 from those of `run`.
 /// No event has the holder.
@@ -72,22 +71,21 @@ impl Reason {
 #[derive(Debug)]
 pub(super) struct Reporter<'a> {
     pub(super) name: &'a ResourceName,
-    pub(super) status: StatusFd,
+    pub(super) status: Option<StatusFd>,
 }
 
 impl Reporter<'_> {
-    /// Returns how the wait for a lock is reported.
-    pub(super) fn waiting(&self, order: Order) -> Waiting<'_> {
-        let Self { name, status } = self;
-        let listener = status.is_open().then(|| -> Box<dyn FnOnce(&Status)> {
-            Box::new(|found| status.write(&Event::Waiting(State::new(name, found))))
-        });
-        Waiting { order, listener }
+    /// Returns what takes the first report of a wait.
+    pub(super) fn listener(&self) -> Listener<'_> {
+        let status = self.status.as_ref()?;
+        Some(Box::new(|found| status.write(&Event::Waiting(State::new(self.name, found)))))
     }
 
     /// Reports an event.
     pub(super) fn event(&self, event: &Event<'_>) {
-        self.status.write(event);
+        if let Some(status) = &self.status {
+            status.write(event);
+        }
     }
 
     /// Reports the event of a failure before the start, and returns the failure.

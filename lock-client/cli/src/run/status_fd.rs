@@ -20,14 +20,10 @@ use crate::{
     stderr::{PATIENCE, write_from_background},
 };
 
-/// The descriptor for events, if there is one.
+/// A thread that writes events to the descriptor: a write that blocks would delay the signal to the child
+/// of a lost lease. The end of the process ends it.
 #[derive(Debug)]
-pub(super) struct StatusFd(Option<Writer>);
-
-/// A thread that writes the lines: a write that blocks would delay the signal to the child of a lost
-/// lease. The end of the process ends it.
-#[derive(Debug)]
-struct Writer {
+pub(super) struct StatusFd {
     lines: Option<Sender<String>>,
     /// Its other end is closed when everything is written.
     written: Receiver<()>,
@@ -35,41 +31,12 @@ struct Writer {
 
 impl StatusFd {
     /// Opens a descriptor that this process has inherited.
-    pub(super) fn open(number: Option<RawFd>) -> Result<Self, Failure> {
-        let file = number.map(open).transpose().map_err(|error| {
-            let number = number.unwrap_or_default();
+    pub(super) fn open(number: RawFd) -> Result<Self, Failure> {
+        let file = open(number).map_err(|error| {
             Failure::usage(format!(
                 "--status-fd {number} can't be written to: {error}; it must be open for writing"
             ))
         })?;
-        Ok(Self(file.map(Writer::start)))
-    }
-
-    /// Whether events are written.
-    pub(super) fn is_open(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// Writes an event, soon.
-    pub(super) fn write(&self, event: &Event<'_>) {
-        if let Some(lines) = self.0.as_ref().and_then(|writer| writer.lines.as_ref()) {
-            let line = serde_json::to_string(event).expect("events are plain JSON") + "\n";
-            // The thread ends when its reader is gone.
-            let _ = lines.send(line);
-        }
-    }
-}
-
-fn open(number: RawFd) -> io::Result<File> {
-    let file = File::from(inheritance::duplicate(number)?);
-    match fcntl_getfl(&file)? & OFlags::ACCMODE {
-        OFlags::RDONLY => Err(Errno::BADF.into()),
-        _ => Ok(file),
-    }
-}
-
-impl Writer {
-    fn start(file: File) -> Self {
         let mut file = Blocking(file);
         let (lines, to_write) = channel::<String>();
         let (end, written) = channel();
@@ -83,7 +50,24 @@ impl Writer {
                 }
             }
         });
-        Self { lines: Some(lines), written }
+        Ok(Self { lines: Some(lines), written })
+    }
+
+    /// Writes an event, soon.
+    pub(super) fn write(&self, event: &Event<'_>) {
+        if let Some(lines) = &self.lines {
+            let line = serde_json::to_string(event).expect("events are plain JSON") + "\n";
+            // The thread ends when its reader is gone.
+            let _ = lines.send(line);
+        }
+    }
+}
+
+fn open(number: RawFd) -> io::Result<File> {
+    let file = File::from(inheritance::duplicate(number)?);
+    match fcntl_getfl(&file)? & OFlags::ACCMODE {
+        OFlags::RDONLY => Err(Errno::BADF.into()),
+        _ => Ok(file),
     }
 }
 
@@ -110,7 +94,7 @@ impl Write for Blocking {
 }
 
 /// Waits until everything is written, but not for long.
-impl Drop for Writer {
+impl Drop for StatusFd {
     fn drop(&mut self) {
         self.lines = None;
         let _ = self.written.recv_timeout(PATIENCE);
