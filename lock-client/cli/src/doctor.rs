@@ -12,7 +12,6 @@ mod zookeeper;
 
 use clap::Args;
 use doctor::Verdict;
-use lock_client::Locks;
 
 use crate::{
     failure::Failure,
@@ -44,14 +43,8 @@ impl Doctor {
                 let zookeeper = self.lock_service.zookeeper(url)?;
                 zookeeper::examine(&zookeeper, &locks).await?
             }
-            Service::Postgres(url) => {
-                databases::postgres(url, &locks).await.map_err(|error| failure(&locks, &error))?
-            }
-            Service::MariaDb(url) => {
-                databases::mariadb(url, &locks).await.map_err(|error| failure(&locks, &error))?
-            }
-            Service::Sqlite(url) => {
-                databases::sqlite(url, &locks).await.map_err(|error| failure(&locks, &error))?
+            service @ (Service::Postgres(_) | Service::MariaDb(_) | Service::Sqlite(_)) => {
+                databases::examine(&service, &locks).await?
             }
         };
         if self.json {
@@ -64,14 +57,4 @@ impl Doctor {
             verdict => Err(Failure::Reported(verdict.exit_code())),
         }
     }
-}
-
-/// The failure that a database does not answer.
-fn failure(locks: &Locks, error: &sqlx::Error) -> Failure {
-    // `Display` adds the line in PostgreSQL's own source.
-    let reason = match error.as_database_error() {
-        Some(error) => error.message().to_owned(),
-        None => error.to_string(),
-    };
-    Failure::unavailable(format!("{}: {reason}", locks.address()))
 }

@@ -16,14 +16,13 @@ mod program;
 
 mod acquire;
 mod break_lock;
-mod completions;
 mod doctor;
 mod get;
 mod list;
-mod man;
 mod node;
 mod put;
 mod run;
+mod self_description;
 mod status;
 mod watch;
 
@@ -31,7 +30,6 @@ mod acquisition;
 mod environment;
 mod handle;
 mod lock_service;
-mod logs;
 mod process;
 mod signals;
 mod stderr;

@@ -2,7 +2,6 @@
 
 mod held;
 mod passed_on;
-pub(crate) mod postgres_hosts;
 mod service;
 
 use std::{process, time::Duration};

@@ -4,6 +4,7 @@
 //! that ends the child in time. So a thread of its own prints everything.
 
 use std::{
+    env,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
     sync::{
@@ -15,11 +16,14 @@ use std::{
 };
 
 use rustix::{process::Signal, termios::tcgetwinsize};
+use tracing_subscriber::EnvFilter;
 
 use crate::process::is_in_foreground;
 
 /// How long to wait at most until everything is printed.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
+/// What `--verbose` logs.
+const VERBOSE: &str = "lock_client=debug,lock_client_cli=debug";
 /// Moves to the start of the line, and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
@@ -76,8 +80,23 @@ pub(crate) fn write_from_background() {
     blocked.expect("the signal exists");
 }
 
+/// Starts the logs, if they were asked for. `RUST_LOG` decides before `--verbose`.
+pub(crate) fn log(verbose: bool) {
+    let filter = match env::var("RUST_LOG") {
+        Ok(filter) if !filter.is_empty() => filter,
+        _ if verbose => VERBOSE.to_owned(),
+        _ => return,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(|| Logs)
+        .with_ansi(io::stderr().is_terminal())
+        .with_env_filter(EnvFilter::builder().parse_lossy(filter));
+    // A program that runs this command as a part of itself may have a subscriber already.
+    let _ = subscriber.try_init();
+}
+
 /// Writes logs, each entry at once.
-pub(crate) struct Logs;
+struct Logs;
 
 impl Write for Logs {
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {

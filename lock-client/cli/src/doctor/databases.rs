@@ -7,10 +7,11 @@ use doctor::{
     sql::{Session, limited},
     sqlite,
 };
-use lock_client::{Locks, Terms, Ttl};
-use postgres_primary::{ANSWER_LIMIT, Newest, find_primary};
+use lock_client::{Locks, Terms, Ttl, postgres::with_environment};
+use postgres_primary::{ANSWER_LIMIT, Hosts, Newest, find_primary};
 use sqlx::{
-    MySql, Postgres, Row, Sqlite,
+    ConnectOptions, MySql, Postgres, Row, Sqlite,
+    error::BoxDynError,
     mysql::MySqlConnectOptions,
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
     sqlite::SqliteConnectOptions,
@@ -18,7 +19,7 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::locking::{self, UNUSABLE};
-use crate::lock_service::postgres_hosts::{Unusable, postgres_hosts};
+use crate::{failure::Failure, lock_service::Service};
 
 /// The name of the lock that is acquired as a test. A database never deletes the row of a lock, so
 /// that every run has the same.
@@ -42,9 +43,30 @@ const TABLES: [&str; 2] = ["fenced_lock", "fenced_lock_queue"];
 const IN_SQLITE: &str =
     "select coalesce((select group_concat(name, ' ') from sqlite_master where type = 'table'), '')";
 
-pub(super) async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
-    let invalid = |Unusable(reason)| sqlx::Error::Configuration(reason.into());
-    let hosts = postgres_hosts(url).map_err(invalid)?;
+pub(super) async fn examine(service: &Service<'_>, locks: &Locks) -> Result<Report, Failure> {
+    let examined = match *service {
+        Service::Postgres(url) => postgres(url, locks).await,
+        Service::MariaDb(url) => mariadb(url, locks).await,
+        Service::Sqlite(url) => sqlite(url, locks).await,
+        _ => unreachable!("the other services have no tables"),
+    };
+    examined.map_err(|error| {
+        // `Display` adds the line in PostgreSQL's own source.
+        let reason = match error.as_database_error() {
+            Some(error) => error.message().to_owned(),
+            None => error.to_string(),
+        };
+        Failure::unavailable(format!("{}: {reason}", locks.address()))
+    })
+}
+
+async fn postgres(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
+    // The environment may have a part of the address.
+    let hosts = Hosts::parse(&with_environment(url), |url| {
+        // PgBouncer rejects a connection that sets it.
+        Ok::<_, BoxDynError>(PgConnectOptions::from_url(url)?.extra_float_digits(None))
+    });
+    let hosts = hosts.map_err(sqlx::Error::Configuration)?;
     let found = find_primary(&hosts, &Newest::default(), ANSWER_LIMIT).await;
     let primary = found.map_err(sqlx::Error::config)?.host;
     let options = hosts.options(primary).clone();
@@ -99,7 +121,7 @@ async fn waking(
     Ok(Check::ok("waking", found).unless(arrives, Verdict::Warning, POLLING, cure))
 }
 
-pub(super) async fn mariadb(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
+async fn mariadb(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     let options = MySqlConnectOptions::from_str(url)?;
     let mut report = mariadb::examine(&options).await?;
     let mut session = Session::<MySql>::connect(&options).await?;
@@ -111,7 +133,7 @@ pub(super) async fn mariadb(url: &str, locks: &Locks) -> Result<Report, sqlx::Er
     Ok(report)
 }
 
-pub(super) async fn sqlite(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
+async fn sqlite(url: &str, locks: &Locks) -> Result<Report, sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?;
     let mut session = Session::<Sqlite>::connect(&options.clone().read_only(true)).await?;
     let there: String = session.row(IN_SQLITE).await?.try_get(0)?;

@@ -1,6 +1,7 @@
-//! `lock-client man`.
+//! What the command prints about itself: `lock-client completions` and `lock-client man`.
 
 use clap::{Args, Command, builder::PossibleValuesParser};
+use clap_complete::{Shell, generate};
 use clap_mangen::{
     Man as Page,
     roff::{Roff, roman},
@@ -10,51 +11,46 @@ use crate::{failure::Failure, stdout::print_bytes};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commands that have a page, for completions.
-pub(crate) const NAMES: [&str; 17] = [
-    "run",
-    "put",
-    "get",
-    "acquire",
-    "renew",
-    "release",
-    "status",
-    "list",
-    "break",
-    "doctor",
-    "node",
-    "node-init",
-    "node-admit",
-    "node-status",
-    "watch",
-    "completions",
-    "man",
-];
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell that completes
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self, command: Command) -> Result<(), Failure> {
+        // The process ends soon.
+        let name = |command: &Command| &*command.get_name().to_owned().leak();
+        let names: Vec<&str> = command.get_subcommands().map(name).collect();
+        let names = PossibleValuesParser::new(names);
+        let with_names = |man: Command| man.mut_arg("command", |words| words.value_parser(names));
+        let mut script = Vec::new();
+        let mut command = command.mut_subcommand("man", with_names);
+        generate(self.shell, &mut command, "lock-client", &mut script);
+        let mut script = String::from_utf8(script).expect("scripts are text");
+        if self.shell == Shell::Bash {
+            // For a program with a hyphen in its name, the script sets one name and reads another:
+            // https://github.com/clap-rs/clap/issues/6421
+            script = script.replace("lock__subcmd__client", "lock__client");
+        }
+        print_bytes(script.as_bytes())
+    }
+}
 
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// The command of the page [default: the page of all commands]
-    #[arg(value_parser = PossibleValuesParser::new(NAMES))]
-    command: Option<String>,
-
-    /// The command below it: `man node admit` is `man node-admit`
-    subcommand: Option<String>,
+    /// The command of the page, such as `run` or `node admit` [default: the page of all commands]
+    command: Vec<String>,
 }
 
 impl Man {
     pub(crate) fn run(self, mut command: Command) -> Result<(), Failure> {
         // This gives the subcommands their whole names.
         command.build();
-        let command = match self.command {
-            None => command,
-            Some(name) => {
-                let mut names = name.split('-').chain(self.subcommand.as_deref());
-                let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
-                let unknown = || Failure::usage("there is no command of this name");
-                found.ok_or_else(unknown)?.clone()
-            }
-        };
-        print_bytes(&page(command))
+        let mut names = self.command.iter().flat_map(|name| name.split('-'));
+        let found = names.try_fold(&command, |command, name| command.find_subcommand(name));
+        let found = found.ok_or_else(|| Failure::usage("there is no command of this name"))?;
+        print_bytes(&page(found.clone()))
     }
 }
 
