@@ -39,14 +39,11 @@ pub(crate) struct Acquire {
     name: ResourceName,
 
     #[command(flatten)]
-    lock_service: LockService,
-
-    #[command(flatten)]
     options: AcquireOptions,
 }
 
 impl Acquire {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         // Nobody could release a lock without its handle.
         if stdout::is_closed() {
             return Err(Failure::cannot_print(io::Error::other(
@@ -54,7 +51,7 @@ impl Acquire {
                  throw the handle away",
             )));
         }
-        let lock_service = self.lock_service.with_options(&self.options);
+        let lock_service = lock_service.with_options(&self.options);
         lock_service.with_locks(async |locks| self.acquire(locks).await).await
     }
 

@@ -23,14 +23,11 @@ pub(crate) struct Break {
     /// The holder's token, as status prints it
     #[arg(long, value_name = "TOKEN")]
     token: Token,
-
-    #[command(flatten)]
-    lock_service: LockService,
 }
 
 impl Break {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
-        let Self { name, token, lock_service } = self;
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
+        let Self { name, token } = self;
         let locks = lock_service.locks()?;
         if locks.break_lock(&name, token).await? {
             return Ok(());

@@ -3,8 +3,11 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
-    acquire, break_lock, doctor, exit_code, failure::Failure, get, handle, list,
-    lock_service::LockService, node, put, run, self_description, status, stderr, watch,
+    acquire, break_lock, doctor, exit_code,
+    failure::Failure,
+    get, handle, list,
+    lock_service::{LockService, On},
+    node, put, run, self_description, status, stderr, watch,
 };
 
 /// Locks that hand out fencing tokens
@@ -32,38 +35,38 @@ pub(crate) struct Cli {
 enum Command {
     /// Runs a command under a lock, with its token
     #[command(after_long_help = run::help())]
-    Run(Box<run::Run>),
+    Run(Box<On<run::Run>>),
     /// Writes a value under a lock, with its token
     ///
     /// Acquires the lock of the resource's name if it is free, reads the value (which claims the
     /// resource for the token), checks the lease, writes, and releases. SIGHUP, SIGINT,
     /// SIGQUIT and SIGTERM end it and release the lock; a write that was already sent may still land.
-    Put(put::Put),
+    Put(On<put::Put>),
     /// Prints the value of a resource
     Get(get::Get),
     /// Acquires a lock, and prints a handle for renew and release
     #[command(after_long_help = acquire::HELP)]
-    Acquire(acquire::Acquire),
+    Acquire(On<acquire::Acquire>),
     /// Renews a lock by its handle, and prints its new handle
-    Renew(handle::Renew),
+    Renew(On<handle::Renew>),
     /// Releases a lock by its handle
-    Release(handle::Release),
+    Release(On<handle::Release>),
     /// Shows who holds a lock
-    Status(status::Status),
+    Status(On<status::Status>),
     /// Lists the locks that are held
     #[command(after_long_help = list::HELP)]
-    List(list::List),
+    List(On<list::List>),
     /// Frees a lock that its holder left, if it still has this token
     #[command(name = "break", after_long_help = break_lock::HELP)]
-    Break(break_lock::Break),
+    Break(On<break_lock::Break>),
     /// Checks whether this lock service could lose a token, and shows how to prevent that
-    Doctor(doctor::Doctor),
+    Doctor(On<doctor::Doctor>),
     /// Starts and maintains a cluster of independent Redis nodes (Redlock)
     #[command(subcommand)]
     Node(node::Node),
     /// Prints the lock's state, and again on every change
     #[command(after_long_help = watch::HELP)]
-    Watch(watch::Watch),
+    Watch(On<watch::Watch>),
     /// Prints a script that completes this command in a shell
     Completions(self_description::Completions),
     /// Prints the manual page
@@ -75,18 +78,18 @@ impl Cli {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         stderr::log(self.verbose);
         match self.command {
-            Command::Run(run) => run.run().await,
-            Command::Put(put) => put.run().await,
+            Command::Run(on) => on.command.run(&on.lock_service).await,
+            Command::Put(on) => on.command.run(&on.lock_service).await,
             Command::Get(get) => get.run().await,
-            Command::Acquire(acquire) => acquire.run().await,
-            Command::Renew(renew) => renew.run().await,
-            Command::Release(release) => release.run().await,
-            Command::Status(status) => status.run().await,
-            Command::List(list) => list.run().await,
-            Command::Break(breaking) => breaking.run().await,
-            Command::Doctor(doctor) => doctor.run().await,
+            Command::Acquire(on) => on.command.run(&on.lock_service).await,
+            Command::Renew(on) => on.command.run(&on.lock_service).await,
+            Command::Release(on) => on.command.run(&on.lock_service).await,
+            Command::Status(on) => on.command.run(&on.lock_service).await,
+            Command::List(on) => on.command.run(&on.lock_service).await,
+            Command::Break(on) => on.command.run(&on.lock_service).await,
+            Command::Doctor(on) => on.command.run(&on.lock_service).await,
             Command::Node(node) => node.run().await,
-            Command::Watch(watch) => watch.run().await,
+            Command::Watch(on) => on.command.run(&on.lock_service).await,
             Command::Completions(completions) => completions.run(Self::command()),
             Command::Man(man) => man.run(Self::command()),
         }

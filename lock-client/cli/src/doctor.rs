@@ -21,26 +21,23 @@ use crate::{
 
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    #[command(flatten)]
-    lock_service: LockService,
-
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
 impl Doctor {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
-        let locks = self.lock_service.locks()?;
-        let report = match self.lock_service.service()? {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
+        let locks = lock_service.locks()?;
+        let report = match lock_service.service()? {
             Service::Redis(url) => redis::examine(url, &locks).await?,
             Service::Redlock(urls) => {
-                let operator = self.lock_service.operator()?;
+                let operator = lock_service.operator()?;
                 redlock::examine(&urls, &locks, &operator).await?
             }
-            Service::Etcd(url) => etcd::examine(&self.lock_service.etcd(url)?, &locks).await?,
+            Service::Etcd(url) => etcd::examine(&lock_service.etcd(url)?, &locks).await?,
             Service::ZooKeeper(url) => {
-                let zookeeper = self.lock_service.zookeeper(url)?;
+                let zookeeper = lock_service.zookeeper(url)?;
                 zookeeper::examine(&zookeeper, &locks).await?
             }
             service @ (Service::Postgres(_) | Service::MariaDb(_) | Service::Sqlite(_)) => {

@@ -113,16 +113,13 @@ pub(crate) struct Renew {
     #[arg(value_name = "HANDLE|-")]
     handle: String,
 
-    #[command(flatten)]
-    lock_service: LockService,
-
     /// How long the lock is granted for from now on [default: the ttl of the handle]
     #[arg(long, value_parser = parse_ttl, value_name = "DURATION")]
     ttl: Option<Ttl>,
 }
 
 impl Renew {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let handle = parse(self.handle)?;
         let earlier_ttl = handle.ttl()?;
         let ttl = self.ttl.unwrap_or(earlier_ttl);
@@ -134,7 +131,7 @@ impl Renew {
             let _ = timeout(lease.remaining() / 2, locks.wait_for_background()).await;
             print(&Handle::detach(lease, ttl)?)
         };
-        self.lock_service.with_locks(renew).await
+        lock_service.with_locks(renew).await
     }
 }
 
@@ -146,13 +143,10 @@ pub(crate) struct Release {
     /// counts as lost.
     #[arg(value_name = "HANDLE|-")]
     handle: String,
-
-    #[command(flatten)]
-    lock_service: LockService,
 }
 
 impl Release {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let handle = parse(self.handle)?;
         let ttl = handle.ttl()?.at_most(CHECK_TTL);
         // A renewal first shows whether the lock is still held. A release alone can't show that: if
@@ -163,7 +157,7 @@ impl Release {
             locks.adopt(handle.into_detached(ttl), terms).await?.release().await?;
             Ok(())
         };
-        self.lock_service.with_locks(release).await
+        lock_service.with_locks(release).await
     }
 }
 

@@ -32,14 +32,11 @@ pub(crate) struct List {
     /// Only locks whose names have this prefix
     #[arg(default_value = "")]
     prefix: String,
-
-    #[command(flatten)]
-    lock_service: LockService,
 }
 
 impl List {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
-        let held = HeldLocks::from_service(&self.lock_service)?;
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
+        let held = HeldLocks::from_service(lock_service)?;
         let (mut failure, mut is_complete) = (None, true);
         let mut pages = held.names(&self.prefix);
         while let Some(page) = pages.next().await {

@@ -102,6 +102,16 @@ pub(crate) struct LockService {
     label: Option<String>,
 }
 
+/// A command with a lock service, whose help shows its options.
+#[derive(Args, Debug)]
+pub(crate) struct On<T: Args> {
+    #[command(flatten)]
+    pub(crate) lock_service: LockService,
+
+    #[command(flatten)]
+    pub(crate) command: T,
+}
+
 impl LockService {
     /// Makes a client of the lock service. It connects with its first request.
     pub(crate) fn locks(&self) -> Result<Locks, Failure> {

@@ -32,9 +32,6 @@ pub(crate) struct Put {
     value: String,
 
     #[command(flatten)]
-    lock_service: LockService,
-
-    #[command(flatten)]
     storage: StorageServer,
 
     /// How long the lock is granted for, such as 10s or 500ms
@@ -51,9 +48,9 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let storage = self.storage.client()?;
-        self.lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
+        lock_service.with_locks(async |locks| self.put(locks, &storage).await).await
     }
 
     async fn put(&self, locks: &Locks, storage: &Storage) -> Result<(), Failure> {

@@ -38,6 +38,7 @@ use crate::{
     environment::{LeaseRecord, OuterLeases},
     exit_code,
     failure::{Failure, with_causes},
+    lock_service::LockService,
     signals::{FORWARDED, Signals},
     stderr,
 };
@@ -48,6 +49,7 @@ const LEASE_LOST: Failure = Failure::Reported(exit_code::LEASE_LOST);
 #[derive(Debug)]
 struct Job<'a> {
     arguments: &'a Run,
+    lock_service: &'a LockService,
     command: Command,
     locks: &'a Locks,
     /// The leases of the other outer `run`s.
@@ -58,7 +60,7 @@ struct Job<'a> {
 
 impl Run {
     /// Runs the command.
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let grace = self.grace(self.first_ttl().as_duration())?;
         let status =
             self.status_fd.map(|number| StatusFd::open(number.cast_signed())).transpose()?;
@@ -70,13 +72,14 @@ impl Run {
             let command = command.map_err(|failure| reporter.failed(failure))?;
             let same_lock = outer.take(&self.name, locks).await;
             let same_lock = same_lock.map_err(|failure| reporter.failed(failure))?;
-            let job = Job { arguments: &self, command, locks, outer, reporter, signals };
+            let arguments = &self;
+            let job = Job { arguments, lock_service, command, locks, outer, reporter, signals };
             match same_lock {
                 Some(record) => job.re_enter(record).await,
                 None => job.run_under_new_lock(grace).await,
             }
         };
-        self.lock_service.with_options(&self.terms).with_locks(run).await
+        lock_service.with_options(&self.terms).with_locks(run).await
     }
 
     /// How long the lock is granted for at first.
@@ -152,7 +155,7 @@ impl Job<'_> {
         mut guard: Guard<'_>,
         grace: Duration,
     ) -> Result<(), Failure> {
-        let Self { arguments, command, outer, reporter, signals, .. } = self;
+        let Self { arguments, lock_service, command, outer, reporter, signals, .. } = self;
         let close = arguments.close;
         // 1. A command that would have to be ended at once is not started.
         if let Some(Action::Lost(reason, _)) = guard.next_action() {
@@ -173,7 +176,7 @@ impl Job<'_> {
         }
         signals.add(&[Signal::CONT, Signal::TSTP])?;
         // 3. Run it, and wait for it.
-        let urls = arguments.lock_service.urls_without_password();
+        let urls = lock_service.urls_without_password();
         let child = Child::spawn(command, descendants, |environment| {
             outer.set_variables(environment, lease, urls.as_deref());
         });

@@ -11,9 +11,6 @@ use crate::{failure::Failure, lock_service::LockService, stdout::print};
 pub(crate) struct Status {
     /// The lock's name
     name: ResourceName,
-
-    #[command(flatten)]
-    lock_service: LockService,
 }
 
 /// The state of a lock, as `status` and `watch` print it.
@@ -40,8 +37,8 @@ pub(crate) struct State<'a> {
 }
 
 impl Status {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
-        let status = self.lock_service.locks()?.status(&self.name).await?;
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
+        let status = lock_service.locks()?.status(&self.name).await?;
         print(&State::new(&self.name, &status))
     }
 }

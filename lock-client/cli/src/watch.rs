@@ -35,15 +35,12 @@ retries. SIGHUP, SIGINT, SIGQUIT, SIGTERM, and the end of the reader of stdout e
 pub(crate) struct Watch {
     /// The lock's name
     name: ResourceName,
-
-    #[command(flatten)]
-    lock_service: LockService,
 }
 
 impl Watch {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let mut signals = Signals::listen(ENDING)?;
-        let locks = self.lock_service.locks()?;
+        let locks = lock_service.locks()?;
         tokio::select! {
             ended = watch(&locks, &self.name) => ended,
             _ = signals.next() => Ok(()),

@@ -35,9 +35,6 @@ so many of the old addresses are gone that a new client finds no majority.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Admit {
-    #[command(flatten)]
-    nodes: LockService,
-
     /// The node to admit; its password may be left out
     #[arg(long, value_name = "URL", conflicts_with = "watch")]
     node: Option<String>,
@@ -63,13 +60,13 @@ struct Admitted {
 }
 
 impl Admit {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         if self.node.is_none() && !self.watch {
             return Err(Failure::usage("give --node URL or --watch"));
         }
         let mut signals = Signals::listen(ENDING)?;
         tokio::select! {
-            ended = self.work() => ended,
+            ended = self.work(lock_service) => ended,
             // A service manager stops a service so: that is no failure.
             received = signals.next() => match received.signal {
                 Signal::TERM if self.watch => Ok(()),
@@ -78,8 +75,8 @@ impl Admit {
         }
     }
 
-    async fn work(&self) -> Result<(), Failure> {
-        let operator = self.nodes.operator()?;
+    async fn work(&self, lock_service: &LockService) -> Result<(), Failure> {
+        let operator = lock_service.operator()?;
         if let Some(node) = &self.node {
             let report = |event: WatchEvent| stderr::print(event.to_string());
             let copied = operator.admit(node, self.instead_of.as_deref(), report).await?;

@@ -37,9 +37,6 @@ come back, because it may still vote in the old cluster.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {
-    #[command(flatten)]
-    nodes: LockService,
-
     /// The longest ttl of any lock. A restarted node waits as long. It can't be changed later
     ///
     /// The ttl of run is 30s by default.
@@ -56,10 +53,10 @@ pub(crate) struct Init {
 }
 
 impl Init {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let mut signals = Signals::listen(ENDING)?;
         let cluster = tokio::select! {
-            started = self.start() => started?,
+            started = self.start(lock_service) => started?,
             signal = signals.next() => return Err(signal.into()),
         };
         print(&cluster)?;
@@ -67,8 +64,8 @@ impl Init {
         verdict(&cluster)
     }
 
-    async fn start(&self) -> Result<Cluster, Failure> {
-        let operator = self.nodes.operator()?;
+    async fn start(&self, lock_service: &LockService) -> Result<Cluster, Failure> {
+        let operator = lock_service.operator()?;
         let report = |remaining: Duration| {
             stderr::print(format!("waiting {remaining:.1?}, until all earlier locks have expired"));
         };
@@ -77,7 +74,7 @@ impl Init {
         } else if self.from.is_empty() {
             operator.start_cluster(self.max_ttl).await?
         } else {
-            let old = self.nodes.limited(Operator::new(&self.from)?, Operator::answer_within);
+            let old = lock_service.limited(Operator::new(&self.from)?, Operator::answer_within);
             operator.start_from(&old, self.max_ttl, report).await?
         })
     }

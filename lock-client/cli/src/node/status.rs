@@ -49,9 +49,6 @@ majority may. A --locks that names too few members, or other servers, does not c
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    #[command(flatten)]
-    nodes: LockService,
-
     /// Do not read the counters, which takes long if there are many names
     #[arg(long)]
     no_counters: bool,
@@ -62,8 +59,8 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub(crate) async fn run(self) -> Result<(), Failure> {
-        let operator = self.nodes.operator()?;
+    pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
+        let operator = lock_service.operator()?;
         let seen = if self.no_counters {
             operator.inspect().await
         } else {

@@ -6,7 +6,7 @@ use clap::Args;
 use fence::ResourceName;
 
 use super::lost_lease::OnLost;
-use crate::{acquisition::AcquireOptions, exit_code, lock_service::LockService};
+use crate::{acquisition::AcquireOptions, exit_code};
 
 const HELP: &str = "\
 The lock is renewed at a third of its ttl while the command runs. It is released when the command \
@@ -125,9 +125,6 @@ pub(crate) fn help() -> String {
 pub(crate) struct Run {
     /// The lock's name
     pub(super) name: ResourceName,
-
-    #[command(flatten)]
-    pub(super) lock_service: LockService,
 
     #[command(flatten)]
     pub(super) terms: AcquireOptions,
