@@ -129,7 +129,7 @@ async fn every_exit_code_is_in_the_help() {
         assert!(listed, "{code} is in {help}");
     }
     let help = String::from_utf8(lock_client(&["run", "--help"]).await.stdout).unwrap();
-    for fact in ["live on", "The token is what protects", "redis+sentinel://", "128+n"] {
+    for fact in ["lives on", "The token is what protects", "redis+sentinel://", "128+n"] {
         assert!(help.contains(fact), "{fact:?} is in {help}");
     }
 }

@@ -42,11 +42,11 @@ receives Ctrl-C, Ctrl-\\ and Ctrl-Z from it; run does not forward these. Everywh
 background, under cron or a service manager) the command has a group of its own, and run forwards \
 each signal that it receives, also Ctrl-Z.
 
-When Ctrl-Z has stopped the command, run stops as well, after all else that the command has started. \
-Then nothing is renewed: after the ttl, the command is killed when run continues. If the command does \
-not stop, because it ignores Ctrl-Z or has a session of its own (setsid), run goes on, too. So it does, \
-with the command, if something that the command has started can't be stopped, and elsewhere than on \
-Linux, where run can't see that. While run releases the lock, Ctrl-Z does not stop it.
+When Ctrl-Z has stopped the command, run stops all else that the command has started, and then \
+itself. Nothing is renewed then: after the ttl, the command is killed when run continues. run goes on, \
+with the command, if the command does not stop (it ignores Ctrl-Z, or has a session of its own), if \
+something that it has started can't be stopped, and elsewhere than on Linux. While run releases the \
+lock, Ctrl-Z does not stop it.
 
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
 reaches the command twice. So does one to all processes of a service: in a unit of systemd, set \
@@ -64,17 +64,17 @@ command itself alone.
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
 command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
 lost, all processes get SIGTERM and SIGKILL at the same time as the command, with --close too. If any \
-of them still lives 2 s after SIGKILL, run says so and ends.
+of them still lives 2 s after SIGKILL, run says so and ends. Without a loss, it keeps the lock, and run \
+waits on.
 
 Out of reach are processes of other users, if this user may not signal them or /proc hides them \
 (hidepid), and what another program has started for the command, such as docker, systemd-run, at or \
 ssh. Elsewhere than on Linux, all but the command is.
 
 If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
-is a set-user-ID program). The processes that it has started live on, without the lock. If Ctrl-Z had \
-stopped them, the kernel lets them continue, with SIGHUP, unless the shell still has a process of the \
-same job, such as tee in `run … | tee log`: then they stay stopped until fg or bg. One in a session of \
-its own (setsid) stays stopped until it gets SIGCONT.
+is a set-user-ID program). What it has started lives on, without the lock. If Ctrl-Z had stopped that, \
+it gets SIGHUP and continues, but not while the shell has a process of the same job, as in \
+`run … | tee log`, nor in a session of its own (setsid).
 
 If the lock service does not answer a release, run repeats it, and says so after a while. SIGHUP, \
 SIGINT, SIGQUIT or SIGTERM ends that: the lock is free when its ttl ends.

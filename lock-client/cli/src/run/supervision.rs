@@ -250,7 +250,7 @@ impl<'a, 'l> Supervision<'a, 'l> {
                     "run does not stop, because something that works under the lock can't be stopped",
                 );
             // Meanwhile SIGCONT may have come, and nobody would send another one. It is taken next, and
-            // all continue.
+            // all continue. One that comes between this look and the stop is missed.
             } else if !self.signals.has_come(Signal::CONT) {
                 // Returns when this process continues.
                 let _ = emulate_default_handler(Signal::TSTP.as_raw());
