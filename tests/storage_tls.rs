@@ -188,8 +188,8 @@ async fn command_shows_its_certificate_to_the_storage() {
         (with(&missing, &own.key), "missing.pem: No such file"),
         (with(&own.certificate, &empty), "empty.pem: it has no key"),
         (with(&empty, &own.key), "empty.pem has no certificate"),
-        (shown(&own)[..2].to_vec(), "--storage-cert-file and --storage-key-file belong together"),
-        (shown(&own)[2..].to_vec(), "--storage-cert-file and --storage-key-file belong together"),
+        (shown(&own)[..2].to_vec(), "not provided:\n  --storage-key-file"),
+        (shown(&own)[2..].to_vec(), "not provided:\n  --storage-cert-file"),
     ];
     for (files, reason) in wrong {
         assert_failed(&run(&get, &files).await, 64, reason);

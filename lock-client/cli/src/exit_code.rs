@@ -8,9 +8,6 @@ use doctor::Verdict;
 
 /// The command succeeded.
 pub(crate) const SUCCESS: u8 = 0;
-const UNFIT: u8 = Verdict::Unfit.exit_code();
-const UNSEEN: u8 = Verdict::Unseen.exit_code();
-const UNFIT_FOR_FENCE: u8 = Verdict::UnfitForFence.exit_code();
 /// The arguments or the environment are wrong.
 pub(crate) const USAGE: u8 = 64;
 /// `get` found no value.
@@ -35,10 +32,10 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// All codes with their meanings, as the help shows them.
 const MEANINGS: [(u8, &str); 14] = [
     (SUCCESS, "success; run: the command's own exit code"),
-    (UNFIT, "doctor: no lock can be kept here"),
-    (UNSEEN, "doctor: could not see whether a token can be issued twice"),
+    (Verdict::Unfit.exit_code(), "doctor: no lock can be kept here"),
+    (Verdict::Unseen.exit_code(), "doctor: could not see whether a token can be issued twice"),
     (
-        UNFIT_FOR_FENCE,
+        Verdict::UnfitForFence.exit_code(),
         "doctor: a token may be issued twice: use a storage that checks token and holder",
     ),
     (USAGE, "wrong usage"),

@@ -6,7 +6,7 @@ use rustix::process::{Pid, getpid};
 ///
 /// Groups and sessions are numbers, and no `Pid`: one that began outside of this PID namespace, as in
 /// a container, is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) parent: i32,
     pub(crate) group: i32,
@@ -56,14 +56,10 @@ impl Process {
         let terminal = std::fs::File::open("/dev/tty").ok();
         let foreground = terminal.and_then(|terminal| tcgetpgrp(terminal).ok());
         Some(Self {
-            parent: 0,
             group: getpgid(Some(pid)).ok()?.as_raw_pid(),
             session: getsid(Some(pid)).ok()?.as_raw_pid(),
             foreground: foreground.map_or(-1, Pid::as_raw_pid),
-            started: 0,
-            is_zombie: false,
-            is_stopped: false,
-            is_uninterruptible: false,
+            ..Self::default()
         })
     }
 
@@ -76,30 +72,4 @@ impl Process {
 /// Whether this process is in the group that its terminal sends signals to.
 pub(crate) fn is_in_foreground() -> bool {
     Process::this().is_some_and(|this| this.group == this.foreground)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        io::{BufRead, BufReader},
-        process::{Command, Stdio},
-    };
-
-    use super::*;
-
-    #[test]
-    fn leader_of_a_session_leads_its_group() {
-        let mut command = Command::new("setsid");
-        command.args(["sh", "-c", "echo started; read line"]);
-        let mut leader = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut started = String::new();
-        BufReader::new(leader.stdout.take().unwrap()).read_line(&mut started).unwrap();
-
-        let pid = Pid::from_child(&leader);
-        let read = Process::read(pid).unwrap();
-        drop(leader.stdin.take());
-        leader.wait().unwrap();
-        let id = pid.as_raw_pid();
-        assert_eq!((read.group, read.session), (id, id));
-    }
 }

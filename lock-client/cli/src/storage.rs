@@ -25,10 +25,12 @@ pub(crate) struct StorageServer {
 
     /// The certificate that the client shows to the storage server, as PEM
     #[arg(long = "storage-cert-file", env = "FENCED_STORAGE_CERT_FILE", value_name = "FILE")]
+    #[arg(requires = "key_file")]
     cert_file: Option<PathBuf>,
 
     /// The key of that certificate, as PEM
     #[arg(long = "storage-key-file", env = "FENCED_STORAGE_KEY_FILE", value_name = "FILE")]
+    #[arg(requires = "cert_file")]
     key_file: Option<PathBuf>,
 
     /// The file of the bearer token for the storage server. By default, FENCED_STORAGE_TOKEN is the
@@ -48,16 +50,9 @@ impl StorageServer {
             let invalid = |error| invalid("--storage-ca-file", &error);
             storage = storage.trust(file).map_err(invalid)?;
         }
-        match (&self.cert_file, &self.key_file) {
-            (Some(certificate), Some(key)) => {
-                let invalid = |error| invalid("--storage-cert-file, --storage-key-file", &error);
-                storage = storage.client_certificate(certificate, key).map_err(invalid)?;
-            }
-            (None, None) => {}
-            _ => {
-                let reason = "--storage-cert-file and --storage-key-file belong together";
-                return Err(Failure::usage(reason));
-            }
+        if let (Some(certificate), Some(key)) = (&self.cert_file, &self.key_file) {
+            let invalid = |error| invalid("--storage-cert-file, --storage-key-file", &error);
+            storage = storage.client_certificate(certificate, key).map_err(invalid)?;
         }
         if let Some(file) = &self.token_file {
             let invalid = |error| invalid(&file.display().to_string(), &error);
