@@ -69,7 +69,8 @@ impl Acquire {
             // Nobody could release a lock without its handle.
             Err(failure) => {
                 if let Err(error) = lease.release().await {
-                    stderr::print(format!("the lock was not released: {}", with_causes(&error)));
+                    let error = with_causes(&error);
+                    stderr::print(format!("the lock may stay held until its ttl ends: {error}"));
                 }
                 Err(failure)
             }

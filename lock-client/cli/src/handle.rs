@@ -72,7 +72,7 @@ impl Handle {
 }
 
 /// Parses a handle: the argument, or stdin if it is `-`. The message must not show it: it has the
-/// holder.
+/// holder. A shell splits one without quotes if its name has a space, and clap would show the rest.
 fn parse(argument: String) -> Result<Handle, Failure> {
     let text = match argument.as_str() {
         "-" => io::read_to_string(io::stdin().take(MAX_LENGTH))
@@ -110,8 +110,8 @@ pub(crate) struct Renew {
     ///
     /// The handle does not name its lock service. At another one than that of --locks, the lease
     /// counts as lost.
-    #[arg(value_name = "HANDLE|-")]
-    handle: String,
+    #[arg(required = true, value_name = "HANDLE|-")]
+    handle: Vec<String>,
 
     /// How long the lock is granted for from now on [default: the ttl of the handle]
     #[arg(long, value_parser = parse_ttl, value_name = "DURATION")]
@@ -120,7 +120,7 @@ pub(crate) struct Renew {
 
 impl Renew {
     pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
-        let handle = parse(self.handle)?;
+        let handle = parse(self.handle.join(" "))?;
         let earlier_ttl = handle.ttl()?;
         let ttl = self.ttl.unwrap_or(earlier_ttl);
         let terms = Terms::new(ttl).without_renewal();
@@ -141,13 +141,13 @@ pub(crate) struct Release {
     ///
     /// The handle does not name its lock service. At another one than that of --locks, the lease
     /// counts as lost.
-    #[arg(value_name = "HANDLE|-")]
-    handle: String,
+    #[arg(required = true, value_name = "HANDLE|-")]
+    handle: Vec<String>,
 }
 
 impl Release {
     pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
-        let handle = parse(self.handle)?;
+        let handle = parse(self.handle.join(" "))?;
         let ttl = handle.ttl()?.at_most(CHECK_TTL);
         // A renewal first shows whether the lock is still held. A release alone can't show that: if
         // its reply is lost, it is repeated, and then finds the lock free.

@@ -70,7 +70,8 @@ impl Put {
             Ok(Released::Released) => Event::Released,
             Ok(Released::NotHeld | Released::StillHeld) => Event::LeaseLost,
             Err(error) => {
-                stderr::print(format!("the lock was not released: {}", with_causes(&error)));
+                let error = with_causes(&error);
+                stderr::print(format!("the lock may stay held until its ttl ends: {error}"));
                 return written;
             }
         };

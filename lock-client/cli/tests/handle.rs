@@ -197,6 +197,12 @@ async fn malformed_handle_is_64_and_shows_no_holder() {
     });
     let handle = handle.to_string();
     let in_quotes = json!(handle).to_string();
+    let split = handle.replace("\"r\"", "\"a b\"").replace("}", "");
+    let words: Vec<_> = split.split(' ').collect();
+    let url = "redis://127.0.0.1:1";
+    let split = lock_client(&[&["release"], &words[..], &["--locks", url]].concat()).await;
+    assert_failed(&split, 64, "EOF while parsing");
+    assert!(!String::from_utf8_lossy(&split.stderr).contains(&holder[..8]), "{split:?}");
     for (handle, reason) in [
         ("x", "expected value"),
         ("{}", "a field is missing or wrong"),
@@ -208,7 +214,7 @@ async fn malformed_handle_is_64_and_shows_no_holder() {
         (&handle.replace("60000", "1"), "the ttl_ms of the handle is wrong"),
     ] {
         for command in ["renew", "release"] {
-            let wrong = lock_client(&[command, handle, "--locks", "redis://127.0.0.1:1"]).await;
+            let wrong = lock_client(&[command, handle, "--locks", url]).await;
             assert_failed(&wrong, 64, reason);
             assert!(!String::from_utf8_lossy(&wrong.stderr).contains(&holder[..8]), "{wrong:?}");
         }
