@@ -33,9 +33,9 @@ pub(crate) const FORWARDED: &[Signal] = &[
 /// The signals that end any other command, and the wait for the answer to a release.
 pub(crate) const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
-/// How long a request to end that the leader of this process's group repeats counts as one, from the
-/// first one on. `timeout` signals its child, and at once its group, which the child is in.
-const REPETITION: Duration = Duration::from_secs(1);
+/// How long after a request to end the leader of this process's group may repeat it once, and both count
+/// as one. `timeout` signals its child, and at once its group, which the child is in.
+const REPETITION: Duration = Duration::from_millis(250);
 
 /// Signals that this process takes itself. From `listen` on, none of them ends the process.
 ///
@@ -133,9 +133,13 @@ impl Signals {
             if !received.may_be_of_timeout() {
                 return Some(received);
             }
-            if self.recent.iter().all(|(recent, _)| *recent != received) {
-                self.recent.push((received, Instant::now()));
-                return Some(received);
+            match self.recent.iter().position(|(recent, _)| *recent == received) {
+                // A third one is a new request.
+                Some(first) => drop(self.recent.swap_remove(first)),
+                None => {
+                    self.recent.push((received, Instant::now()));
+                    return Some(received);
+                }
             }
         }
     }
@@ -227,6 +231,22 @@ mod tests {
         }
         let closed = Received { signal: Signal::HUP, sender: Sender::Kernel };
         assert!(!closed.went_to_group_if(true, true), "the leader alone gets it");
+    }
+
+    #[tokio::test]
+    async fn leader_repeats_a_request_to_end_only_once_and_soon() {
+        let mut signals = Signals::listen(&[]).unwrap();
+        let [term, usr1] =
+            [Signal::TERM, Signal::USR1].map(|signal| Received { signal, sender: Sender::Leader });
+        signals.waiting.extend([term, usr1, term, usr1, term]);
+        for taken in [Some(term), Some(usr1), Some(usr1), Some(term), None] {
+            assert_eq!(signals.take(), taken);
+            // However busy the machine is, the time does not pass.
+            signals.recent.iter_mut().for_each(|(_, taken)| *taken += Duration::from_secs(60));
+        }
+        signals.recent[0].1 = Instant::now() - REPETITION;
+        signals.waiting.push_back(term);
+        assert_eq!(signals.take(), Some(term), "it is too late for a repetition");
     }
 
     #[tokio::test]

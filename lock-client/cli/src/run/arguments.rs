@@ -51,7 +51,7 @@ lock, Ctrl-Z does not stop it.
 Some cases look alike to run. In the foreground, a signal that a process sends to the whole group \
 reaches the command twice. So does one to all processes of a service: in a unit of systemd, set \
 KillMode=mixed. timeout signals run and then its whole group: so SIGINT, SIGQUIT or SIGTERM of the \
-group's leader counts once within a second, and another signal (timeout -s) may reach the command \
+group's leader that comes twice within 250 ms counts once, and another signal (timeout -s) may reach the command \
 twice. If run was not started in the foreground, a signal that a process sends to the group of run \
 reaches the command, and not what it has started. macOS does not show who sends a signal: in the \
 foreground, SIGHUP, SIGINT, SIGQUIT and SIGTSTP count as the terminal's. After `run … &` and `fg`, the \
@@ -64,8 +64,8 @@ command itself alone.
 A process that is left behind gets SIGTERM, and SIGKILL after --kill-after, if a signal ended the \
 command, if run had received SIGTERM, or if run receives a signal while it waits. If the lease is \
 lost, all processes get SIGTERM and SIGKILL at the same time as the command, with --close too. If any \
-of them still lives 2 s after SIGKILL, run says so and ends. Without a loss, it keeps the lock, and run \
-waits on.
+of them still lives 2 s after SIGKILL, run says so and ends. If the lease is not \
+lost, such a process keeps the lock, and run waits for it.
 
 Out of reach are processes of other users, if this user may not signal them or /proc hides them \
 (hidepid), and what another program has started for the command, such as docker, systemd-run, at or \
@@ -74,7 +74,7 @@ ssh. Elsewhere than on Linux, all but the command is.
 If this process is killed, even by SIGKILL, the command is killed with it (on Linux, and unless it \
 is a set-user-ID program). What it has started lives on, without the lock. If Ctrl-Z had stopped that, \
 it gets SIGHUP and continues, but not while the shell has a process of the same job, as in \
-`run … | tee log`, nor in a session of its own (setsid).
+`run … | tee log`, nor in a session of its own (setsid); then it stays stopped until SIGCONT.
 
 If the lock service does not answer a release, run repeats it, and says so after a while. SIGHUP, \
 SIGINT, SIGQUIT or SIGTERM ends that: the lock is free when its ttl ends.
