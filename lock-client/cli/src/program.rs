@@ -50,15 +50,21 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn exit_without_command(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let printed = error.print();
     if !error.use_stderr() {
-        return exit(printed.map_err(Failure::cannot_print));
+        // A reader such as `head` has read enough.
+        let failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        return exit(failed.map_or(Ok(()), |error| Err(Failure::cannot_print(error))));
     }
     // The terminal may be gone. There is nowhere else to print.
-    let given = |word: &str| arguments.contains(&word.into());
-    let is_option = matches!(
-        error.get(ContextKind::InvalidArg),
-        Some(ContextValue::String(word)) if word.starts_with('-')
-    );
-    if error.kind() == ErrorKind::UnknownArgument && given("run") && !given("--") && !is_option {
+    let unexpected = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => {
+            arguments.iter().position(|argument| **argument == **word)
+        }
+        _ => None,
+    };
+    if unexpected.is_some_and(|place| arguments[..place].contains(&"run".into()))
+        && error.kind() == ErrorKind::UnknownArgument
+        && !arguments.contains(&"--".into())
+    {
         stderr::print("to run a command, write -- before it: lock-client run NAME -- COMMAND");
     }
     exit(Err(Failure::Reported(exit_code::USAGE)))

@@ -99,6 +99,8 @@ async fn lock_service_is_named_before_the_command_or_behind_it() {
     let without_dashes = [&locks[..], &["run", "r", "echo", "hi"]].concat();
     let advice = "write -- before it: lock-client run NAME -- COMMAND";
     assert_failed(&lock_client(&without_dashes).await, 64, advice);
+    let unrelated = lock_client(&["status", "r", "run"]).await;
+    assert!(!String::from_utf8_lossy(&unrelated.stderr).contains(advice), "{unrelated:?}");
 }
 
 #[tokio::test]
@@ -108,6 +110,13 @@ async fn help_that_cannot_be_printed_is_74() {
         let mut command = command(&[option]);
         command.stdout(full);
         assert_failed(&output(command).await, 74, "can't print");
+        // A reader that has read enough is no failure.
+        let (reader, stdout) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = crate::command::command(&[option]);
+        command.stdout(stdout);
+        let closed = output(command).await;
+        assert_eq!((closed.status.code(), closed.stderr.as_slice()), (Some(0), &[][..]));
     }
 }
 
