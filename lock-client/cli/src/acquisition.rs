@@ -108,7 +108,7 @@ pub(crate) async fn acquire(
         Ok(Err(error)) => Err(error.into()),
         Err(signal) => {
             if timeout(UNDO_PATIENCE, locks.wait_for_background()).await.is_err() {
-                tracing::debug!(%name, "the lock may still be held until its ttl ends");
+                stderr::print(format!("lock `{name}` may stay held until its ttl ends"));
             }
             Err(Failure::Interrupted(signal.as_raw()))
         }

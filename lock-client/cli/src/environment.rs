@@ -163,6 +163,7 @@ mod tests {
         let encoded = |name: &str| percent_encoded(&name.parse().unwrap());
         assert_eq!(encoded("orders/42"), "orders/42");
         assert_eq!(encoded("a b#c?d%e"), "a%20b%23c%3Fd%25e");
+        assert_eq!(encoded("a-b_c.d~e:@+&"), "a-b_c.d~e%3A%40%2B%26");
         assert_eq!(encoded("żółw"), "%C5%BC%C3%B3%C5%82w");
         assert_eq!(encoded(r#"[1-3]{a}\"<>`^|"#), "%5B1-3%5D%7Ba%7D%5C%22%3C%3E%60%5E%7C");
     }

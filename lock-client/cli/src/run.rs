@@ -210,7 +210,8 @@ impl Job<'_> {
             Err(Failure::Message(exit_code::BUSY, _)) if *skip_if_busy => Ok(None),
             Err(Failure::Message(exit_code::BUSY, message)) => {
                 let code = arguments.conflict_exit_code.unwrap_or(exit_code::BUSY);
-                Err(Failure::Message(code, message))
+                stderr::print(message);
+                Err(Failure::Reported(code))
             }
             Err(failure) => Err(failure),
         }

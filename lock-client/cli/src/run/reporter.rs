@@ -94,8 +94,11 @@ impl Reporter<'_> {
             Failure::Message(exit_code::UNAVAILABLE, error) => {
                 self.event(&Event::Unavailable { error });
             }
-            Failure::Message(exit_code::NOT_FOUND | exit_code::NOT_EXECUTABLE, error) => {
+            Failure::Message(code @ (exit_code::NOT_FOUND | exit_code::NOT_EXECUTABLE), error) => {
                 self.event(&Event::CannotRun { error });
+                // Before the release, which may take long.
+                stderr::print(error);
+                return Failure::Reported(*code);
             }
             Failure::Message(exit_code::BUSY, _) => self.event(&Event::Busy),
             Failure::Interrupted(signal) => self.event(&Event::Interrupted { signal: *signal }),
