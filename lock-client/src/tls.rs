@@ -3,13 +3,8 @@
 mod authorities;
 mod certificates;
 mod live;
-mod settings;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, sync::Arc};
 
 use rustls::{
     ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,
@@ -20,10 +15,8 @@ use rustls::{
 };
 
 use self::authorities::Authorities;
-pub(crate) use self::{
-    certificates::{Certificates, Files},
-    settings::Settings,
-};
+pub(crate) use self::certificates::{Certificates, Files, NamedFiles, named_files};
+use crate::service_url::InvalidUrl;
 
 /// Chooses ring for clients that name no provider of cryptography. The client of ZooKeeper brings another
 /// one, and a program with two of them has no default. One that the program has chosen stays.
@@ -32,11 +25,6 @@ pub(crate) fn choose_provider() {
         let _ = ring::default_provider().install_default();
     }
 }
-
-/// A file can't be used. It displays as the reason, with the file.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UnusableFile(String);
 
 /// Begins the settings of a client.
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
@@ -55,19 +43,19 @@ pub(crate) fn unencrypted() -> ClientConfig {
 /// authority.
 type Identity = Arc<dyn ResolvesClientCert>;
 
-/// A PEM file, and what it contained when it was read.
+/// A PEM file that a setting names, and what it contained when it was read. The errors name both.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PemFile {
-    path: PathBuf,
+    setting: &'static str,
+    path: String,
     bytes: Vec<u8>,
 }
 
 impl PemFile {
-    pub(crate) fn read(path: impl AsRef<Path>) -> Result<Self, UnusableFile> {
-        let path = path.as_ref();
-        let bytes = fs::read(path)
-            .map_err(|error| UnusableFile(format!("can't read {}: {error}", path.display())))?;
-        Ok(Self { path: path.to_owned(), bytes })
+    fn read(setting: &'static str, path: &str) -> Result<Self, InvalidUrl> {
+        let unreadable = |error| format!("{setting}: can't read {path}: {error}");
+        let bytes = fs::read(path).map_err(|error| InvalidUrl::new(unreadable(error)))?;
+        Ok(Self { setting, path: path.to_owned(), bytes })
     }
 
     /// What the file contained.
@@ -75,43 +63,31 @@ impl PemFile {
         &self.bytes
     }
 
-    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, UnusableFile> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, InvalidUrl> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
         match certificates {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-            _ => Err(UnusableFile(format!("{} has no certificate", self.path.display()))),
+            _ => Err(self.unusable(" has no certificate")),
         }
-    }
-
-    /// The authorities in the file.
-    pub(crate) fn authorities(&self) -> Result<RootCertStore, UnusableFile> {
-        let mut roots = RootCertStore::empty();
-        for certificate in self.certificates()? {
-            roots.add(certificate).map_err(|error| self.unusable(&error.to_string()))?;
-        }
-        Ok(roots)
     }
 
     /// A client's certificate, with its key, which is in this file.
-    pub(crate) fn identity(
-        &self,
-        chain: Vec<CertificateDer<'static>>,
-    ) -> Result<Identity, UnusableFile> {
+    fn identity(&self, chain: Vec<CertificateDer<'static>>) -> Result<Identity, InvalidUrl> {
         let key = PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| match error {
-            pem::Error::NoItemsFound => self.unusable("it has no key"),
-            error => self.unusable(&error.to_string()),
+            pem::Error::NoItemsFound => self.unusable(": it has no key"),
+            error => self.unusable(&format!(": {error}")),
         })?;
         let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
         let certified = certified.map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
-                self.unusable("it is not the key of the certificate")
+                self.unusable(": it is not the key of the certificate")
             }
-            error => self.unusable(&error.to_string()),
+            error => self.unusable(&format!(": {error}")),
         })?;
         Ok(Arc::new(SingleCertAndKey::from(certified)))
     }
 
-    fn unusable(&self, reason: &str) -> UnusableFile {
-        UnusableFile(format!("{}: {reason}", self.path.display()))
+    fn unusable(&self, reason: &str) -> InvalidUrl {
+        InvalidUrl::new(format!("{}: {}{reason}", self.setting, self.path))
     }
 }

@@ -2,13 +2,11 @@
 
 use std::fmt;
 
+use hyper::{Uri, http::uri::Scheme};
+
 use crate::{
     service_url::{self, InvalidUrl, ServiceUrl, User, addresses},
-    tls,
-};
-use hyper::{
-    Uri,
-    http::uri::{Authority, Scheme},
+    tls::Certificates,
 };
 
 /// The port of a member that a URL names without one.
@@ -19,15 +17,12 @@ pub(super) struct Server {
     pub(super) members: Vec<Member>,
     pub(super) user: Option<User>,
     /// The certificates of encrypted connections; `None` if they are not encrypted.
-    pub(super) certificates: Option<tls::Certificates>,
+    pub(super) certificates: Option<Certificates>,
 }
 
 /// One member. It displays as host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    scheme: Scheme,
-    address: Authority,
-}
+pub(super) struct Member(Uri);
 
 impl Server {
     /// Parses a URL. Its form is that of [`Etcd::open`](super::Etcd::open).
@@ -37,27 +32,24 @@ impl Server {
     }
 
     fn parse(url: &str) -> Result<Self, InvalidUrl> {
-        let scheme = match url.split_once("://") {
-            Some(("etcd", _)) => Scheme::HTTP,
-            Some(("etcds", _)) => Scheme::HTTPS,
-            _ => return Err(InvalidUrl::new("it does not begin with etcd:// or etcds://")),
-        };
-        let ServiceUrl { user, members, path, settings } = ServiceUrl::parse(url, DEFAULT_PORT)?;
+        let (parts, certificates) = Certificates::of_url(url, "etcd", DEFAULT_PORT)?;
+        let ServiceUrl { user, members, path, .. } = parts;
         if !path.is_empty() {
             return Err(InvalidUrl::new("etcd has no path"));
         }
         if user.as_ref().is_some_and(|user| user.name.is_empty()) {
             return Err(InvalidUrl::new("a password is given without a user"));
         }
-        let members = members.iter().map(|member| Member::new(&scheme, member));
-        settings.check_known(&tls::Settings::NAMES)?;
-        let files = tls::Settings::from_url(&settings)?;
-        let certificates = match scheme == Scheme::HTTPS {
-            true => Some(tls::Certificates::read(files)?),
-            false if files.is_empty() => None,
-            false => return Err(InvalidUrl::new("certificates are for etcds URLs")),
+        let scheme = if certificates.is_some() { "https" } else { "http" };
+        let member = |member: &service_url::Member| match format!("{scheme}://{member}").parse() {
+            Ok(uri) => Ok(Member(uri)),
+            Err(_) => Err(InvalidUrl::new(format!("`{member}` is no HOST or HOST:PORT"))),
         };
-        Ok(Self { members: members.collect::<Result<_, _>>()?, user, certificates })
+        Ok(Self {
+            members: members.iter().map(member).collect::<Result<_, _>>()?,
+            user,
+            certificates,
+        })
     }
 }
 
@@ -68,28 +60,20 @@ impl fmt::Display for Server {
 }
 
 impl Member {
-    fn new(scheme: &Scheme, member: &service_url::Member) -> Result<Self, InvalidUrl> {
-        match member.to_string().parse() {
-            Ok(address) => Ok(Self { scheme: scheme.clone(), address }),
-            Err(_) => Err(InvalidUrl::new(format!("`{member}` is no HOST or HOST:PORT"))),
-        }
-    }
-
     /// The URI to connect to.
     pub(super) fn uri(&self) -> Uri {
-        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.address.clone());
-        uri.path_and_query("/").build().expect("it has all parts")
+        self.0.clone()
     }
 
     /// Whether connections to it are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
-        self.scheme == Scheme::HTTPS
+        self.0.scheme() == Some(&Scheme::HTTPS)
     }
 }
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
+        self.0.authority().expect("it was parsed with one").fmt(f)
     }
 }
 

@@ -17,8 +17,7 @@ use crate::{
         answer::InvalidAnswer,
         answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
-        certificates::{self, NamedFiles},
-        hex,
+        certificates, hex,
         line::{Connected, Statements},
         pool::Connect,
         unparsable,
@@ -26,7 +25,7 @@ use crate::{
         waiters::Waiters,
     },
     terms::Order,
-    tls::Certificates,
+    tls::{Certificates, NamedFiles},
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";
@@ -54,7 +53,7 @@ struct Server {
 
 impl fmt::Debug for MariaDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client.debug("MariaDb", f)
+        f.debug_tuple("MariaDb").field(&self.client.address).finish()
     }
 }
 

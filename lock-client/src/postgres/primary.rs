@@ -10,14 +10,8 @@ use sqlx::{
 
 use crate::{
     service_url::{InvalidUrl, UrlSettings},
-    sql::{
-        certificates::{self, NamedFiles},
-        line::Connected,
-        pool::Connect,
-        unparsable,
-        url::KnownSettings,
-    },
-    tls::Certificates,
+    sql::{certificates, line::Connected, pool::Connect, unparsable, url::KnownSettings},
+    tls::{Certificates, NamedFiles},
 };
 
 const SETTINGS: KnownSettings = KnownSettings {

@@ -5,11 +5,8 @@
 
 use crate::{
     service_url::InvalidUrl,
-    tls::{Certificates, Settings},
+    tls::{Certificates, NamedFiles},
 };
-
-/// A setting and the file that it names: of the authority, the client's certificate, and its key.
-pub(crate) type NamedFiles = [(&'static str, Option<String>); 3];
 
 /// Reads the files. `None` if the driver reads none, or finds the certificates in the URL itself.
 ///
@@ -29,5 +26,5 @@ pub(crate) fn read(
         return Ok(None);
     }
     let authority = (authority, trusted.filter(|_| is_verified));
-    Certificates::read(Settings::new([authority, certificate, key])).map(Some)
+    Certificates::read([authority, certificate, key]).map(Some)
 }

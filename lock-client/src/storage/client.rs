@@ -20,7 +20,7 @@ use super::{
 };
 use crate::InvalidUrl;
 #[cfg(feature = "storage-tls")]
-use crate::tls::{self, Certificates, Settings};
+use crate::tls::{self, Certificates, NamedFiles};
 
 /// It includes the handshake of an encrypted connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,8 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(feature = "storage-tls")]
-const NO_FILES: [(&str, Option<String>); 3] =
-    [("authority", None), ("certificate", None), ("key", None)];
+const NO_FILES: NamedFiles = [("authority", None), ("certificate", None), ("key", None)];
 
 /// A storage server.
 #[derive(Clone)]
@@ -39,7 +38,7 @@ pub struct Storage {
     http: Client,
     /// The authority, the client's certificate and its key, as far as they are named.
     #[cfg(feature = "storage-tls")]
-    files: Box<[(&'static str, Option<String>); 3]>,
+    files: Box<NamedFiles>,
     /// The bearer token, if there is one.
     authorization: HeaderMap,
 }
@@ -72,7 +71,7 @@ impl Storage {
         Ok(Self {
             #[cfg(feature = "storage-tls")]
             http: client(Client::builder().tls_backend_preconfigured(match url.is_encrypted() {
-                true => Certificates::read(Settings::new(NO_FILES))?.live_config(),
+                true => Certificates::read(NO_FILES)?.live_config(),
                 false => tls::unencrypted(),
             })),
             #[cfg(not(feature = "storage-tls"))]
@@ -118,7 +117,7 @@ impl Storage {
             let reason = format!("{} is not encrypted: a certificate needs https://", self.url);
             return Err(InvalidStorageSetting(reason));
         }
-        let certificates = Certificates::read(Settings::new(*self.files.clone()));
+        let certificates = Certificates::read(*self.files.clone());
         let certificates =
             certificates.map_err(|error| InvalidStorageSetting(error.to_string()))?;
         let builder = Client::builder().tls_backend_preconfigured(certificates.live_config());

@@ -4,7 +4,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use rustls_native_certs::{CertificateResult, load_native_certs};
 
-use super::{PemFile, UnusableFile};
+use super::PemFile;
+use crate::service_url::InvalidUrl;
 
 /// The authorities that a file names, or that the system trusts.
 #[derive(Clone, PartialEq, Eq)]
@@ -12,9 +13,13 @@ pub(super) struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
     /// Those in a file.
-    pub(super) fn from_file(file: &PemFile) -> Result<Self, UnusableFile> {
-        file.authorities()?;
-        Ok(Self(file.certificates()?))
+    pub(super) fn from_file(file: &PemFile) -> Result<Self, InvalidUrl> {
+        let certificates = file.certificates()?;
+        for certificate in &certificates {
+            let added = RootCertStore::empty().add(certificate.clone());
+            added.map_err(|error| file.unusable(&format!(": {error}")))?;
+        }
+        Ok(Self(certificates))
     }
 
     /// Those that the system trusts, or that `SSL_CERT_FILE` names; and if not all could be read, why.

@@ -8,8 +8,15 @@ use std::{
 
 use rustls::RootCertStore;
 
-use super::{Authorities, Identity, PemFile, Settings};
-use crate::{clock::Moment, service_url::InvalidUrl};
+use super::{Authorities, Identity, PemFile};
+use crate::{
+    clock::Moment,
+    service_url::{InvalidUrl, ServiceUrl, UrlSettings},
+};
+
+/// The settings that name files of certificates: the authority to trust instead of the system's, the
+/// client's certificate, and its key.
+pub(crate) type NamedFiles = [(&'static str, Option<String>); 3];
 
 /// How long a part of the system's authorities is the same until it counts as all that can be read. A file is
 /// written in less time.
@@ -21,7 +28,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// are renewed on disk.
 #[derive(Clone)]
 pub(crate) struct Certificates {
-    settings: Settings,
+    named: NamedFiles,
     last: Arc<Mutex<Last>>,
 }
 
@@ -43,22 +50,44 @@ pub(crate) struct Files {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.settings.fmt(f)
+        self.named.fmt(f)
     }
 }
 
 impl Certificates {
+    /// Parses the URL of a service whose scheme ends with an `s` if connections are encrypted. Certificates
+    /// are its only settings.
+    pub(crate) fn of_url(
+        url: &str,
+        scheme: &str,
+        default_port: u16,
+    ) -> Result<(ServiceUrl, Option<Self>), InvalidUrl> {
+        let rest = url.strip_prefix(scheme).unwrap_or_default();
+        let is_encrypted = rest.starts_with("s://");
+        if !is_encrypted && !rest.starts_with("://") {
+            let reason = format!("it does not begin with {scheme}:// or {scheme}s://");
+            return Err(InvalidUrl::new(reason));
+        }
+        let parts = ServiceUrl::parse(url, default_port)?;
+        let named = named_files(&parts.settings)?;
+        parts.settings.check_known(&named.each_ref().map(|(name, _)| *name))?;
+        if !is_encrypted && named.iter().any(|(_, file)| file.is_some()) {
+            return Err(InvalidUrl::new(format!("certificates are for {scheme}s URLs")));
+        }
+        let certificates = is_encrypted.then(|| Self::read(named)).transpose()?;
+        Ok((parts, certificates))
+    }
+
     /// Reads the files.
     ///
     /// # Errors
     /// [`InvalidUrl`] if one can't be used.
-    pub(crate) fn read(settings: Settings) -> Result<Self, InvalidUrl> {
+    pub(crate) fn read(named: NamedFiles) -> Result<Self, InvalidUrl> {
         super::choose_provider();
-        let ((authorities, _), identity) =
-            (read_authorities(&settings)?, read_identity(&settings)?);
+        let ((authorities, _), identity) = (read_authorities(&named)?, read_identity(&named)?);
         let files = Arc::new(Files { authorities, identity });
         let last = Last { files, read: Moment::now(), part: None };
-        Ok(Self { settings, last: Arc::new(Mutex::new(last)) })
+        Ok(Self { named, last: Arc::new(Mutex::new(last)) })
     }
 
     /// Reads the files again. If that fails, the last good ones are kept: a file may be replaced at
@@ -79,14 +108,14 @@ impl Certificates {
             return last.files.clone();
         }
         let before = last.files.clone();
-        let authorities = read_authorities(&self.settings)
+        let authorities = read_authorities(&self.named)
             .and_then(|(read, error)| last.check(read, error, Moment::now()));
         let files = Files {
             authorities: authorities.unwrap_or_else(kept(&before.authorities)),
-            identity: read_identity(&self.settings).unwrap_or_else(kept(&before.identity)),
+            identity: read_identity(&self.named).unwrap_or_else(kept(&before.identity)),
         };
         if files != *before {
-            tracing::info!(files = ?self.settings, "new certificates are used from now on");
+            tracing::info!(files = ?self.named, "new certificates are used from now on");
             last.files = Arc::new(files);
         }
         last.read = Moment::now();
@@ -138,32 +167,31 @@ fn kept<T: Clone>(last: &T) -> impl FnOnce(InvalidUrl) -> T {
     }
 }
 
+/// Takes the files from the settings of a URL.
+pub(crate) fn named_files(settings: &UrlSettings) -> Result<NamedFiles, InvalidUrl> {
+    let named = |name| Ok((name, settings.get_once(name)?.map(str::to_owned)));
+    Ok([named("tls-ca")?, named("tls-cert")?, named("tls-key")?])
+}
+
 /// Reads the authorities; and if not all of the system's could be read, why.
-fn read_authorities(settings: &Settings) -> Result<(Authorities, Option<String>), InvalidUrl> {
-    let [authority, ..] = settings.each();
-    match authority.file {
-        Some(file) => PemFile::read(file)
-            .and_then(|file| Ok((Authorities::from_file(&file)?, None)))
-            .map_err(authority.unusable()),
-        None => Ok(Authorities::of_the_system()),
+fn read_authorities(named: &NamedFiles) -> Result<(Authorities, Option<String>), InvalidUrl> {
+    match &named[0] {
+        (name, Some(file)) => Ok((Authorities::from_file(&PemFile::read(name, file)?)?, None)),
+        (_, None) => Ok(Authorities::of_the_system()),
     }
 }
 
-fn read_identity(settings: &Settings) -> Result<Option<[PemFile; 2]>, InvalidUrl> {
-    let [_, certificate, key] = settings.each();
-    let (certificate_file, key_file) = match (certificate.file, key.file) {
-        (Some(certificate_file), Some(key_file)) => (certificate_file, key_file),
-        (None, None) => return Ok(None),
-        _ => {
-            let names = format!("{} and {}", certificate.name, key.name);
-            return Err(InvalidUrl::new(format!("{names} belong together")));
+fn read_identity(named: &NamedFiles) -> Result<Option<[PemFile; 2]>, InvalidUrl> {
+    let [_, (certificate, certificate_file), (key, key_file)] = named;
+    let (certificate, key) = match (certificate_file, key_file) {
+        (Some(certificate_file), Some(key_file)) => {
+            (PemFile::read(certificate, certificate_file)?, PemFile::read(key, key_file)?)
         }
+        (None, None) => return Ok(None),
+        _ => return Err(InvalidUrl::new(format!("{certificate} and {key} belong together"))),
     };
-    let certificate_file = PemFile::read(certificate_file).map_err(certificate.unusable())?;
-    let key_file = PemFile::read(key_file).map_err(key.unusable())?;
-    let chain = certificate_file.certificates().map_err(certificate.unusable())?;
-    key_file.identity(chain).map_err(key.unusable())?;
-    Ok(Some([certificate_file, key_file]))
+    key.identity(certificate.certificates()?)?;
+    Ok(Some([certificate, key]))
 }
 
 impl Files {
@@ -216,14 +244,13 @@ mod tests {
             text
         };
         let authority = Authority::new().unwrap();
-        let settings =
-            Settings::new(["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name)))));
+        let named = ["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name))));
         let copy = |from: &Path, name: &str| fs::copy(from, file(name)).unwrap();
         let [one, other] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
         copy(&authority.ca_file(), "ca.pem");
         copy(&one.certificate, "c.pem");
         copy(&one.key, "c.key");
-        let certificates = Certificates::read(settings).unwrap();
+        let certificates = Certificates::read(named).unwrap();
 
         let has = |files: &Files, expected: &Certificate| {
             let [certificate, _] = files.identity().unwrap();
@@ -260,13 +287,11 @@ mod tests {
         let file = folder.path().join("ca.pem");
         let [first, second] = [(); 2].map(|()| Authority::new().unwrap());
         fs::copy(first.ca_file(), &file).unwrap();
-        let settings = [("ca", Some(file.display().to_string())), ("c", None), ("k", None)];
-        let (begun, certificates) =
-            (Moment::now(), Certificates::read(Settings::new(settings)).unwrap());
+        let path = file.display().to_string();
+        let named = [("ca", Some(path.clone())), ("c", None), ("k", None)];
+        let (begun, certificates) = (Moment::now(), Certificates::read(named).unwrap());
         fs::copy(second.ca_file(), &file).unwrap();
-        let renewed =
-            PemFile::read(second.ca_file()).and_then(|file| Authorities::from_file(&file));
-        let renewed = renewed.unwrap();
+        let renewed = Authorities::from_file(&PemFile::read("ca", &path).unwrap()).unwrap();
         let is_renewed = || certificates.recent().authorities == renewed;
         assert!(!is_renewed() || begun.elapsed() >= READ_INTERVAL);
         sleep(READ_INTERVAL);

@@ -42,7 +42,7 @@ impl Certificates {
             return Err(InvalidUrl::new("certificates are for rediss URLs"));
         }
         #[cfg(feature = "tls")]
-        let open = || tls::Certificates::read(tls::Settings::from_url(&url.parts.settings)?);
+        let open = || tls::Certificates::read(tls::named_files(&url.parts.settings)?);
         Ok(Self {
             #[cfg(feature = "tls")]
             files: url.is_encrypted.then(open).transpose()?,
