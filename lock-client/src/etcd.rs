@@ -51,7 +51,6 @@ mod failure;
 mod health;
 mod http;
 mod keys;
-mod login;
 mod messages;
 mod own_keys;
 mod release;

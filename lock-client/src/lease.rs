@@ -1,6 +1,5 @@
 //! A held lock.
 
-pub(crate) mod detached;
 pub(crate) mod held;
 mod renewal;
 
@@ -10,16 +9,14 @@ use fence::{Fence, Holder, ResourceName, Token};
 use tokio::{runtime::Handle, task::AbortHandle};
 use tracing::{Instrument, Span};
 
-use self::{
-    detached::Detached,
-    held::{Granted, Held},
-};
+use self::held::{Granted, Held};
 use crate::{
     backend::Ownership,
     clock::Moment,
     error::{DetachError, LockServiceError, Lost, RenewError},
     service::LockService,
     terms::Renewal,
+    ttl::Ttl,
 };
 
 /// How long a release waits for an answer: as long as the lease lasts, within these numbers of the
@@ -265,4 +262,18 @@ pub enum Released {
     NotHeld,
     /// Other clones of the lease keep the lock.
     StillHeld,
+}
+
+/// A lock that its lease has left held, for another process to [adopt](crate::Locks::adopt).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    /// The lock's name.
+    pub name: ResourceName,
+    /// The ownership of the lock: the proof of holding it.
+    pub ownership: Ownership,
+    /// The highest token that the lease had. With Redlock, it may be higher than the token that was
+    /// handed out.
+    pub token: Token,
+    /// The ttl that each renewal sets.
+    pub ttl: Ttl,
 }

@@ -70,6 +70,8 @@ mod reentry;
 mod causes;
 mod clock;
 mod follow;
+mod holders;
+mod keeper;
 mod label;
 mod local_queue;
 mod retry;
@@ -105,7 +107,7 @@ pub mod zookeeper;
 
 pub use clock::Moment;
 pub use error::{AcquireError, DetachError, LockServiceError, Lost, RenewError, WithError};
-pub use lease::{Lease, Released, detached::Detached};
+pub use lease::{Detached, Lease, Released};
 pub use locks::Locks;
 pub use service::Unanswered;
 pub use service_url::InvalidUrl;

@@ -83,9 +83,7 @@ impl Etcd {
         let place = &attempt.place;
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
-            _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
-                self.own.advance_deadline(place, waits_until)
-            }
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.delete_by(place, waits_until),
             _ => {}
         }
         outcome
@@ -350,7 +348,7 @@ impl Try<'_> {
         joined: &Joined,
     ) -> Result<Attempt, BackendError> {
         let (token, grant) = (view.token(owner)?, token(owner.create_revision)?);
-        let (ttl, asked) = (self.ttl.as_duration(), joined.asked.min(self.asked));
+        let (ttl, asked) = (self.ttl.as_duration(), joined.alive.asked.min(self.asked));
         self.etcd.remember_lock(&self.place, &joined.session, ttl, asked)?;
         // What a renewal needs exists before the grant is reported.
         self.etcd.keep_connections_after_a_try().await?;

@@ -45,15 +45,12 @@ pub struct Etcd {
     /// The requests that delete keys, and those that seal sessions.
     pub(super) releases: Connection,
     pub(super) sessions: Sessions,
-    pub(super) own: OwnKeys,
+    pub(super) own: Arc<OwnKeys>,
 }
 
 impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Etcd")
-            .field("server", &self.address())
-            .field("answer_timeout", &self.answer_timeout())
-            .finish_non_exhaustive()
+        f.debug_tuple("Etcd").field(&self.address()).finish()
     }
 }
 
@@ -88,7 +85,7 @@ impl Etcd {
             renewals: connection(Purpose::Renewals),
             releases: connection(Purpose::Releases),
             sessions: Sessions::default(),
-            own: OwnKeys::default(),
+            own: Arc::default(),
         })
     }
 
@@ -247,7 +244,8 @@ impl Backend for Etcd {
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // Its session ends after its time, unless another process keeps it alive.
-        self.own.forget_holder(&ownership.holder);
+        let holder = Some(ownership.holder.as_str());
+        self.own.forget_all(|place| keys::holder_in_queue(place) == holder);
         token
     }
 

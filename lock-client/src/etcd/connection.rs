@@ -11,14 +11,16 @@ use hyper::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::{Mutex, watch},
+    time::timeout,
+};
 
 use super::{
     failure::Failure,
     http::{Http, Line, Message, Pool, whole},
     keys::Keys,
-    login::Login,
-    messages::{Txn, TxnReply},
+    messages::{Authenticated, Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
@@ -52,7 +54,8 @@ pub(super) struct Connection {
     pool: Arc<Pool>,
     /// The number of the member that requests go to.
     current: Arc<watch::Sender<usize>>,
-    login: Arc<Login>,
+    /// The token of the user's login. One request logs in, and the others wait for it.
+    login: Arc<Mutex<Option<String>>>,
     pub(super) answer_timeout: Duration,
 }
 
@@ -90,7 +93,11 @@ impl Connection {
     /// The same, after a try that had an answer: with its login, and to its member. So the first
     /// request needs neither to log in nor to find a member that answers.
     pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
-        self.login.copy_from(&tries.login);
+        if let (Ok(theirs), Ok(mut own)) = (tries.login.try_lock(), self.login.try_lock())
+            && theirs.is_some()
+        {
+            own.clone_from(&theirs);
+        }
         if !self.pool.has_kept(self.current()) {
             self.current.send_replace(*tries.current.borrow());
         }
@@ -169,7 +176,7 @@ impl Connection {
         let mut current = self.current.subscribe();
         let member = &self.server().members[*current.borrow_and_update()];
         let opening = async {
-            let token = self.login.token(None);
+            let token = self.login.lock().await.clone();
             let message = message(member, method, encoded(request), token.as_deref())?;
             let response = self.http().open(member, message).await?;
             if response.status().is_success() {
@@ -273,11 +280,13 @@ impl Connection {
         expired: Option<&String>,
     ) -> Result<Option<String>, Failure> {
         let Some(user) = &self.server.user else { return Ok(None) };
-        let authenticate = async {
+        let mut login = self.login.lock().await;
+        if login.is_none() || login.as_ref() == expired {
             let request = encoded(&json!({ "name": user.name, "password": user.password }));
-            self.exchange(line, member, "auth/authenticate", &request, None).await
-        };
-        self.login.token_or_log_in(expired, authenticate).await.map(Some)
+            let answer = self.exchange(line, member, "auth/authenticate", &request, None).await;
+            *login = Some(answer.map(|Authenticated { token }| token)?);
+        }
+        Ok(login.clone())
     }
 
     /// Sends a request over a connection, and parses the answer.

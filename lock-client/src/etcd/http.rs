@@ -30,14 +30,16 @@ use super::{
     failure::Failure,
     server::{Member, Server},
 };
-use crate::tls;
-
-/// How long a connection is idle before it is probed.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-/// The time between probes.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 #[cfg(target_os = "linux")]
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::tcp::UNACKNOWLEDGED_TIMEOUT;
+use crate::{
+    clock::Moment,
+    tcp::{KEEPALIVE_INTERVAL, KEEPALIVE_TIME},
+    tls,
+};
+
+/// How long a further connection that is not busy is left open.
+const SPARE_TIME: Duration = Duration::from_secs(1);
 
 /// A request.
 pub(super) type Message = Request<Full<Bytes>>;
@@ -46,8 +48,8 @@ pub(super) type Message = Request<Full<Bytes>>;
 #[derive(Clone)]
 pub(super) struct Http {
     connector: HttpsConnector<HttpConnector>,
-    /// Further connections that are not busy. They are left open for a while.
-    spare: Arc<std::sync::Mutex<Vec<Connected>>>,
+    /// Further connections that are not busy, and since when.
+    spare: Arc<std::sync::Mutex<Vec<(Connected, Moment)>>>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
@@ -77,7 +79,8 @@ pub(super) struct Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.pool.http.spare().extend(self.further.take());
+        let spare = self.further.take().map(|further| (further, Moment::now()));
+        self.pool.http.spare().extend(spare);
         // The next request finds the connection.
         drop(self.permit.take());
     }
@@ -134,7 +137,7 @@ impl Pool {
         }
         drop(kept);
         // 3. Take one, or make one. Nobody waits for it meanwhile.
-        let spare = self.http.spare().pop().filter(|spare| spare.serves(member));
+        let spare = self.http.take_spare().filter(|spare| spare.serves(member));
         let connected = match spare {
             Some(spare) => spare,
             None => self.http.connect(member).await?,
@@ -168,7 +171,7 @@ impl Pool {
 
     async fn further_line(self: &Arc<Self>) -> Line {
         let permit = self.permits.clone().acquire_owned().await.expect("it is never closed");
-        let further = self.http.spare().pop();
+        let further = self.http.take_spare();
         Line { pool: self.clone(), kept: None, further, permit: Some(permit) }
     }
 }
@@ -230,13 +233,17 @@ impl Http {
         Self { connector, spare, lost }
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Connected>> {
+    fn spare(&self) -> MutexGuard<'_, Vec<(Connected, Moment)>> {
         self.spare.lock().expect("nothing panics while it holds this")
     }
 
-    /// Closes the further connections that are not busy.
+    fn take_spare(&self) -> Option<Connected> {
+        self.spare().pop().map(|(spare, _)| spare)
+    }
+
+    /// Closes the further connections that were not busy for a while.
     pub(super) fn close_spare(&self) {
-        self.spare().clear();
+        self.spare().retain(|(_, since)| since.elapsed() < SPARE_TIME);
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole

@@ -1,16 +1,13 @@
 //! What a client knows of the keys of its own holders.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
+use std::{sync::Arc, time::Duration};
+
+use super::{client::Etcd, messages::KeyValue, session::Session};
+use crate::{
+    backend::BackendError,
+    clock::Moment,
+    holders::{Holders, Kept},
 };
-
-use fence::Holder;
-use tokio::{sync::Notify, task::JoinHandle};
-
-use super::{client::Etcd, keys, messages::KeyValue, session::Session};
-use crate::{backend::BackendError, clock::Moment};
 
 /// The key of one of this client's holders, which may not exist.
 #[derive(Clone)]
@@ -26,105 +23,46 @@ pub(super) struct OwnKey {
     pub(super) deadline: Moment,
     pub(super) ttl: Duration,
     /// Whether it is being released. The caller may have given up.
-    is_released: bool,
+    pub(super) is_released: bool,
 }
 
-/// The keys of a client's holders. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct OwnKeys {
-    table: Arc<Mutex<Table>>,
-    /// Notified when a key must be deleted sooner than expected.
-    pub(super) is_sooner: Arc<Notify>,
-    /// Notified when a holder is forgotten.
-    forgotten: Arc<Notify>,
-}
+/// The keys of a client's holders.
+pub(super) type OwnKeys = Holders<String, OwnKey>;
 
-#[derive(Default)]
-struct Table {
-    holders: HashMap<String, OwnKey>,
-    task: Option<JoinHandle<()>>,
-    /// When the task looks next.
-    looks_at: Option<Moment>,
+impl Kept for OwnKey {
+    fn until(&self) -> Moment {
+        self.deadline
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.is_released && !self.deadline.has_passed()
+    }
 }
 
 impl OwnKeys {
-    pub(super) fn get(&self, place: &str) -> Option<OwnKey> {
-        self.table().holders.get(place).cloned()
-    }
-
     pub(super) fn change(&self, place: &str, change: impl FnOnce(&mut OwnKey)) {
-        if let Some(holder) = self.table().holders.get_mut(place) {
-            change(holder);
+        if let Some(own) = self.table().get_mut(place) {
+            change(own);
         }
     }
 
     pub(super) fn forget(&self, place: &str) {
-        self.table().holders.remove(place);
-        self.forgotten.notify_waiters();
+        self.forget_if(place, |_| true);
     }
 
-    /// Lets the key of a holder that is being released be deleted at a moment, or at its deadline if
-    /// that is earlier. The caller may have given up then.
-    pub(super) fn release_until(&self, place: &str, at: Moment) {
-        self.change(place, |own| own.is_released = true);
-        self.advance_deadline(place, at);
+    /// Lets the key be deleted at a moment, or at its deadline if that is earlier.
+    pub(super) fn delete_by(&self, place: &str, at: Moment) {
+        self.change(place, |own| own.deadline = own.deadline.min(at));
     }
 
     /// Waits until the keys of all ended and released holders are deleted. The callers of the releases
     /// have given up.
     pub(super) async fn deleted(&self) {
         let now = Moment::now();
-        for own in self.table().holders.values_mut().filter(|own| own.is_released) {
+        for own in self.table().values_mut().filter(|own| own.is_released) {
             own.deadline = own.deadline.min(now);
         }
-        self.is_sooner.notify_one();
-        loop {
-            let forgotten = self.forgotten.notified();
-            if !self.table().holders.values().any(|own| own.deadline.has_passed()) {
-                return;
-            }
-            forgotten.await;
-        }
-    }
-
-    /// Lets the key be deleted at a moment, if it is not sooner anyway.
-    pub(super) fn advance_deadline(&self, place: &str, at: Moment) {
-        self.change(place, |own| own.deadline = own.deadline.min(at));
-        if self.table().looks_at.is_some_and(|looks_at| at < looks_at) {
-            self.is_sooner.notify_one();
-        }
-    }
-
-    /// Forgets a holder whose lock goes on without this client.
-    pub(super) fn forget_holder(&self, holder: &Holder) {
-        let is_other = |place: &str| keys::holder_in_queue(place) != Some(holder.as_str());
-        self.table().holders.retain(|place, _| is_other(place));
-        self.forgotten.notify_waiters();
-    }
-
-    /// Returns the holders whose time is up.
-    pub(super) fn ended(&self) -> Vec<(String, OwnKey)> {
-        let table = self.table();
-        let ended = table.holders.iter().filter(|(_, own)| own.deadline.has_passed());
-        ended.map(|(place, own)| (place.clone(), own.clone())).collect()
-    }
-
-    /// Returns when the task must look again. If there are no holders, the task ends.
-    pub(super) fn looks_at(&self) -> Option<Moment> {
-        let mut table = self.table();
-        table.looks_at = table.holders.values().map(|own| own.deadline).min();
-        if table.looks_at.is_none() {
-            table.task = None;
-        }
-        table.looks_at
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.table().holders.is_empty()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().expect("nothing panics while it holds this")
+        self.until_none_has_ended().await;
     }
 }
 
@@ -139,36 +77,28 @@ impl Etcd {
         ttl: Duration,
         deadline: Moment,
     ) -> Result<OwnKey, BackendError> {
-        let mut table = self.own.table();
         let new =
             OwnKey { turn: None, session: None, late: None, deadline, ttl, is_released: false };
-        let own = table.holders.entry(place.to_owned()).or_insert(new);
         // A try after a release without an answer begins anew.
-        own.is_released = false;
-        let known = OwnKey { turn: own.turn.take(), ..own.clone() };
-        self.lasts(&mut table, place, ttl, deadline).map(|_| known)
+        self.own.table().entry(place.to_owned()).or_insert(new).is_released = false;
+        let known = |own: &mut OwnKey| OwnKey { turn: own.turn.take(), ..own.clone() };
+        self.lasts(place, ttl, deadline, known)
     }
 
     /// Sets when the key of a known holder is deleted, and lets the task do so.
-    fn lasts<'a>(
+    fn lasts<T>(
         &self,
-        table: &'a mut Table,
         place: &str,
         ttl: Duration,
         deadline: Moment,
-    ) -> Result<&'a mut OwnKey, BackendError> {
-        // The task ends with its runtime.
-        if table.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            table.task = Some(tokio::spawn(self.clone().delete_in_time()));
-        }
-        if table.looks_at.is_some_and(|looks_at| deadline < looks_at) {
-            self.own.is_sooner.notify_one();
-        }
-        let own = known(table, place);
-        let own =
-            own.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))?;
-        (own.ttl, own.deadline) = (ttl, deadline);
-        Ok(own)
+        change: impl FnOnce(&mut OwnKey) -> T,
+    ) -> Result<T, BackendError> {
+        let changed = self.own.change_if_it_goes_on(place, |own| {
+            (own.ttl, own.deadline) = (ttl, deadline);
+            change(own)
+        });
+        self.own.keeper.start(|| tokio::spawn(self.clone().delete_in_time()));
+        changed.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))
     }
 
     /// Remembers that a request may make the key on a session. If that arrives late, the holder's end
@@ -182,11 +112,9 @@ impl Etcd {
         place: &str,
         session: &Arc<Session>,
     ) -> Result<(), BackendError> {
-        let mut table = self.own.table();
-        let own = known(&mut table, place);
-        let own = own.ok_or_else(|| self.unavailable("the attempt took longer than its ttl"))?;
-        own.late = Some(session.clone());
-        Ok(())
+        let remembered =
+            self.own.change_if_it_goes_on(place, |own| own.late = Some(session.clone()));
+        remembered.ok_or_else(|| self.unavailable("the attempt took longer than its ttl"))
     }
 
     /// Remembers a holder whose lock this client may not know yet. Unless the adoption succeeds, this
@@ -215,16 +143,8 @@ impl Etcd {
         ttl: Duration,
         asked: Moment,
     ) -> Result<(), BackendError> {
-        let mut table = self.own.table();
-        self.lasts(&mut table, place, ttl, asked + ttl)?.session = Some(session.clone());
-        Ok(())
+        self.lasts(place, ttl, asked + ttl, |own| own.session = Some(session.clone()))
     }
-}
-
-/// Returns what is known of a holder that may go on: it was not released, and its time is not up.
-fn known<'a>(table: &'a mut Table, place: &str) -> Option<&'a mut OwnKey> {
-    let goes_on = |own: &&mut OwnKey| !own.is_released && !own.deadline.has_passed();
-    table.holders.get_mut(place).filter(goes_on)
 }
 
 /// The adoption of a lock, which may fail.

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     backend::{Backend, BackendError},
     clock::Moment,
+    holders::INTERVAL,
     retry::pauses,
 };
 
@@ -41,7 +42,9 @@ impl Etcd {
     ) -> Result<bool, BackendError> {
         // If this is dropped without an answer, and not repeated, the task takes over then, or at the
         // lease's own deadline if that is earlier.
-        self.own.release_until(place, Moment::now() + self.patience());
+        let until = Moment::now() + self.patience();
+        self.own.change(place, |own| own.is_released = true);
+        self.own.delete_by(place, until);
         let own = self.own.get(place);
         // 1. No request of the holder may make its key later. etcd may have no space to prevent
         // that, or others may be waiting to do the same.
@@ -102,7 +105,7 @@ impl Etcd {
         let mut pauses = pauses(LONGEST_PAUSE);
         loop {
             self.tries.http().lost.notified().await;
-            while !self.own.is_empty() {
+            while !self.own.table().is_empty() {
                 let (renews, releases) = tokio::join!(self.renewals.keep(), self.releases.keep());
                 if renews.and(releases).is_ok() {
                     pauses = self::pauses(LONGEST_PAUSE);
@@ -116,32 +119,19 @@ impl Etcd {
     }
 
     async fn sweep_in_time(&self) {
-        let mut pauses = pauses(LONGEST_PAUSE);
-        let mut repeats_in = None;
-        while let Some(next) = self.own.looks_at() {
-            match repeats_in {
-                Some(pause) => sleep(pause).await,
-                None => tokio::select! {
-                    () = next.passed() => self.tries.http().close_spare(),
-                    () = self.own.is_sooner.notified() => {}
-                },
-            }
-            repeats_in = None;
-            if self.sweep().await {
-                pauses = self::pauses(LONGEST_PAUSE);
-            } else {
-                repeats_in = pauses.next();
-            }
+        while !self.own.keeper.ends(|| self.own.table().is_empty()) {
+            sleep(INTERVAL).await;
+            self.tries.http().close_spare();
+            self.sweep().await;
         }
     }
 
-    /// Deletes the keys of holders whose time is up. Returns whether none is left.
-    async fn sweep(&self) -> bool {
-        let (ended, mut is_done) = (self.own.ended(), true);
+    /// Deletes the keys of holders whose time is up.
+    async fn sweep(&self) {
+        let ended = self.own.ended();
         // 1. No request of theirs may make a key later. etcd may have no space to prevent that.
         for session in ended.iter().filter_map(|(_, own)| own.late.as_ref()) {
-            is_done = self.within(1, self.seal(session)).await.is_ok();
-            if !is_done {
+            if self.within(1, self.seal(session)).await.is_err() {
                 break;
             }
         }
@@ -152,7 +142,6 @@ impl Etcd {
             let releases =
                 self.releases.with_answer_timeout(self.answer_timeout() * LONGEST_METHOD);
             let deleted = releases.transact(&Txn { success, ..Txn::default() }).await;
-            is_done &= deleted.is_ok();
             for (place, own) in ended {
                 match &deleted {
                     Ok(_) if own.late.as_ref().is_none_or(|it| it.is_sealed()) => {
@@ -164,7 +153,6 @@ impl Etcd {
                 }
             }
         }
-        is_done
     }
 }
 
@@ -191,7 +179,7 @@ mod tests {
 
     #[test]
     fn deletion_that_was_not_sent_gives_no_session_up() {
-        let session = Session::new(1, Alive::granted(2), Moment::now());
+        let session = Session::new(1, Alive::granted(2, Moment::now()));
         let own = OwnKey::ended(session.clone());
         let unavailable = || BackendError::Unavailable("no answer".into());
         for failure in [Failure::NotSent(unavailable()), Failure::NoSpace(unavailable())] {

@@ -123,7 +123,6 @@ impl Etcd {
         ownership: &Ownership,
         seconds: i64,
     ) -> Result<Option<Arc<Session>>, BackendError> {
-        let asked = Moment::now();
         let view = self.renewals.view(keys, Part::Owner).await?;
         let place = keys.place(&ownership.holder);
         let Some(owner) = view.owner_if(&place, ownership.grant.as_i64()) else { return Ok(None) };
@@ -132,7 +131,7 @@ impl Etcd {
             true => None,
         };
         Ok(Some(match alive {
-            Some(alive) => Session::new(owner.lease, alive, asked),
+            Some(alive) => Session::new(owner.lease, alive),
             None => self.begin_own_session(seconds).await?.session,
         }))
     }

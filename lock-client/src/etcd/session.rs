@@ -35,8 +35,9 @@ use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
 /// A lease that was just kept alive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alive {
-    /// Its full time.
     pub(super) seconds: i64,
+    /// A moment before it got its full time.
+    pub(super) asked: Moment,
     /// The term of the leader; `None` if it is new. An elected leader gives every lease its full
     /// time, so that a new lease depends on no term.
     term: Option<u64>,
@@ -52,14 +53,7 @@ pub(super) struct Sessions {
 }
 
 /// One request at a time has the turn, for each purpose.
-#[derive(Default)]
-struct Turns([tokio::sync::Mutex<()>; Purpose::NUMBER]);
-
-impl Turns {
-    async fn wait(&self, purpose: Purpose) -> tokio::sync::MutexGuard<'_, ()> {
-        self.0[purpose as usize].lock().await
-    }
-}
+type Turns = [tokio::sync::Mutex<()>; Purpose::NUMBER];
 
 impl Sessions {
     fn newest(&self) -> MutexGuard<'_, HashMap<i64, Arc<Session>>> {
@@ -92,8 +86,8 @@ pub(super) struct Session {
 }
 
 struct State {
-    /// The last keep-alive, and a moment before it was sent.
-    kept: Option<(Alive, Moment)>,
+    /// The last keep-alive.
+    kept: Option<Alive>,
     /// Whether locks may join.
     is_open: bool,
     /// Whether nobody keeps it alive any more.
@@ -102,26 +96,15 @@ struct State {
 
 #[cfg(test)]
 impl Alive {
-    pub(super) fn granted(seconds: i64) -> Self {
-        Self { seconds, term: None }
-    }
-}
-
-impl State {
-    /// Remembers a keep-alive. A later one for another purpose may have been answered before.
-    fn keep(&mut self, alive: Alive, asked: Moment) {
-        if self.kept.is_none_or(|(_, before)| before < asked) {
-            self.kept = Some((alive, asked));
-        }
+    pub(super) fn granted(seconds: i64, asked: Moment) -> Self {
+        Self { seconds, asked, term: None }
     }
 }
 
 /// A session that was just kept alive, so that a key may join it.
 pub(super) struct Joined {
     pub(super) session: Arc<Session>,
-    /// A moment before the session got its full time.
-    pub(super) asked: Moment,
-    alive: Alive,
+    pub(super) alive: Alive,
 }
 
 impl Joined {
@@ -141,8 +124,8 @@ impl Joined {
 }
 
 impl Session {
-    pub(super) fn new(lease: i64, alive: Alive, asked: Moment) -> Arc<Self> {
-        let state = State { kept: Some((alive, asked)), is_open: true, is_given_up: false };
+    pub(super) fn new(lease: i64, alive: Alive) -> Arc<Self> {
+        let state = State { kept: Some(alive), is_open: true, is_given_up: false };
         let (keeping, sealed, rounds) = Default::default();
         let (seconds, state) = (alive.seconds, Mutex::new(state));
         Arc::new(Self { lease, seconds, state, keeping, sealed, rounds })
@@ -176,13 +159,13 @@ impl Session {
     /// Whether it was not kept alive for its time.
     fn has_ended(&self) -> bool {
         let time = Duration::from_secs(self.seconds.unsigned_abs());
-        self.state().kept.is_some_and(|(_, asked)| (asked + time).has_passed())
+        self.state().kept.is_some_and(|alive| (alive.asked + time).has_passed())
     }
 
     /// Joins the session, if it was kept alive since a moment.
     fn join(self: &Arc<Self>, since: Moment) -> Option<Joined> {
-        let (alive, asked) = self.state().kept.filter(|(_, asked)| *asked >= since)?;
-        Some(Joined { session: self.clone(), asked, alive })
+        let alive = self.state().kept.filter(|alive| alive.asked >= since)?;
+        Some(Joined { session: self.clone(), alive })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -208,7 +191,7 @@ impl Etcd {
         if let Some(joined) = joined {
             return Ok(joined);
         }
-        let _turn = self.sessions.beginning.wait(connection.purpose).await;
+        let _turn = self.sessions.beginning[connection.purpose as usize].lock().await;
         if let Some(session) = self.sessions.find(key)
             && let Some(joined) = self.keep_alive(connection, &session, since).await?
         {
@@ -227,20 +210,24 @@ impl Etcd {
         session: &Arc<Session>,
         since: Moment,
     ) -> Result<Option<Joined>, BackendError> {
-        let _turn = session.keeping.wait(connection.purpose).await;
+        let _turn = session.keeping[connection.purpose as usize].lock().await;
         if session.state().is_given_up {
             return Ok(None);
         }
         if let Some(joined) = session.join(since) {
             return Ok(Some(joined));
         }
-        let asked = Moment::now();
         let Some(alive) = connection.keep_alive(session.lease).await? else {
             session.give_up();
             return Ok(None);
         };
-        session.state().keep(alive, asked);
-        Ok(Some(Joined { session: session.clone(), asked, alive }))
+        let mut state = session.state();
+        // A later one for another purpose may have been answered before.
+        if state.kept.is_none_or(|before| before.asked < alive.asked) {
+            state.kept = Some(alive);
+        }
+        drop(state);
+        Ok(Some(Joined { session: session.clone(), alive }))
     }
 
     /// Lets no key be put on a session any more. It may be repeated without an answer, because it
@@ -267,9 +254,8 @@ pub(super) async fn begin_session(
     id: i64,
     seconds: RangeInclusive<i64>,
 ) -> Result<Joined, BackendError> {
-    let asked = Moment::now();
     let alive = connection.grant(id, seconds).await?;
-    Ok(Joined { session: Session::new(id, alive, asked), asked, alive })
+    Ok(Joined { session: Session::new(id, alive), alive })
 }
 
 impl Connection {
@@ -282,10 +268,10 @@ impl Connection {
         id: i64,
         seconds: RangeInclusive<i64>,
     ) -> Result<Alive, BackendError> {
-        let request = json!({ "ID": id, "TTL": seconds.start() });
+        let (asked, request) = (Moment::now(), json!({ "ID": id, "TTL": seconds.start() }));
         let granted = self.call::<LeaseReply>("lease/grant", &request).await?.seconds;
         if seconds.contains(&granted) {
-            return Ok(Alive { seconds: granted, term: None });
+            return Ok(Alive { seconds: granted, asked, term: None });
         }
         // It has no key yet.
         self.revoke(id).await?;
@@ -299,10 +285,11 @@ impl Connection {
 
     /// Sets the full time of a lease. Returns `None` if it has ended.
     pub(super) async fn keep_alive(&self, id: i64) -> Result<Option<Alive>, BackendError> {
+        let asked = Moment::now();
         let reply: Streamed<LeaseReply> =
             self.call("lease/keepalive", &json!({ "ID": id })).await?;
         let LeaseReply { header, seconds, .. } = reply.result;
-        Ok((seconds > 0).then_some(Alive { seconds, term: Some(header.raft_term) }))
+        Ok((seconds > 0).then_some(Alive { seconds, asked, term: Some(header.raft_term) }))
     }
 
     /// Ends a lease, if it exists, and deletes its key.
@@ -347,9 +334,8 @@ mod tests {
     fn sessions_that_have_ended_are_forgotten() {
         let sessions = Sessions::default();
         let add = |seconds, age| {
-            let alive = Alive { seconds, term: None };
             let asked = Moment::now().checked_sub(Duration::from_secs(age)).unwrap();
-            sessions.add(seconds, Session::new(seconds, alive, asked));
+            sessions.add(seconds, Session::new(seconds, Alive::granted(seconds, asked)));
         };
         (2..=50).for_each(|seconds| add(seconds, 10));
         add(60, 0);
@@ -363,8 +349,8 @@ mod tests {
         let etcd = Etcd::open("etcd://n1").unwrap();
         let later = Header { raft_term: 3, ..Header::default() };
         let confirmed = |term| {
-            let (alive, asked) = (Alive { seconds: 5, term }, Moment::now());
-            Joined { session: Session::new(1, alive, asked), asked, alive }.confirm(later, &etcd)
+            let alive = Alive { seconds: 5, asked: Moment::now(), term };
+            Joined { session: Session::new(1, alive), alive }.confirm(later, &etcd)
         };
         let outdated = confirmed(Some(2)).unwrap_err();
         assert!(matches!(outdated, BackendError::Unavailable(_)), "{outdated:?}");

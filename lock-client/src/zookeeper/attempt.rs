@@ -102,7 +102,7 @@ impl Try<'_> {
         let Self { zookeeper, name, paths, holder, ttl, order, asked } = self;
         let own_nodes = &zookeeper.shared.own_nodes;
         // 1. See what an earlier attempt has left. A holder that was granted the lock renews it.
-        let mut own = own_nodes.get(name, holder);
+        let mut own = own_nodes.find(name, holder);
         if let Some(ended) = own.take_if(|own| own.until.has_passed()) {
             zookeeper.delete_ended(name, holder, &ended).await?;
         }

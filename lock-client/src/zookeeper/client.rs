@@ -10,7 +10,7 @@ use super::{
     ensemble::{Ensemble, SessionRequest},
     failure::Failure,
     names,
-    own_nodes::{OwnNode, OwnNodes},
+    own_nodes::{OwnNode, OwnNodes, keep},
     paths::Paths,
     server::Server,
     session::{InUse, Purpose, Session, Sessions, Usage},
@@ -47,10 +47,7 @@ pub(super) struct Shared {
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeper")
-            .field("server", &self.address())
-            .field("answer_timeout", &self.answer_timeout())
-            .finish_non_exhaustive()
+        f.debug_tuple("ZooKeeper").field(&self.address()).finish()
     }
 }
 
@@ -120,8 +117,10 @@ impl ZooKeeper {
 
     /// Remembers a node, which is deleted when its lease ends.
     pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own: OwnNode) {
-        self.shared.own_nodes.insert(name, holder, own);
-        self.shared.own_nodes.keep(&self.shared, &self.ensemble);
+        let own_nodes = &self.shared.own_nodes;
+        own_nodes.table().insert((name.clone(), holder.clone()), own);
+        let task = || keep(Arc::downgrade(&self.shared), self.ensemble.clone());
+        own_nodes.keeper.start(|| tokio::spawn(task()));
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -279,7 +278,7 @@ impl Backend for ZooKeeper {
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // Its session ends after its time, unless another process moves the lock to its own session.
-        self.shared.own_nodes.forget_holder(&ownership.holder);
+        self.shared.own_nodes.forget_all(|(_, holder)| *holder == ownership.holder);
         token
     }
 

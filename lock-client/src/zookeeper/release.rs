@@ -14,7 +14,7 @@ impl ZooKeeper {
     ) -> Result<bool, BackendError> {
         let own_nodes = &self.shared.own_nodes;
         // 1. Delete the node that the client remembers. If it exists, there is no other.
-        let deletion = own_nodes.get(name, holder).map(|own| own.deletion).unwrap_or_default();
+        let deletion = own_nodes.find(name, holder).map(|own| own.deletion).unwrap_or_default();
         let _deleting = deletion.lock().await;
         let Some(own) = own_nodes.end(name, holder) else {
             return self.delete_places(name, holder).await;

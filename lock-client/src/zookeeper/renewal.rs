@@ -33,7 +33,7 @@ impl ZooKeeper {
         let (paths, holder, asked) = (self.paths(name), &ownership.holder, Moment::now());
         let own_nodes = &self.shared.own_nodes;
         let is_lease = |own: &OwnNode| own.grant == Some(ownership.grant);
-        let mut remembered = own_nodes.get(name, holder);
+        let mut remembered = own_nodes.find(name, holder);
         // A lease that has ended is only deleted. Another client may have moved the lock before.
         if let Some(ended) = remembered.take_if(|own| own.until.has_passed()) {
             self.delete_ended(name, holder, &ended).await?;
@@ -114,7 +114,7 @@ impl ZooKeeper {
     ) -> Result<Option<OwnNode>, BackendError> {
         let (paths, holder) = (self.paths(name), &ownership.holder);
         let own_nodes = &self.shared.own_nodes;
-        let before = own_nodes.get(name, holder);
+        let before = own_nodes.find(name, holder);
         let seen = {
             let connection = self.connected(before.as_ref()).await?;
             View::read_for(&connection, &paths, ownership).await?
@@ -166,7 +166,7 @@ impl ZooKeeper {
         above: Token,
     ) -> Result<Option<Token>, BackendError> {
         let paths = self.paths(name);
-        let own = self.shared.own_nodes.get(name, &ownership.holder);
+        let own = self.shared.own_nodes.find(name, &ownership.holder);
         let connection = self.connected(own.as_ref()).await?;
         loop {
             let seen = View::read_for(&connection, &paths, ownership).await?;

@@ -145,7 +145,7 @@ impl Waiter {
         connection: &Connection,
     ) -> Result<Option<(Awaited, OneshotWatcher)>, Failure> {
         let own_nodes = &self.zookeeper.shared.own_nodes;
-        let own = self.holder.as_ref().and_then(|holder| own_nodes.get(&self.name, holder));
+        let own = self.holder.as_ref().and_then(|holder| own_nodes.find(&self.name, holder));
         let Some(own) = own else { return self.watch_queue(connection).await };
         // A waiter that knows whom it waits for does not read the whole queue.
         let before = match own.before {
