@@ -32,7 +32,7 @@ pub struct Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client.debug("Postgres", f)
+        f.debug_tuple("Postgres").field(&self.client.address).finish()
     }
 }
 

@@ -1,17 +1,12 @@
 //! The one connection over which all waiters of a client are notified of freed locks.
 
-use std::{
-    io, mem,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::{
     runtime::Builder,
     sync::watch,
-    task::JoinHandle,
     time::{sleep, timeout},
 };
 
@@ -19,6 +14,7 @@ use super::primary::Primary;
 use crate::{
     backend::Wakeups,
     clock::Moment,
+    keeper::Keeper,
     retry::pauses,
     sql::{pool::Pool, waiters::Waiters},
     terms::Order,
@@ -52,8 +48,8 @@ struct Registry {
     id: u64,
     waiters: Waiters,
     delivery: watch::Sender<Delivery>,
-    /// The task that notifies the waiters. It may have ended with its runtime.
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// The task that notifies the waiters.
+    keeper: Keeper,
 }
 
 /// Whether notifications are delivered.
@@ -75,9 +71,9 @@ enum End {
 
 impl Notifications {
     pub(super) fn new(pool: Pool<sqlx::Postgres>, primary: Primary) -> Self {
-        let (waiters, task, id) = (Waiters::default(), Mutex::default(), fastrand::u64(..));
+        let (waiters, keeper, id) = (Waiters::default(), Keeper::default(), fastrand::u64(..));
         let delivery = watch::Sender::new(Delivery::Unknown);
-        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, task }) }
+        Self { pool, primary, registry: Arc::new(Registry { id, waiters, delivery, keeper }) }
     }
 
     /// Subscribes a waiter. When this returns, notifications are known to arrive, or the waiter polls.
@@ -91,7 +87,11 @@ impl Notifications {
         let polled = delivery.clone();
         let must_poll = move || *polled.borrow() != Delivery::Works;
         let wakeups = self.registry.waiters.subscribe(name, holder, order, must_poll);
-        self.registry.start(|| tokio::spawn(self.clone().listen()));
+        // A waiter was added before.
+        self.registry.keeper.start(|| {
+            self.registry.delivery.send_replace(Delivery::Unknown);
+            tokio::spawn(self.clone().listen())
+        });
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
         let _ = timeout(self.pool.answer_timeout().min(LONGEST_DELAY), known).await;
@@ -199,23 +199,9 @@ impl Notifications {
 }
 
 impl Registry {
-    /// Starts the task, unless it runs. A waiter was added before.
-    fn start(&self, start: impl FnOnce() -> JoinHandle<()>) {
-        let mut task = self.task();
-        if task.as_ref().is_none_or(JoinHandle::is_finished) {
-            self.delivery.send_replace(Delivery::Unknown);
-            *task = Some(start());
-        }
-    }
-
     /// Returns whether nobody waits. Then the next waiter starts a new task.
     fn is_finished(&self) -> bool {
-        let mut task = self.task();
-        let nobody_waits = self.waiters.is_empty();
-        if nobody_waits {
-            *task = None;
-        }
-        nobody_waits
+        self.keeper.ends(|| self.waiters.is_empty())
     }
 
     /// Records that notifications arrive. Before that, some may have been missed.
@@ -223,10 +209,6 @@ impl Registry {
         if self.delivery.send_replace(Delivery::Works) != Delivery::Works {
             self.waiters.notify_all();
         }
-    }
-
-    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.task.lock().expect("nothing panics while it holds this")
     }
 }
 

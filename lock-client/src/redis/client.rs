@@ -41,12 +41,7 @@ pub struct Redis {
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis")
-            .field("server", &self.server.to_string())
-            .field("answer_timeout", &self.limits.answer)
-            .field("retention_ms", &self.retention_ms)
-            .field("label", &self.label)
-            .finish_non_exhaustive()
+        f.debug_tuple("Redis").field(&self.server.to_string()).finish()
     }
 }
 

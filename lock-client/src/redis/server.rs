@@ -26,7 +26,6 @@ use crate::service_url::InvalidUrl;
 /// A Redis that a URL names: one node, a primary that Sentinels know, or a Cluster.
 ///
 /// It displays as its address, without a password.
-#[derive(Debug)]
 pub struct Server(Kind);
 
 enum Kind {
@@ -121,14 +120,9 @@ impl fmt::Display for Server {
     }
 }
 
-/// A derived implementation would show the password.
-impl fmt::Debug for Kind {
+impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Node(_) => "node",
-            Self::Primary(_) => "primary",
-            Self::Cluster(_) => "cluster",
-        })
+        fmt::Display::fmt(self, f)
     }
 }
 

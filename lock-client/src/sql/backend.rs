@@ -142,15 +142,6 @@ impl<D: LockDatabase> Client<D> {
         Self { label: printable(label), ..self }
     }
 
-    /// Writes the client under the name of its type.
-    pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("address", &self.address)
-            .field("answer_timeout", &self.pool.answer_timeout())
-            .field("label", &self.label)
-            .finish_non_exhaustive()
-    }
-
     fn answered(&self, answer: Result<D::Row, sqlx::Error>) -> Result<D::Row, BackendError> {
         answer.map_err(|error| {
             let explained = match &error {
@@ -280,12 +271,8 @@ impl<B: SqlBackend> Backend for B {
 
     /// Another client needs a connection for the lock from now on.
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        self.client().pool.detach(&ownership.holder);
+        self.client().pool.let_go(&ownership.holder);
         token
-    }
-
-    fn adopt(&self, ownership: &Ownership, _token: Token) {
-        self.client().pool.adopt(&ownership.holder);
     }
 
     fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -13,9 +13,10 @@
 //! answered.
 
 use std::{
+    collections::HashMap,
     io,
     pin::{Pin, pin},
-    sync::{Arc, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -30,17 +31,18 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
-    leases::Leases,
     line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
     tries::Tries,
 };
-use crate::{retry::pauses, ttl::Ttl};
+use crate::{clock::Moment, keeper::Keeper, retry::pauses, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
+/// How long the connection is kept for a lock that is held no more. The next grant may follow soon.
+const PAUSE_BETWEEN_LOCKS: Duration = Duration::from_secs(1);
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -64,7 +66,10 @@ struct Shared<D: Database> {
     tries: Tries,
     /// The releases that follow tries.
     following: TaskTracker,
-    leases: Leases,
+    /// Until when each lock needs the connection for held locks: it expires then, or is held no more.
+    leases: Mutex<HashMap<Holder, Moment>>,
+    /// The task that keeps that connection.
+    keeper: Keeper,
 }
 
 /// The requests among which one waits for a connection.
@@ -105,7 +110,8 @@ impl<D: LockDatabase> Pool<D> {
             first_behind: tokio::sync::Mutex::default(),
             tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: Leases::default(),
+            leases: Mutex::default(),
+            keeper: Keeper::default(),
         }))
     }
 
@@ -193,17 +199,19 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Records that a lock is not held any more, or not by this client.
     pub(crate) fn let_go(&self, holder: &Holder) {
-        self.0.leases.let_go(holder);
+        if let Some(until) = self.leases().get_mut(holder) {
+            *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
+        }
     }
 
-    /// Records that a lock is left to another client.
-    pub(crate) fn detach(&self, holder: &Holder) {
-        self.0.leases.detach(holder);
+    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Moment>> {
+        self.0.leases.lock().expect("nothing panics while it holds this")
     }
 
-    /// Records that a lock is taken over. A renewal follows.
-    pub(crate) fn adopt(&self, holder: &Holder) {
-        self.0.leases.adopt(holder);
+    fn are_held(&self) -> bool {
+        let mut leases = self.leases();
+        leases.retain(|_, until| !until.has_passed());
+        !leases.is_empty()
     }
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
@@ -306,19 +314,14 @@ impl<D: LockDatabase> Pool<D> {
         let has_token = answer.as_ref().is_ok_and(has_token);
         // 4. What a renewal needs exists before the lock is reported as held. A turn of a renewal already
         // is one of the connection for held locks: to wait for another turn would never end.
-        if has_token && !reply.is_closed() {
-            match &purpose {
-                Purpose::Try(holder, ttl) => {
-                    self.0.leases.hold(holder, *ttl);
-                    self.keep(&mut connection).await;
-                }
-                Purpose::Renewal(holder, ttl) => {
-                    self.0.leases.hold_on(holder, *ttl);
-                    if turn.is_none() {
-                        self.keep(&mut connection).await;
-                    }
-                }
-                Purpose::Other => {}
+        if let Purpose::Try(holder, ttl) | Purpose::Renewal(holder, ttl) = &purpose
+            && has_token
+            && !reply.is_closed()
+        {
+            let until = Moment::now() + ttl.as_duration();
+            self.leases().insert(holder.clone(), until);
+            if trying.is_some() || turn.is_none() {
+                self.keep(&mut connection).await;
             }
         }
         // 5. The next request gets the connection, unless it has another one.
@@ -347,7 +350,7 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
-        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.leases.are_held() {
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.are_held() {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
@@ -381,15 +384,22 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     fn start_keeper(&self) {
-        self.0.leases.start_keeper(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
+        self.0.keeper.start(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
     }
 
     /// Once no lock is held, passes its connection on or closes it, and returns true. If a request is under
     /// way, it may be the renewal of a lock that is adopted. To wait for it would have it replaced.
     async fn give_back(&self) -> bool {
         let Some(mut held) = self.0.held.idle_turn() else { return false };
-        // A grant is recorded before it looks for a connection.
-        if !self.0.leases.end_keeper(|| self.0.held.set_connected(None)) {
+        let gives_up = || {
+            let gives_up = !self.are_held();
+            if gives_up {
+                // A grant is recorded before it looks for a connection.
+                self.0.held.set_connected(None);
+            }
+            gives_up
+        };
+        if !self.0.keeper.ends(gives_up) {
             return false;
         }
         let connection = held.connection.take();
@@ -413,7 +423,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.0.leases.are_held() {
+        if !pool.are_held() {
             if pool.give_back().await {
                 return;
             }

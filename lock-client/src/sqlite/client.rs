@@ -40,7 +40,7 @@ pub struct Sqlite {
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.client.debug("Sqlite", f)
+        f.debug_tuple("Sqlite").field(&self.client.address).finish()
     }
 }
 
