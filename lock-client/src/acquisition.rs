@@ -38,7 +38,6 @@ pub(crate) struct Acquisition<'a> {
     /// When a contended acquire stops waiting; `None` without a limit.
     wait_until: Option<Moment>,
     holder: Holder,
-    /// Whether the lock service has answered.
     answered: bool,
     /// Whether the holder may hold the lock or a place in the queue.
     needs_undo: bool,
@@ -46,7 +45,6 @@ pub(crate) struct Acquisition<'a> {
     caller: Span,
 }
 
-/// The outcome of one try.
 enum Try {
     Acquired(Lease),
     Busy(Contention),
@@ -75,7 +73,6 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Tries and waits, as the terms say.
     pub(crate) async fn run(mut self) -> Result<Lease, AcquireError> {
         let span = observe::acquiring(self.name, &self.holder);
         let acquiring = async {

@@ -20,19 +20,6 @@
 //! name, `%` and `/` become `%25` and `%2F`. With authentication, a client needs the permission to
 //! read and write the prefix `fenced/`.
 //!
-//! # Sessions
-//! The locks of a client with one ttl share a session: one lease, which each renewal keeps alive for
-//! all of them. It doesn't end with a lock. So the client deletes each lock whose lease ends, and
-//! repeats that until etcd answers. A lock that another process may take over
-//! ([`Terms::detachable`](crate::Terms::detachable)) has a session of its own.
-//!
-//! # Waiting
-//! Both orders exclude each other, because all keys are in one queue. A fair waiter watches the key
-//! before its own, so that a release notifies one of them. A waiter in no order watches the whole
-//! queue. The keys of fair waiters are on a session of 15 seconds, or of the ttl if that is
-//! shorter, until they own the lock. A waiter that crashed, or that its program does not poll, is
-//! skipped then.
-//!
 //! # Requests without an answer
 //! They are [`Unavailable`](crate::backend::BackendError::Unavailable): they may have been carried
 //! out. A client talks to one member. If this one does not answer, has no leader, or is a learner,

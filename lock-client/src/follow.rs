@@ -11,7 +11,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a waiter whose turn it is may try before its subscription looks again.
 const TURN: Duration = Duration::from_millis(100);
 
-/// A subscription.
 pub(crate) trait Watcher: Sync {
     /// What a look shows.
     type Seen: Send;
@@ -26,14 +25,11 @@ pub(crate) trait Watcher: Sync {
     fn looked(&self, before: &Self::Seen, now: &Self::Seen);
 }
 
-/// How the wait for a change has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// With a change.
     Seen,
     /// With one that makes it the waiter's turn.
     Turn,
-    /// The watch was lost.
     Lost,
 }
 

@@ -18,18 +18,15 @@ use crate::{clock::Moment, keeper::Keeper};
 /// How often the task looks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
 
-/// What is kept of a holder.
 pub(crate) trait Kept: Clone {
     /// When its lock or its place is deleted, unless it tries again or renews before.
     fn until(&self) -> Moment;
 
-    /// Whether it may try again or renew.
     fn goes_on(&self) -> bool {
         !self.until().has_passed()
     }
 }
 
-/// The holders of a client.
 pub(crate) struct Holders<K, H> {
     table: Mutex<HashMap<K, H>>,
     /// The task that deletes. It is started when a holder is in the table.
@@ -89,7 +86,6 @@ impl<K: Clone + Eq + Hash, H: Kept> Holders<K, H> {
         }
     }
 
-    /// Returns the holders whose time has passed.
     pub(crate) fn ended(&self) -> Vec<(K, H)> {
         let table = self.table();
         let ended = table.iter().filter(|(_, own)| own.until().has_passed());

@@ -1,6 +1,5 @@
 //! The label of a client, which `status` shows beside its locks.
 
-/// The longest label, in characters.
 const LONGEST: usize = 200;
 
 /// Replaces control characters by spaces, and cuts a long label.

@@ -18,20 +18,9 @@
 //! be issued twice. The storage distinguishes the two holders, and rejects the later one. If that holder
 //! holds the lock, it continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
-//! # Clocks
-//! A lock expires by the clock of the database. If this clock jumps ahead, locks expire too early. Of
-//! a server with the option `--sysdate-is-now`, don't expect exact times: a ttl may be shorter.
-//!
-//! # Waiting
-//! MariaDB notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
-//! tries often at first, and then once a second or more often. In the fair order, a table is the queue.
-//! Each waiter shows every second that it is alive, and a waiter that was silent for 3 seconds is skipped.
-//!
-//! # Connections
-//! A client that waits has one connection. The connection over which a lock was granted is kept for held
-//! locks, and checked every second. If it is lost, it is made again before any other. One that does not
-//! answer is replaced, and waited for up to 5 minutes. At most three are replaced in 15 seconds: if the server
-//! answers nothing, some 60 collect.
+//! The section "A table as a lock service" of the README says how clients wait, and which connections they
+//! keep. A lock expires by the clock of the database. Of a server with the option `--sysdate-is-now`, don't
+//! expect exact times: a ttl may be shorter.
 //!
 //! A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
 //! have been carried out.

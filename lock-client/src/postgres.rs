@@ -17,23 +17,9 @@
 //! the two holders, and rejects the later one. If that holder holds the lock, it continues with a
 //! higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
-//! # Clocks
-//! A lock expires by the clock of the database. If this clock jumps ahead, locks expire too early.
-//!
-//! # Waiting
-//! A release notifies the waiters by NOTIFY, on the channel `fenced_lock`. All waiters of a client
-//! listen over one connection. The client checks every few seconds that a notification of its own
-//! arrives. If none does, as behind PgBouncer in transaction mode, its waiters try once a second or
-//! more often. In the fair order, a table is the queue. Each waiter shows every second that it is
-//! alive, and a waiter that was silent for 3 seconds is skipped.
-//!
-//! # Connections
-//! A client that waits has two connections: one for tries, and one that listens. The connection over
-//! which a lock was granted is kept for held locks, and checked every second. If it is lost, it is made
-//! again before any other. One that does not answer is replaced, and waited for up to 5 minutes. At most
-//! three are replaced in 15 seconds: if the server answers nothing, some 60 collect. A request is one
-//! message and one transaction. It leaves nothing in the session, so PgBouncer may stand in between, in any
-//! mode. A client that is paused keeps no row locked.
+//! The section "A table as a lock service" of the README says how clients wait, and which connections they
+//! keep. A lock expires by the clock of the database. A request is one message and one transaction, and leaves
+//! nothing in the session. So PgBouncer may stand in between, in any mode.
 //!
 //! A request whose reply was lost is [`Unavailable`](crate::backend::BackendError::Unavailable): it may
 //! have been carried out.

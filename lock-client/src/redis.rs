@@ -1,4 +1,5 @@
-//! Locks in Redis: one node, a primary that Sentinels know, or a Cluster.
+//! Locks in Redis: one node, a primary that Sentinels know, or a Cluster. The README says how to use them, and
+//! how clients wait.
 //!
 //! **Where the token comes from.** Each lock has a counter. One script, `acquire.lua`, takes the
 //! lock if it is free, and increments the counter. The new count is the token.
@@ -19,13 +20,6 @@
 //! `fenced:{NAME}:lock`, `:token`, `:queue` and `:queue:alive`, and the channels `:freed` and
 //! `:freed:HOLDER`. In the name, `%`, `{` and `}` become `%25`, `%7B` and `%7D`: the braces are
 //! Redis Cluster's hash tag, which keeps a lock's keys in one slot.
-//!
-//! # Waiting
-//! All waiters of a client are notified over one connection. Unordered waiters are all notified of
-//! a release, and one of each client tries. In the fair queue, only the first waiter is notified,
-//! and tries. If a message is lost, or the owner crashed, waiters try anyway: those near the head
-//! every second or when the owner's ttl ends. The others try every ten seconds at least, and in a
-//! queue of more than a hundred every minute at least.
 //!
 //! # Lost connections
 //! The connection is made when it is first needed, and again after it was lost, to the primary of

@@ -14,11 +14,9 @@ use crate::{
     retry::retry_until,
 };
 
-/// A lock service, and what the locks of one client share.
 #[derive(Clone, Debug)]
 pub(crate) struct LockService {
     pub(crate) backend: Arc<dyn Backend>,
-    /// The queues in which the waiters of this client wait.
     pub(crate) queues: LocalQueues,
     /// The tasks that undo what was dropped.
     pub(crate) background: TaskTracker,
@@ -66,7 +64,6 @@ impl LockService {
         retry_until(deadline, || self.backend.address(), recorded).await
     }
 
-    /// The last request, if it was not answered.
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         self.unanswered.lock().expect("nothing panics while it holds this").clone()
     }

@@ -17,22 +17,15 @@
 //! distinguishes the two holders, and rejects the later one. If that holder holds the lock, it
 //! continues with a higher token ([`Lease::reissue`](crate::Lease::reissue)).
 //!
-//! # Clocks
-//! A lock expires by the clock of the machine. If this clock jumps ahead, locks expire too early.
-//!
-//! # Waiting
-//! SQLite notifies nobody. A client notifies its own waiters of its own releases. Otherwise, a waiter
-//! tries often at first, and then once a second or more often. In the fair order, a table is the queue.
-//! Each waiter shows every second that it is alive, and a waiter that was silent for 3 seconds is skipped.
+//! The section "A table as a lock service" of the README says how clients wait. A lock expires by the clock of
+//! the machine.
 //!
 //! # A file that is locked
 //! Another process may keep the file locked, by a long transaction or because it is paused. Then each
 //! request is [`Unavailable`](crate::backend::BackendError::Unavailable) within the answer time-out.
 //!
-//! # One copy of SQLite
-//! Closing a file drops all POSIX locks that the process has on it. SQLite avoids this for its own
-//! connections. A second copy of SQLite in the process, or a program that opens and closes the file by
-//! itself, makes another process write at the same time. So link one copy, and copy the file elsewhere.
+//! Link one copy of SQLite, and copy the file in another process: closing it drops all POSIX locks that the
+//! process has on it, unless SQLite itself does so.
 
 mod client;
 mod statements;

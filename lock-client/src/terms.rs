@@ -48,7 +48,6 @@ pub enum Order {
     Fair,
 }
 
-/// How a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     None,

@@ -58,7 +58,6 @@ impl PemFile {
         Ok(Self { setting, path: path.to_owned(), bytes })
     }
 
-    /// What the file contained.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -136,7 +136,6 @@ impl Try<'_> {
         self.outcome(view, joined).await.map_err(BackendError::after_a_change)
     }
 
-    /// Returns the session for the key of an owner.
     async fn session(&self, since: Moment) -> Result<Joined, BackendError> {
         let seconds = self.seconds..=self.seconds;
         match self.sharing {
@@ -188,7 +187,6 @@ impl Try<'_> {
         }
     }
 
-    /// Puts the own key behind those of the others.
     async fn put_last(&self) -> Result<View, BackendError> {
         loop {
             let joined = self.waiting_session(self.just_before).await?;
@@ -286,7 +284,6 @@ impl Try<'_> {
         put
     }
 
-    /// Returns what a put has shown, and whether it did.
     fn seen(&self, joined: &Joined, reply: TxnReply) -> Result<(View, bool), BackendError> {
         let has_put = reply.succeeded;
         let view = View::parse(reply).map_err(BackendError::after_a_change)?;

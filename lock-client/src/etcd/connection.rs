@@ -104,7 +104,6 @@ impl Connection {
         self.keep().await
     }
 
-    /// Sends one request, and returns the answer.
     pub(super) async fn call<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -136,7 +135,6 @@ impl Connection {
         }
     }
 
-    /// Carries out a transaction.
     pub(super) async fn transact(&self, transaction: &Txn) -> Result<TxnReply, Failure> {
         self.transact_over(self.line().await?, transaction).await
     }
@@ -149,13 +147,11 @@ impl Connection {
         self.call_over(line, "kv/txn", transaction).await
     }
 
-    /// Reads a lock.
     pub(super) async fn view(&self, keys: &Keys, part: Part) -> Result<View, BackendError> {
         let success = View::reads(keys, part).to_vec();
         View::parse(self.transact(&Txn { success, ..Txn::default() }).await?)
     }
 
-    /// Sends one request to this member, and returns the answer.
     pub(super) async fn call_member<T: DeserializeOwned>(
         &self,
         member: &Member,
@@ -205,7 +201,6 @@ impl Connection {
         &self.server.members[*self.current.borrow()]
     }
 
-    /// Limits the time in which a member answers.
     async fn in_time<T>(
         &self,
         member: &Member,
@@ -289,7 +284,6 @@ impl Connection {
         Ok(login.clone())
     }
 
-    /// Sends a request over a connection, and parses the answer.
     async fn exchange<T: DeserializeOwned>(
         &self,
         line: &mut Line,
@@ -344,7 +338,6 @@ fn message(
         .map_err(|_| Failure::unavailable(member, "the token of the login is no header of HTTP"))
 }
 
-/// The messages of a stream, which are lines.
 pub(super) struct Stream {
     body: Incoming,
     current: watch::Receiver<usize>,

@@ -11,7 +11,6 @@ use crate::{
     causes::{causes, has_cause, innermost},
 };
 
-/// A request that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The lease does not exist. Nothing was changed.
@@ -23,7 +22,6 @@ pub(super) enum Failure {
     /// etcd stores nothing more. It may have carried out the request that it noticed this by, but
     /// does nothing later.
     NoSpace(BackendError),
-    /// Anything else.
     Other(BackendError),
 }
 
@@ -85,7 +83,6 @@ impl Failure {
         Self::unavailable(member, &reason)
     }
 
-    /// Converts an answer that is an error.
     pub(super) fn from_answer(member: &Member, status: StatusCode, body: &[u8]) -> Self {
         let Some((code, message)) = grpc_status(body) else {
             let reason =

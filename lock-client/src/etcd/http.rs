@@ -41,10 +41,8 @@ use crate::{
 /// How long a further connection that is not busy is left open.
 const SPARE_TIME: Duration = Duration::from_secs(1);
 
-/// A request.
 pub(super) type Message = Request<Full<Bytes>>;
 
-/// Makes the connections of a client.
 #[derive(Clone)]
 pub(super) struct Http {
     connector: HttpsConnector<HttpConnector>,
@@ -86,7 +84,6 @@ impl Drop for Line {
     }
 }
 
-/// A connection to a member.
 struct Connected {
     member: Member,
     requests: SendRequest<Full<Bytes>>,
@@ -99,7 +96,6 @@ impl Connected {
 }
 
 impl Pool {
-    /// Makes a pool of so many further connections at most.
     pub(super) fn new(http: &Http, most: usize) -> Self {
         let (http, permits) = (http.clone(), Arc::new(Semaphore::new(most)));
         Self { http, kept: None, making: Mutex::default(), permits }
@@ -307,7 +303,6 @@ impl Http {
     }
 }
 
-/// Reads the body of an answer.
 pub(super) async fn whole(
     member: &Member,
     response: Response<Incoming>,

@@ -7,14 +7,12 @@ const BEGINNING: &str = "fenced/";
 /// The first key behind those of all locks. `0` follows `/`.
 pub(super) const END: &str = "fenced0";
 
-/// The keys of one lock.
 #[derive(Clone)]
 pub(super) struct Keys {
     prefix: String,
 }
 
 impl Keys {
-    /// Makes the keys of the lock of this name.
     pub(super) fn new(name: &ResourceName) -> Self {
         // Without slashes, no name is the beginning of another's keys.
         Self { prefix: format!("{BEGINNING}{}/", encoded(name.as_str())) }
@@ -30,13 +28,11 @@ impl Keys {
         format!("{}queue/", self.prefix)
     }
 
-    /// The first key behind the queue.
     pub(super) fn queue_end(&self) -> String {
         // `0` follows `/`.
         format!("{}queue0", self.prefix)
     }
 
-    /// The key of one holder in the queue.
     pub(super) fn place(&self, holder: &Holder) -> String {
         self.queue() + holder.as_str()
     }
@@ -74,7 +70,6 @@ pub(super) fn own_lease() -> i64 {
     fastrand::i64(1..=i64::MAX) | 1
 }
 
-/// Whether locks share this lease.
 pub(super) fn is_shared(lease: i64) -> bool {
     lease % 2 == 0
 }

@@ -13,19 +13,15 @@ use serde::{
 };
 use serde_json::{Value, json};
 
-/// Encodes a key or a value.
 pub(super) fn bytes(text: &str) -> String {
     BASE64_STANDARD.encode(text)
 }
 
-/// A transaction.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Txn {
     /// Comparisons of a key's revision with a number. A missing key has revision 0.
     pub(super) compare: Vec<Value>,
-    /// Carried out if all comparisons hold.
     pub(super) success: Vec<Value>,
-    /// Carried out otherwise.
     pub(super) failure: Vec<Value>,
 }
 
@@ -35,7 +31,6 @@ pub(super) fn is_created(key: &str, revision: i64) -> Value {
     json!({ "target": target, "result": result, "key": key, "create_revision": revision })
 }
 
-/// No key in the range exists.
 pub(super) fn none_exists(key: &str, end: &str) -> Value {
     let mut none = is_created(key, 0);
     none["range_end"] = bytes(end).into();
@@ -105,7 +100,6 @@ pub(super) struct Header {
 #[derive(Debug, Deserialize)]
 pub(super) struct TxnReply {
     pub(super) header: Header,
-    /// Whether all comparisons held.
     #[serde(default)]
     pub(super) succeeded: bool,
     #[serde(default)]
@@ -113,7 +107,6 @@ pub(super) struct TxnReply {
 }
 
 impl TxnReply {
-    /// The number of keys that it has deleted.
     pub(super) fn deleted(&self) -> u64 {
         let deletions = self.responses.iter().filter_map(|it| it.response_delete_range.as_ref());
         deletions.map(|deletion| deletion.deleted).sum()
@@ -165,7 +158,6 @@ pub(super) struct LeaseReply {
     pub(super) granted: i64,
 }
 
-/// One message of a stream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Streamed<T> {
     pub(super) result: T,
@@ -180,7 +172,6 @@ pub(super) struct WatchReply {
     pub(super) events: Vec<Event>,
 }
 
-/// A change of a key.
 #[derive(Debug, Deserialize)]
 pub(super) struct Event {
     /// The kind of a put is the default, and left out.

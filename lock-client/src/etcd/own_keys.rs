@@ -26,7 +26,6 @@ pub(super) struct OwnKey {
     pub(super) is_released: bool,
 }
 
-/// The keys of a client's holders.
 pub(super) type OwnKeys = Holders<String, OwnKey>;
 
 impl Kept for OwnKey {
@@ -147,7 +146,6 @@ impl Etcd {
     }
 }
 
-/// The adoption of a lock, which may fail.
 pub(super) struct Adoption<'a> {
     own: &'a OwnKeys,
     /// The key of a holder that is forgotten if this fails.

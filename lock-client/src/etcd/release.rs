@@ -126,7 +126,6 @@ impl Etcd {
         }
     }
 
-    /// Deletes the keys of holders whose time is up.
     async fn sweep(&self) {
         let ended = self.own.ended();
         // 1. No request of theirs may make a key later. etcd may have no space to prevent that.

@@ -35,7 +35,6 @@ const LOCKS_IN_A_TRANSACTION: usize = 50;
 const PART_OF_THE_TTL: u32 = 60;
 const PART_OF_THE_ANSWER_TIMEOUT: u32 = 4;
 
-/// The renewals of a session's locks.
 #[derive(Default)]
 pub(super) struct Rounds {
     waiting: Mutex<Vec<Renewal>>,
@@ -43,7 +42,6 @@ pub(super) struct Rounds {
     next: tokio::sync::Mutex<Option<Moment>>,
 }
 
-/// The renewal of one lock.
 struct Renewal {
     keys: Keys,
     ownership: Ownership,
@@ -51,7 +49,6 @@ struct Renewal {
     answer: oneshot::Sender<Result<Renewed, BackendError>>,
 }
 
-/// What a renewal has shown.
 pub(super) enum Renewed {
     /// The lock has its full time.
     Full(Token),
@@ -170,7 +167,6 @@ impl Etcd {
         Ok(Some(view))
     }
 
-    /// Swaps the token for a higher one.
     pub(super) async fn reissue_token(
         &self,
         keys: &Keys,
@@ -232,7 +228,6 @@ impl Etcd {
         Err(self.unavailable("the runtime has ended"))
     }
 
-    /// Renews these locks.
     async fn round(self, session: Arc<Session>, mut renewals: Vec<Renewal>) {
         // 1. Keep the session alive, for all of them, after the last of them was asked for.
         let Some(last) = renewals.iter().map(|renewal| renewal.asked).max() else { return };
@@ -285,7 +280,6 @@ impl Etcd {
     }
 }
 
-/// Reports one failure to all.
 fn fail(renewals: Vec<Renewal>, error: &BackendError) {
     for renewal in renewals {
         let _ = renewal.answer.send(Err(error.repeated()));

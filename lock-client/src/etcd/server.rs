@@ -60,12 +60,10 @@ impl fmt::Display for Server {
 }
 
 impl Member {
-    /// The URI to connect to.
     pub(super) fn uri(&self) -> Uri {
         self.0.clone()
     }
 
-    /// Whether connections to it are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.0.scheme() == Some(&Scheme::HTTPS)
     }

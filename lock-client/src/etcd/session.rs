@@ -60,7 +60,6 @@ impl Sessions {
         self.newest.lock().expect("nothing panics while it holds this")
     }
 
-    /// Returns the session that locks may join.
     fn find(&self, seconds: i64) -> Option<Arc<Session>> {
         self.newest().get(&seconds).filter(|session| session.state().is_open).cloned()
     }
@@ -73,7 +72,6 @@ impl Sessions {
     }
 }
 
-/// A session.
 pub(super) struct Session {
     pub(super) lease: i64,
     pub(super) seconds: i64,
@@ -88,7 +86,6 @@ pub(super) struct Session {
 struct State {
     /// The last keep-alive.
     kept: Option<Alive>,
-    /// Whether locks may join.
     is_open: bool,
     /// Whether nobody keeps it alive any more.
     is_given_up: bool,
@@ -140,7 +137,6 @@ impl Session {
         self.sealed.initialized()
     }
 
-    /// Lets no more locks join.
     pub(super) fn close(&self) {
         self.state().is_open = false;
     }

@@ -17,14 +17,12 @@ pub(super) struct View {
     pub(super) header: Header,
     /// The keys of the owner and of the waiters, the oldest first, or only the first of them.
     pub(super) queue: Vec<KeyValue>,
-    /// The number of the keys.
     pub(super) count: u64,
     offset: i64,
     /// The revision at which the offset was changed; 0 if it never was.
     pub(super) offset_revision: i64,
 }
 
-/// How much of a queue is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     Owner,
@@ -46,7 +44,6 @@ impl View {
         read(&keys.queue(), Some(&keys.queue_end()), limit)
     }
 
-    /// Parses the reply of a transaction.
     pub(super) fn parse(reply: TxnReply) -> Result<Self, BackendError> {
         Self::parse_all(reply).next().expect("it repeats")
     }
@@ -98,13 +95,11 @@ impl View {
         self.queue.iter().position(|key| key.key.0 == place)
     }
 
-    /// The owner's token.
     pub(super) fn token(&self, owner: &KeyValue) -> Result<Token, BackendError> {
         token(owner.create_revision.saturating_add(self.offset))
     }
 }
 
-/// Makes a token of a number.
 pub(super) fn token(number: i64) -> Result<Token, BackendError> {
     Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
 }

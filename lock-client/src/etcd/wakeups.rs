@@ -19,7 +19,6 @@ use crate::{
     terms::Order,
 };
 
-/// Subscribes to what a waiter waits for.
 pub(super) async fn subscribe(
     etcd: &Etcd,
     name: &ResourceName,
@@ -39,7 +38,6 @@ pub(super) async fn subscribe(
     Ok(Wakeups::new(freed, AbortOnDropHandle::new(task)))
 }
 
-/// A subscription.
 struct Waiter {
     etcd: Etcd,
     keys: Keys,

@@ -22,7 +22,6 @@ use crate::{
     ttl::Ttl,
 };
 
-/// What a lock service granted.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) service: LockService,
@@ -112,7 +111,6 @@ impl Held {
         }
     }
 
-    /// Waits until the lease is lost, past its deadline, or released.
     pub(super) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state.subscribe();
         async move {
@@ -174,7 +172,6 @@ impl Held {
         }
     }
 
-    /// Releases the lock, and returns whether this lease held it.
     pub(super) async fn release(&self, deadline: Moment) -> Result<bool, LockServiceError> {
         let holder = &self.ownership.holder;
         let released = self.service.retry_until(deadline, || {
@@ -197,7 +194,6 @@ impl Held {
         Lost { lock: self.name.clone() }
     }
 
-    /// Moves the deadline to an earlier moment.
     fn shorten(&self, until: Moment) {
         self.state.send_if_modified(|state| match state {
             State::Valid { deadline, .. } if *deadline > until => {
@@ -228,7 +224,6 @@ impl Held {
         if in_time { Ok(()) } else { Err(self.lose(Loss::Expired)) }
     }
 
-    /// Makes the lease lost, if it is still valid.
     pub(crate) fn lose(&self, loss: Loss) -> Lost {
         let lost = self.state.send_if_modified(|state| {
             let valid = matches!(state, State::Valid { .. });
@@ -259,13 +254,11 @@ impl Held {
         }
     }
 
-    /// The next number of a write.
     #[cfg(feature = "storage")]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The lease's claim on a resource in a storage.
     #[cfg(feature = "storage")]
     pub(crate) fn claim(&self, storage: &ServerUrl, resource: &ResourceName) -> SharedClaim {
         let mut claims = self.claims.lock().expect("nothing panics while it holds this");

@@ -43,7 +43,6 @@ pub struct MariaDb {
     server: Server,
 }
 
-/// How its server is reached.
 #[derive(Clone)]
 struct Server {
     options: MySqlConnectOptions,
@@ -190,7 +189,6 @@ fn named_files(url: &str) -> NamedFiles {
         .map(|(name, short)| (name, settings.get(name).or(settings.get(short)).map(str::to_owned)))
 }
 
-/// Explains an error of MariaDB.
 fn explain(error: &sqlx::Error) -> Explained {
     let number = error
         .as_database_error()

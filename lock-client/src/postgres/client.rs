@@ -128,7 +128,6 @@ fn text_of_hex(digits: &str) -> String {
     format!("pg_catalog.convert_from(pg_catalog.decode('{digits}', 'hex'), 'UTF8')")
 }
 
-/// Explains an error of PostgreSQL.
 fn explain(error: &sqlx::Error) -> Explained {
     let database_error = error.as_database_error();
     let code = database_error.and_then(|error| error.code()).unwrap_or_default();

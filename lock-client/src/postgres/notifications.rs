@@ -52,10 +52,8 @@ struct Registry {
     keeper: Keeper,
 }
 
-/// Whether notifications are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// It isn't known yet.
     Unknown,
     Works,
     Fails,

@@ -37,7 +37,6 @@ pub(super) struct Primary {
 }
 
 impl Primary {
-    /// Parses a URL with one or several hosts.
     pub(super) fn parse(url: &str) -> Result<Self, InvalidUrl> {
         let url = &SETTINGS.without_ineffective(&with_environment(url));
         let parsed = Hosts::parse(url, |url| {

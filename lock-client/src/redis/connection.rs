@@ -29,7 +29,6 @@ impl Connection {
         Self { server, limits, current: Arc::default(), replacing: Arc::default() }
     }
 
-    /// Runs a script.
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut line = self.line().await?;
         let answer = line.run(call).await;
@@ -87,7 +86,6 @@ impl Connection {
         Ok(transport)
     }
 
-    /// Discards a connection, unless it was replaced already.
     async fn discard(&self, line: &Line) {
         let mut current = self.current.lock().await;
         if current.as_ref().is_some_and(|current| current.is_same(line)) {

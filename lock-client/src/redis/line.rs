@@ -22,11 +22,9 @@ const IDLE: Duration = Duration::from_secs(2);
 pub(crate) struct Line {
     transport: Transport,
     record: Arc<Mutex<Record>>,
-    /// The scripts that were sent in full.
     sent: Arc<Mutex<Vec<&'static Script>>>,
 }
 
-/// The last answer, and the requests since.
 #[derive(Clone, Copy)]
 struct Record {
     /// When the last answer came, or the connection was made.
@@ -74,7 +72,6 @@ impl Line {
         answer
     }
 
-    /// Returns whether a script was sent before, and records that it was.
     fn was_sent(&self, script: &'static Script) -> bool {
         let mut sent = self.sent.lock().expect("nothing panics while it holds this");
         let was_sent = sent.iter().any(|known| std::ptr::eq(*known, script));
@@ -95,7 +92,6 @@ impl Line {
         record.since.is_some_and(|since| record.answered + IDLE <= since)
     }
 
-    /// The number of requests since the last answer.
     pub(crate) fn unanswered_requests(&self) -> u32 {
         self.record().unanswered
     }
@@ -104,7 +100,6 @@ impl Line {
         self.record.lock().expect("nothing panics while it holds this")
     }
 
-    /// Whether both are clones of one connection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.record, &other.record)
     }

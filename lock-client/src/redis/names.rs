@@ -36,7 +36,6 @@ pub(super) fn held(server: Arc<Server>, limits: TimeLimits, prefix: &str) -> Hel
     }))
 }
 
-/// A scan of all keys.
 struct Scan {
     pattern: String,
     shards: Vec<Shard>,
@@ -44,7 +43,6 @@ struct Scan {
     cursor: u64,
 }
 
-/// A server with a part of the keys.
 enum Shard {
     Node(redis::aio::MultiplexedConnection),
     Primary { cluster: ClusterConnection, host: String, port: u16 },

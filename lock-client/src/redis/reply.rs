@@ -10,10 +10,8 @@ use crate::backend::{HeldLock, Ownership, Status};
 /// A reply, or a lock's value in Redis, that this crate's scripts never make.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidReply {
-    /// A number that is no token.
     #[error("a reply is not a token: {0}")]
     Token(InvalidToken),
-    /// A key holds something else than a lock.
     #[error("{0} holds no lock of ours")]
     Lock(String),
 }
@@ -39,7 +37,6 @@ pub(crate) fn remaining_time(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
-/// The reply of the script `status.lua`.
 pub(crate) type StatusReply = (Option<String>, i64, Option<u64>, u64);
 
 pub(crate) fn status(

@@ -10,7 +10,6 @@ pub(crate) struct Script {
     hash: OnceLock<String>,
 }
 
-/// Concatenates the files of a script.
 macro_rules! script {
     ($($file:literal),+) => {
         $crate::redis::script::Script::new(concat!($(include_str!($file)),+))
@@ -25,7 +24,6 @@ pub(super) static REISSUE: Script = script!("counter.lua", "reissue.lua");
 pub(super) static RELEASE: Script = script!("release.lua", "queue.lua", "release_else.lua");
 pub(super) static STATUS: Script = script!("status.lua");
 
-/// A script with its keys and arguments.
 pub(crate) struct Call {
     script: &'static Script,
     by_hash: Cmd,
@@ -56,7 +54,6 @@ impl Call {
         self.script
     }
 
-    /// The call by the script's hash.
     pub(super) fn by_hash(&self) -> &Cmd {
         &self.by_hash
     }

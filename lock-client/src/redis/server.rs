@@ -86,7 +86,6 @@ impl Server {
         }
     }
 
-    /// Connects for subscriptions.
     pub(super) async fn connect_for_messages(&self, limits: TimeLimits) -> RedisResult<PubSub> {
         let node = self.find_node(limits).await?;
         within(limits.connecting(), node.get_async_pubsub()).await

@@ -59,7 +59,6 @@ impl TimeLimits {
         self.answer * 10
     }
 
-    /// The settings of a connection to a single node.
     pub(super) fn settings(self) -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connecting()))
@@ -76,7 +75,6 @@ pub(super) fn tcp_settings() -> TcpSettings {
     settings
 }
 
-/// Limits the time that a connection takes.
 pub(super) async fn within<T>(
     limit: Duration,
     connecting: impl Future<Output = RedisResult<T>>,

@@ -8,10 +8,8 @@ use redis::{
 
 use super::server::UsedCertificates;
 
-/// The connection that requests are sent over.
 #[derive(Clone)]
 pub(crate) enum Transport {
-    /// A connection to one node.
     Node(MultiplexedConnection),
     /// The connections to a Cluster, which finds its nodes and reconnects to them by itself.
     Cluster(ClusterConnection, UsedCertificates),

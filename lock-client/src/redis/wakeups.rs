@@ -263,7 +263,6 @@ impl SubscriptionTask {
         }
     }
 
-    /// Records all changes that were requested so far.
     fn record_all(&mut self, changes: &mut Changes) {
         while let Ok(change) = changes.try_recv() {
             self.record(change);

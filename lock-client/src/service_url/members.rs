@@ -17,7 +17,6 @@ pub(crate) struct ServiceUrl {
     pub(crate) settings: UrlSettings,
 }
 
-/// The user that a URL names.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct User {
     /// Empty if there is only a password.
@@ -55,7 +54,6 @@ impl ServiceUrl {
         })
     }
 
-    /// Parses a URL that names a Unix socket.
     pub(crate) fn parse_socket(url: &str) -> Result<Self, InvalidUrl> {
         let (path, settings) = split_settings(url)?;
         Ok(Self { user: None, members: vec![], path: path.to_owned(), settings })
@@ -79,7 +77,6 @@ fn split_settings(url: &str) -> Result<(&str, UrlSettings), InvalidUrl> {
     Ok((rest, UrlSettings::parse(query)))
 }
 
-/// Lists the members, with commas between them.
 pub(crate) fn addresses(members: &[impl ToString]) -> String {
     members.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -9,7 +9,6 @@ use super::InvalidUrl;
 pub(crate) struct UrlSettings(Vec<(String, String)>);
 
 impl UrlSettings {
-    /// Parses what follows the `?` of a URL.
     pub(crate) fn parse(query: &str) -> Self {
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
@@ -41,7 +40,6 @@ impl UrlSettings {
         }
     }
 
-    /// The value of a setting.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.0.iter().rev();
         settings.find(|(known, _)| known == name).map(|(_, value)| value.as_str())

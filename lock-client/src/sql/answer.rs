@@ -61,7 +61,6 @@ where
     }
 }
 
-/// Reads a number that is never negative.
 fn unsigned<D: LockDatabase>(row: &D::Row, column: &str) -> Result<Option<u64>, sqlx::Error> {
     Ok(D::number(row, column)?.and_then(|number| number.try_into().ok()))
 }
@@ -95,7 +94,6 @@ pub(crate) fn attempt<D: LockDatabase>(
     }))
 }
 
-/// Reads the state of a lock.
 pub(crate) fn status<D: LockDatabase>(row: &D::Row) -> Result<Status, InvalidAnswer> {
     let held = match D::text(row, "holder")? {
         None => None,

@@ -23,7 +23,6 @@ use crate::{
 };
 use crate::{clock::unix_millis, terms::QUEUE_PATIENCE};
 
-/// What a database is asked.
 pub(crate) enum Request<'a> {
     Acquire(&'a ResourceName, &'a Holder, Ttl, Order),
     Renew(&'a ResourceName, &'a Ownership, Ttl),
@@ -98,7 +97,6 @@ pub(crate) struct Client<D: Database> {
     pub(crate) pool: Pool<D>,
     pub(crate) address: String,
     pub(crate) label: String,
-    /// Explains an error of the database.
     explain: fn(&sqlx::Error) -> Explained,
 }
 
@@ -114,7 +112,6 @@ impl<D: Database> Clone for Client<D> {
     }
 }
 
-/// What an error means for the caller.
 pub(crate) enum Explained {
     /// Nothing was changed, and a repetition would not help.
     Rejected(String),

@@ -104,7 +104,6 @@ impl<D: Database> Line<D> {
         Turn { line: self.clone(), connection }
     }
 
-    /// Returns a turn if no request is under way.
     pub(super) fn idle_turn(self: &Arc<Self>) -> Option<Turn<D>> {
         let connection = self.connection.clone().try_lock_owned().ok()?;
         Some(Turn { line: self.clone(), connection })
@@ -121,7 +120,6 @@ impl<D: Database> Line<D> {
             connected.map(|connected| connected.is_current.clone());
     }
 
-    /// How many requests were answered.
     pub(super) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }

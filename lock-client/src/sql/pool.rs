@@ -49,7 +49,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 type Connecting<D> = Pin<Box<dyn Future<Output = Result<Connected<D>, sqlx::Error>> + Send>>;
 
-/// Makes a connection.
 pub(crate) type Connect<D> = Arc<dyn Fn() -> Connecting<D> + Send + Sync>;
 
 /// The connections of a client. Clones share them.
@@ -64,7 +63,6 @@ struct Shared<D: Database> {
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
     tries: Tries,
-    /// The releases that follow tries.
     following: TaskTracker,
     /// Until when each lock needs the connection for held locks: it expires then, or is held no more.
     leases: Mutex<HashMap<Holder, Moment>>,

@@ -25,7 +25,6 @@ impl Tries {
         self.0.borrow().contains(holder)
     }
 
-    /// Waits until no try of a holder may be carried out any more.
     pub(super) async fn ended(&self, holder: &Holder) {
         let mut trying = self.0.subscribe();
         let ended = trying.wait_for(|trying| !trying.contains(holder)).await;

@@ -4,7 +4,6 @@ use crate::service_url::{InvalidUrl, UrlSettings};
 
 /// The settings that a client of a database knows. Spaces separate them.
 pub(crate) struct KnownSettings {
-    /// Those that are applied.
     pub(crate) applied: &'static str,
     /// Those that the database's own client documents, and that change neither the target nor what is
     /// verified. They have no effect here.

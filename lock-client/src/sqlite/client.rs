@@ -126,7 +126,6 @@ impl SqlBackend for Sqlite {
     }
 }
 
-/// Explains an error of SQLite.
 fn explain(error: &sqlx::Error) -> Explained {
     let (code, message) = match error.as_database_error() {
         Some(error) => (error.code().unwrap_or_default(), error.message()),

@@ -14,7 +14,6 @@ use crate::{
 /// The time in milliseconds of Unix time. It is taken anew for each statement.
 const NOW: &str = "cast((julianday('now') - 2440587.5) * 86400000 as integer)";
 
-/// Makes the statements of a request.
 pub(super) fn statements(request: Request<'_>, label: &str) -> Statements {
     match request {
         Request::Acquire(name, holder, ttl, order) => {

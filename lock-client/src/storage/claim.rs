@@ -8,7 +8,6 @@ use tokio::sync::Mutex;
 /// The claim that all clones of a lease share, for one resource.
 pub(crate) type SharedClaim = Arc<Mutex<Claim>>;
 
-/// A lease's claim on a resource.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Claim {
     /// No claim was accepted yet, and nothing was read.

@@ -39,7 +39,6 @@ pub struct Storage {
     /// The authority, the client's certificate and its key, as far as they are named.
     #[cfg(feature = "storage-tls")]
     files: Box<NamedFiles>,
-    /// The bearer token, if there is one.
     authorization: HeaderMap,
 }
 

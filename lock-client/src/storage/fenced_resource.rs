@@ -139,7 +139,6 @@ impl FencedResource {
         }
     }
 
-    /// Makes a change, once.
     async fn changing<T>(
         &self,
         send: impl AsyncFnOnce(Fence) -> Result<Answer<T>, StorageError>,

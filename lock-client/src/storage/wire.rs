@@ -26,7 +26,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The largest value of any storage server.
 const MAX_BODY_BYTES: usize = 256 << 20;
 
-/// A whole response.
 struct Response {
     status: StatusCode,
     headers: HeaderMap,
@@ -70,7 +69,6 @@ impl Origin<'_> {
         self.rejected(format!("this is no storage server: {reason}"))
     }
 
-    /// There is no answer.
     fn unanswered(self, error: &reqwest::Error) -> StorageError {
         let reason = innermost(error);
         #[cfg(feature = "storage-tls")]
@@ -139,7 +137,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Sends the request, and reads the whole response.
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
         let Self { server, resource, http } = self;
         let origin = Origin { server, resource };
@@ -239,7 +236,6 @@ struct Accepted {
 }
 
 impl Reply<'_> {
-    /// Reads the reply to a write or a claim.
     pub(super) fn version(self) -> Result<u64, StorageError> {
         let origin = self.origin;
         let Some(response) = self.response else {
@@ -251,7 +247,6 @@ impl Reply<'_> {
         Ok(accepted.version)
     }
 
-    /// Reads the reply to a delete.
     pub(super) fn deleted(self) -> Result<(), StorageError> {
         match self.response.map(|response| response.status) {
             Some(StatusCode::NO_CONTENT) => Ok(()),
@@ -260,7 +255,6 @@ impl Reply<'_> {
         }
     }
 
-    /// Reads the reply to a read.
     pub(super) fn value(self) -> Result<Option<Value>, StorageError> {
         let origin = self.origin;
         let Some(response) = self.response else {

@@ -12,7 +12,6 @@ use crate::service_url::InvalidUrl;
 pub(super) struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
-    /// Those in a file.
     pub(super) fn from_file(file: &PemFile) -> Result<Self, InvalidUrl> {
         let certificates = file.certificates()?;
         for certificate in &certificates {

@@ -32,7 +32,6 @@ pub(crate) struct Certificates {
     last: Arc<Mutex<Last>>,
 }
 
-/// The last good ones.
 struct Last {
     files: Arc<Files>,
     read: Moment,
@@ -40,11 +39,9 @@ struct Last {
     part: Option<(Authorities, Moment)>,
 }
 
-/// What the files contained when they were read.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Files {
     authorities: Authorities,
-    /// The client's certificate, and its key.
     identity: Option<[PemFile; 2]>,
 }
 
@@ -195,22 +192,18 @@ fn read_identity(named: &NamedFiles) -> Result<Option<[PemFile; 2]>, InvalidUrl>
 }
 
 impl Files {
-    /// The client's certificate, and its key.
     pub(crate) fn identity(&self) -> Option<&[PemFile; 2]> {
         self.identity.as_ref()
     }
 
-    /// The certificates that are trusted, as PEM.
     pub(crate) fn authorities(&self) -> Vec<u8> {
         self.authorities.pem()
     }
 
-    /// The authorities, as `rustls` takes them.
     pub(super) fn roots(&self) -> RootCertStore {
         self.authorities.roots()
     }
 
-    /// The client's certificate, as `rustls` takes it.
     pub(super) fn certified(&self) -> Option<Identity> {
         let [certificate, key] = self.identity.as_ref()?;
         let identity = certificate.certificates().and_then(|chain| key.identity(chain));

@@ -26,7 +26,6 @@ use crate::{
 /// proof.
 const PROOF_AGE: u32 = 10;
 
-/// One attempt to acquire a lock.
 struct Try<'a> {
     zookeeper: &'a ZooKeeper,
     name: &'a ResourceName,
@@ -45,7 +44,6 @@ enum Look {
 }
 
 impl ZooKeeper {
-    /// Tries once to acquire the lock.
     pub(super) async fn acquire(
         &self,
         name: &ResourceName,
@@ -70,7 +68,6 @@ impl ZooKeeper {
         }
     }
 
-    /// Makes the nodes above those of all locks.
     pub(super) async fn make_parents(&self, connection: &Connection) -> Result<(), Failure> {
         let root = &self.ensemble.server().root;
         for path in Paths::above_all(root) {
@@ -82,7 +79,6 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Makes a node, unless it exists.
     async fn make(
         &self,
         connection: &Connection,
@@ -253,7 +249,6 @@ impl Try<'_> {
         View::read(connection, &self.paths, Some(&own.path)).await.map(Look::Whole)
     }
 
-    /// Keeps the place of a fair waiter.
     fn wait_behind(&self, before: Before) {
         let Self { zookeeper, name, holder, ttl, .. } = self;
         let until = Moment::now() + ttl.as_duration().min(PLACE_PATIENCE);
@@ -286,12 +281,10 @@ impl Try<'_> {
     }
 }
 
-/// Reports a failure of a holder that may have a node.
 fn unknown(failure: Failure) -> BackendError {
     BackendError::from(failure).after_a_change()
 }
 
-/// The answer to a holder that does not own the lock.
 fn busy(remaining: Duration, ahead: Option<u64>, ttl: Ttl) -> Attempt {
     // ZooKeeper does not show how long a session has been silent.
     let remaining = Some(remaining);

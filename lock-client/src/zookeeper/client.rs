@@ -38,7 +38,6 @@ pub struct ZooKeeper {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What the clones of a client share.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) sessions: Sessions,
@@ -93,7 +92,6 @@ impl ZooKeeper {
         Self { ensemble: self.ensemble.answer_within(answer_timeout), ..self }
     }
 
-    /// Limits the time of a method.
     pub(super) async fn within<T>(
         &self,
         method: impl Future<Output = Result<T, BackendError>>,
@@ -102,7 +100,6 @@ impl ZooKeeper {
         timeout(limit, method).await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
     }
 
-    /// Returns a session for another node.
     pub(super) async fn session(
         &self,
         ttl: Ttl,
@@ -131,7 +128,6 @@ impl ZooKeeper {
         Paths::new(&self.ensemble.server().root, name)
     }
 
-    /// Who may use the nodes that this client makes.
     pub(super) fn access(&self) -> Acls<'static> {
         match self.ensemble.server().user {
             Some(_) => Acls::creator_all(),

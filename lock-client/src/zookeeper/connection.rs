@@ -15,15 +15,12 @@ use zookeeper_client::{Client, Connector, Error, MultiReadResult, MultiWriter, S
 
 use super::failure::Failure;
 
-/// A connection to one member.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// The number of the member.
     pub(super) member: usize,
     address: String,
     answer_timeout: Duration,
     task: ConnectionTask,
-    /// Whether the session goes on without the connection.
     keeps_session: bool,
 }
 
@@ -60,7 +57,6 @@ impl Spawn for ConnectionTask {
 }
 
 impl ConnectionTask {
-    /// Ends the connection.
     fn end(&self) {
         self.has_ended.send_replace(true);
         self.handle.get().inspect(|handle| handle.abort());
@@ -72,7 +68,6 @@ fn has_changed(states: &StateWatcher) -> bool {
 }
 
 impl Connection {
-    /// Connects to a member.
     pub(super) async fn open(
         connector: Connector,
         url: &str,
@@ -111,7 +106,6 @@ impl Connection {
         }
     }
 
-    /// Converts the error of an answer.
     pub(super) fn failed(&self, error: Error) -> Failure {
         if matches!(
             error,
@@ -129,7 +123,6 @@ impl Connection {
         Failure::new(&self.address, error)
     }
 
-    /// Reports an answer of another kind.
     pub(super) fn unexpected(&self, answer: Option<MultiReadResult>) -> Failure {
         match answer {
             Some(MultiReadResult::Error { err }) => self.failed(err),
@@ -137,7 +130,6 @@ impl Connection {
         }
     }
 
-    /// Sends a transaction at once.
     pub(super) fn transact<F>(
         &self,
         fill: F,
@@ -159,7 +151,6 @@ impl Connection {
         self.transact(|writer| writer.add_check_version(path, -1)).await
     }
 
-    /// Whether the connection was neither cut, nor failed.
     pub(super) fn is_usable(&self) -> bool {
         !*self.task.has_ended.borrow()
     }

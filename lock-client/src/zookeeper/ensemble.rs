@@ -17,7 +17,6 @@ use crate::{backend::BackendError, tls, ttl::Ttl};
 /// The time-out of the session that reads and watches. It holds no lock.
 const READING_TIMEOUT_MS: u64 = 10_000;
 
-/// The members, and the connection that reads and watches.
 #[derive(Clone)]
 pub(super) struct Ensemble {
     shared: Arc<Shared>,
@@ -26,12 +25,10 @@ pub(super) struct Ensemble {
 
 struct Shared {
     server: Server,
-    /// The number of the member that is asked first.
     current: AtomicUsize,
     reading: Mutex<Option<Arc<Connection>>>,
 }
 
-/// The session that a connection asks for.
 #[derive(Clone)]
 pub(super) enum SessionRequest {
     /// A new one, which is closed when the connection is dropped.
@@ -101,7 +98,6 @@ impl Ensemble {
         self.connect(SessionRequest::Existing(session), ttl_ms, ttl_ms, granting).await
     }
 
-    /// The connection that reads and watches.
     pub(super) async fn reading(&self) -> Result<Arc<Connection>, Failure> {
         let mut reading = self.shared.reading.lock().await;
         if let Some(connection) = &*reading {
@@ -117,7 +113,6 @@ impl Ensemble {
         Ok(reading.insert(Arc::new(connection)).clone())
     }
 
-    /// Whether there is a connection that reads and watches.
     pub(super) fn is_reading(&self) -> bool {
         self.shared.reading.try_lock().is_ok_and(|reading| reading.is_some())
     }
@@ -212,7 +207,6 @@ impl Ensemble {
         }
     }
 
-    /// Connects to a member, and limits the time of its answer.
     pub(super) async fn connect_to(
         &self,
         number: usize,
@@ -266,7 +260,6 @@ impl Ensemble {
     }
 }
 
-/// The time-out of a connection's session, in milliseconds.
 pub(super) fn granted_ms(connection: &Connection) -> u64 {
     connection.client.session_timeout().as_millis().try_into().expect("a time-out has 32 bits")
 }

@@ -6,22 +6,21 @@ use zookeeper_client::Error;
 
 use crate::backend::BackendError;
 
-/// A request that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The node, or the node above it, does not exist. Nothing was changed.
     NoNode,
-    /// The node exists already. Nothing was changed.
     NodeExists,
-    /// The node has another version. Nothing was changed.
     BadVersion,
     /// The session has expired, or was closed. Nothing was changed.
     Expired,
     /// All members that answered shorten the session to this time. They have done so.
-    Shortened { session_ms: u64, granted_ms: u64 },
+    Shortened {
+        session_ms: u64,
+        granted_ms: u64,
+    },
     /// The member closed the connection before it answered. It may have no place for another one.
     Closed(BackendError),
-    /// Anything else.
     Other(BackendError),
 }
 
@@ -54,17 +53,14 @@ impl Failure {
         }
     }
 
-    /// Reports that there was no answer, or no whole one.
     pub(super) fn unavailable(server: &str, reason: &str) -> Self {
         Self::Other(BackendError::Unavailable(format!("{server}: {reason}").into()))
     }
 
-    /// Reports that a member closed the connection before it answered.
     pub(super) fn closed(server: &str, reason: &str) -> Self {
         Self::Closed(BackendError::Unavailable(format!("{server}: {reason}").into()))
     }
 
-    /// Reports that there was no answer in time.
     pub(super) fn silent(server: &str, limit: Duration) -> Self {
         Self::unavailable(server, &format!("no answer within {} ms", limit.as_millis()))
     }
@@ -78,7 +74,6 @@ impl Failure {
         Self::Other(BackendError::Rejected("a node of the lock holds nothing of ours".into()))
     }
 
-    /// Converts the error of an answer.
     pub(super) fn new(server: &str, error: Error) -> Self {
         let rejected = |reason| Self::rejected(server, reason);
         match error {

@@ -117,7 +117,6 @@ impl ZooKeeper {
         Some(Connections { limit: limit.trim().parse().ok()?, open: open.into_values().max()? })
     }
 
-    /// Returns one of a member's reports; an empty text if it has none.
     async fn report(&self, number: usize, name: &str) -> String {
         let (server, limit) = (self.ensemble.server(), self.ensemble.answer_timeout);
         report(server, &server.members[number], name, limit).await.unwrap_or_default()
@@ -139,7 +138,6 @@ impl ZooKeeper {
         }
     }
 
-    /// Returns the time-out of the session that a member grants instead of this one.
     async fn granted(&self, number: usize, timeout_ms: u64) -> Result<Duration, Failure> {
         let mut tries = 1;
         loop {

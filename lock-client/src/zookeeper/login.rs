@@ -6,7 +6,6 @@ use zookeeper_client::{Acl, Error, Permission};
 use super::{client::ZooKeeper, connection::Connection, failure::Failure, paths::Paths};
 use crate::backend::BackendError;
 
-/// How many nodes of locks are looked at.
 const NODES: usize = 100;
 
 /// What the nodes of the locks show about a client's user and password. ZooKeeper itself takes every

@@ -9,7 +9,6 @@ use tokio::try_join;
 use super::{client::ZooKeeper, connection::Connection, failure::Failure, paths::Paths};
 use crate::backend::{BackendError, HeldNames};
 
-/// How many queues are read at once.
 const PAGE: usize = 100;
 
 /// Lists the queues, and then reads them page by page. A queue may be empty until ZooKeeper deletes it.
@@ -68,7 +67,6 @@ async fn held_of(
     Ok(try_join_all(reads).await?.into_iter().flatten().collect())
 }
 
-/// Returns the names of a node's children; none if the node does not exist.
 async fn children_of(connection: &Connection, path: &str) -> Result<Vec<String>, Failure> {
     match connection.answer(connection.client.list_children(path)).await {
         Ok(children) => Ok(children),

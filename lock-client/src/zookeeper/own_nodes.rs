@@ -23,11 +23,9 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct OwnNode {
     pub(super) room: Arc<Room>,
-    /// The path of the node, which may not exist.
     pub(super) path: String,
     /// The path of the node that takes its place, by a request without an answer until now.
     pub(super) moves_to: Option<String>,
-    /// The grant, if the holder was granted the lock.
     pub(super) grant: Option<Token>,
     /// The node before that of a waiter; `None` if the queue was not read since it went.
     pub(super) before: Option<Before>,
@@ -50,7 +48,6 @@ impl Kept for OwnNode {
     }
 }
 
-/// The nodes of a client's own holders.
 pub(super) type OwnNodes = Holders<(ResourceName, Holder), OwnNode>;
 
 impl OwnNodes {
@@ -78,7 +75,6 @@ impl OwnNodes {
         });
     }
 
-    /// Ends a lease, or the wait of a waiter. Returns the node.
     pub(super) fn end(&self, name: &ResourceName, holder: &Holder) -> Option<OwnNode> {
         let now = Moment::now();
         self.change(name, holder, |own| own.until = now);

@@ -11,7 +11,6 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 const PLACE: &str = "holder-";
 
-/// The paths of one lock's nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     /// The node above those of all locks.
@@ -32,7 +31,6 @@ impl Paths {
         ["", "/queues", "/offsets"].map(|path| format!("{root}/fenced{path}"))
     }
 
-    /// The node above the queues of all locks.
     pub(super) fn queues(root: &str) -> String {
         let [_, queues, _] = Self::above_all(root);
         queues

@@ -158,7 +158,6 @@ impl ZooKeeper {
         Ok(Some(own))
     }
 
-    /// Swaps the token for a higher one.
     pub(super) async fn reissue_token(
         &self,
         name: &ResourceName,

@@ -70,7 +70,6 @@ async fn read(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) -> io
     }
 }
 
-/// Whether the member closed the connection.
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

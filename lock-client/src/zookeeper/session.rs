@@ -34,7 +34,6 @@ const PATH_OVERHEAD: usize = 8;
 const PAUSE: u32 = 200;
 /// How long a new connection waits for requests that are under way.
 const REQUESTS_PATIENCE: Duration = Duration::from_millis(100);
-/// The longest pause between two tries to connect.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// How long a session without a node is kept at least.
 const IDLE_TIME: Duration = Duration::from_secs(10);
@@ -62,7 +61,6 @@ struct End {
     granted_ms: Option<u64>,
 }
 
-/// Whose locks a session has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Usage {
     /// Those of this client that have the same ttl.
@@ -71,7 +69,6 @@ pub(super) enum Usage {
     OneLock,
 }
 
-/// The connection of a session.
 #[derive(Clone)]
 struct Link {
     connection: Arc<Connection>,
@@ -117,7 +114,6 @@ pub(super) struct Room {
 }
 
 impl Session {
-    /// Makes a session that expires after a ttl.
     pub(super) async fn open(
         ensemble: &Ensemble,
         ttl: Ttl,
@@ -147,7 +143,6 @@ impl Session {
         self.info.id().0
     }
 
-    /// Takes room for the node of this path.
     pub(super) fn room(self: Arc<Self>, path: &str) -> Arc<Room> {
         let bytes = path.len() + PATH_OVERHEAD;
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -185,7 +180,6 @@ impl Session {
         self.leave();
     }
 
-    /// Whether it is still used.
     pub(super) fn is_used(&self) -> bool {
         self.end.get().is_none()
     }
@@ -328,7 +322,6 @@ impl Session {
         self.check_used().inspect_err(|_| self.leave())
     }
 
-    /// Ends the connection.
     fn leave(&self) {
         let link = self.link().take();
         link.inspect(|link| link.connection.end());
@@ -372,7 +365,6 @@ impl Drop for Room {
     }
 }
 
-/// The sessions that locks of a client share, by their ttls.
 #[derive(Default)]
 pub(super) struct Sessions {
     open: Mutex<BTreeMap<Ttl, Vec<Arc<Session>>>>,

@@ -28,16 +28,13 @@ pub(super) struct View {
     pub(super) offset_version: Option<i32>,
 }
 
-/// The place of a holder in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) path: String,
     pub(super) holder: Holder,
     /// The number of the change that created the holder's first node.
     pub(super) grant: i64,
-    /// The id of the session that the node belongs to.
     pub(super) session: i64,
-    /// The time-out of the session.
     pub(super) lasts: Duration,
 }
 
@@ -179,7 +176,6 @@ impl View {
         })
     }
 
-    /// The token of an owner.
     pub(super) fn token(&self, owner: &Place) -> Result<Token, BackendError> {
         token(owner.grant.saturating_add(self.offset))
     }
@@ -232,7 +228,6 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::foreign())
 }
 
-/// Makes a token of a number.
 pub(super) fn token(number: i64) -> Result<Token, BackendError> {
     Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
 }

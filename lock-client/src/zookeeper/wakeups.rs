@@ -20,7 +20,6 @@ use crate::{
     terms::Order,
 };
 
-/// Subscribes to what a waiter waits for.
 pub(super) async fn subscribe(
     zookeeper: &ZooKeeper,
     name: &ResourceName,
@@ -43,7 +42,6 @@ pub(super) async fn subscribe(
     Ok(Wakeups::new(freed, AbortOnDropHandle::new(task)))
 }
 
-/// A subscription.
 struct Waiter {
     zookeeper: ZooKeeper,
     name: ResourceName,
@@ -53,7 +51,6 @@ struct Waiter {
     freed: Arc<Notify>,
 }
 
-/// A watch that is set.
 struct Watched {
     awaited: Awaited,
     /// `None` when it has ended.
@@ -62,7 +59,6 @@ struct Watched {
     connection: Arc<Connection>,
 }
 
-/// What a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
 enum Awaited {
     /// The node before the own one is deleted, which is the owner's or another waiter's.
@@ -122,7 +118,6 @@ impl Watcher for Waiter {
 }
 
 impl Waiter {
-    /// Remembers the place before the holder's.
     fn set_before(&self, before: Option<Before>) {
         if let Some(holder) = &self.holder {
             self.zookeeper.shared.own_nodes.change(&self.name, holder, |own| own.before = before);

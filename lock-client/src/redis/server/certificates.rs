@@ -12,7 +12,6 @@ use crate::service_url::InvalidUrl;
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// The names of the settings.
 pub(super) const SETTINGS: [&str; 3] = ["tls-ca", "tls-cert", "tls-key"];
 
 /// The certificates of encrypted connections. Each new connection has those that are on disk at that
@@ -24,7 +23,6 @@ pub(super) struct Certificates {
     files: Option<tls::Certificates>,
 }
 
-/// The certificates that a connection uses.
 #[derive(Clone)]
 pub(crate) struct UsedCertificates {
     #[cfg(feature = "tls")]
@@ -49,7 +47,6 @@ impl Certificates {
         })
     }
 
-    /// Reads the certificates for a new connection.
     pub(super) fn current(&self) -> UsedCertificates {
         UsedCertificates {
             #[cfg(feature = "tls")]
@@ -59,7 +56,6 @@ impl Certificates {
 }
 
 impl UsedCertificates {
-    /// Makes a client for a connection.
     pub(super) fn client(&self, info: ConnectionInfo) -> RedisResult<Client> {
         #[cfg(feature = "tls")]
         if let Some(certificates) = self.pem() {
@@ -80,7 +76,6 @@ impl UsedCertificates {
         Some(TlsCertificates { client_tls, root_cert: Some(files.authorities()) })
     }
 
-    /// Whether those on disk are others now.
     pub(crate) fn were_renewed(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some((files, used)) = &self.files {

@@ -19,7 +19,6 @@ use crate::service_url::{InvalidUrl, addresses};
 /// repeated like any other.
 const REPETITIONS: u32 = 3;
 
-/// A Redis Cluster.
 pub(super) struct Cluster {
     /// The nodes that the URL names. Each receives what is published on any node.
     named: Vec<ConnectionInfo>,
@@ -90,7 +89,6 @@ impl Cluster {
         None
     }
 
-    /// Returns a client of the first named node that answers.
     pub(super) async fn node(&self, limits: TimeLimits) -> RedisResult<Client> {
         let mut error = closed("no node is named");
         for node in &self.named {

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::service_url::InvalidUrl;
 
-/// One Redis.
 pub(super) struct Node {
     pub(super) info: ConnectionInfo,
     certificates: Certificates,
@@ -55,7 +54,6 @@ impl Node {
         format!("{scheme}://{self}")
     }
 
-    /// Makes a client for a new connection.
     pub(super) fn client(&self) -> RedisResult<Client> {
         self.certificates.current().client(self.info.clone())
     }

@@ -29,7 +29,6 @@ use super::{
 };
 use crate::service_url::{InvalidUrl, addresses, decoded};
 
-/// A primary that Sentinels know.
 pub(super) struct Sentinels {
     /// The Sentinels, with the user there.
     sentinels: Vec<ConnectionInfo>,
@@ -65,7 +64,6 @@ impl Sentinels {
         })
     }
 
-    /// Connects to the present primary.
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<MultiplexedConnection> {
         self.find(limits).await.map(|(_, connection)| connection)
     }
@@ -123,7 +121,6 @@ impl Sentinels {
         within(limits.finding(), finding).await
     }
 
-    /// Asks a Sentinel for the primary.
     async fn ask(
         &self,
         info: &ConnectionInfo,

@@ -15,13 +15,9 @@ use crate::service_url::{InvalidUrl, Member, ServiceUrl, User, addresses};
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// The setting with the number of the database.
 const DATABASE: &str = "db";
-/// The setting with the version of the protocol.
 const PROTOCOL: &str = "protocol";
-/// The setting with the user at the Sentinels.
 pub(super) const SENTINEL_USER: &str = "sentinel-user";
-/// The setting with the password of the Sentinels.
 pub(super) const SENTINEL_PASSWORD: &str = "sentinel-password";
 
 pub(super) const USER_WITHOUT_PASSWORD: &str = "a user is given without a password";
@@ -31,7 +27,6 @@ pub(super) fn rejected(error: RedisError) -> InvalidUrl {
     InvalidUrl::new(reason(&error))
 }
 
-/// A URL, split at its scheme.
 pub(super) struct RedisUrl<'a> {
     whole: &'a str,
     pub(super) kind: UrlKind,
@@ -39,21 +34,15 @@ pub(super) struct RedisUrl<'a> {
     pub(super) parts: ServiceUrl,
 }
 
-/// The kind of server that a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UrlKind {
-    /// One node, at a port.
     Node,
-    /// One node, at a Unix socket.
     Socket,
-    /// Several Sentinels.
     Sentinel,
-    /// Several nodes of a Cluster.
     Cluster,
 }
 
 impl UrlKind {
-    /// The settings of its URLs.
     fn settings(self) -> Vec<&'static str> {
         let own: &[_] = match self {
             Self::Node => &[DATABASE],
@@ -114,7 +103,6 @@ impl<'a> RedisUrl<'a> {
         Ok(Self { whole, kind, is_encrypted, parts })
     }
 
-    /// The single node.
     pub(super) fn node(&self) -> Result<ConnectionInfo, InvalidUrl> {
         let info = self.whole.into_connection_info().map_err(rejected)?;
         let redis = info.redis_settings();
@@ -154,7 +142,6 @@ impl<'a> RedisUrl<'a> {
         }
     }
 
-    /// The addresses of the servers.
     pub(super) fn addresses(&self) -> Vec<ConnectionAddr> {
         let addresses =
             self.parts.members.iter().map(|Member { host, port }| match self.is_encrypted {

@@ -45,7 +45,6 @@ pub(super) fn is_not_found(error: &RedisError) -> bool {
     error.kind() == ErrorKind::MasterNameNotFoundBySentinel
 }
 
-/// Names the Sentinel in an error.
 pub(super) fn of_sentinel(sentinel: &str, error: RedisError) -> Failed {
     let reason = match error.kind() {
         ErrorKind::Server(ServerErrorKind::ResponseError) => {

@@ -2,10 +2,8 @@
 
 use std::{cmp::Reverse, fmt};
 
-/// The host and the port of a server.
 pub(super) type Address = (String, u16);
 
-/// What a Sentinel reports about the primary.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) sentinel: String,
@@ -16,7 +14,6 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether the server is down, or is being replaced.
     fn is_leaving(&self) -> bool {
         self.flags.contains("_down") || self.is_being_replaced()
     }
@@ -34,7 +31,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// The reports of several Sentinels.
 pub(super) struct Reports {
     majority: usize,
     all: Vec<Report>,
