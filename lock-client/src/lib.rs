@@ -80,6 +80,7 @@ mod service_url;
 mod tcp;
 #[cfg(feature = "tls")]
 mod tls;
+mod waiters;
 
 pub mod backend;
 #[cfg(feature = "conformance")]

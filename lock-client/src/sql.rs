@@ -11,7 +11,7 @@ mod names;
 pub(crate) mod pool;
 mod tries;
 pub(crate) mod url;
-pub(crate) mod waiters;
+mod waiters;
 
 use crate::service_url::InvalidUrl;
 

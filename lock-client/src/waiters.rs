@@ -45,6 +45,15 @@ impl Waiters {
         self.by_channel().values().flatten().for_each(|freed| freed.notify_one());
     }
 
+    /// Whether this is the first of the waiters of a channel that was added.
+    pub(crate) fn is_oldest(&self, channel: &str, freed: &Arc<Notify>) -> bool {
+        let waiters = self.by_channel();
+        waiters
+            .get(channel)
+            .and_then(|waiters| waiters.first())
+            .is_some_and(|it| Arc::ptr_eq(it, freed))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_channel().is_empty()
     }

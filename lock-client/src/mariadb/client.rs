@@ -22,10 +22,10 @@ use crate::{
         pool::Connect,
         unparsable,
         url::KnownSettings,
-        waiters::Waiters,
     },
     terms::Order,
     tls::{Certificates, NamedFiles},
+    waiters::Waiters,
 };
 
 const EXAMPLE: &str = "mariadb://USER:PASSWORD@HOST/DATABASE";

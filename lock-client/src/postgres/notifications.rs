@@ -12,12 +12,8 @@ use tokio::{
 
 use super::primary::Primary;
 use crate::{
-    backend::Wakeups,
-    clock::Moment,
-    keeper::Keeper,
-    retry::pauses,
-    sql::{pool::Pool, waiters::Waiters},
-    terms::Order,
+    backend::Wakeups, clock::Moment, keeper::Keeper, retry::pauses, sql::pool::Pool, terms::Order,
+    waiters::Waiters,
 };
 
 const CHANNEL: &str = "fenced_lock";

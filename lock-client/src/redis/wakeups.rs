@@ -1,13 +1,11 @@
 //! The one connection over which all waiters of a client are notified of freed locks.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    convert::Infallible,
     mem,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -20,15 +18,16 @@ use redis::{
     aio::{PubSub, PubSubSink, PubSubStream},
 };
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::watch,
     time::{sleep, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     server::Server,
     settings::{TimeLimits, closed},
 };
-use crate::{backend::Wakeups, clock::Moment, retry::pauses};
+use crate::{backend::Wakeups, clock::Moment, retry::pauses, waiters::Waiters};
 
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,125 +38,94 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// the Tokio runtime in which it was made.
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
+    listening: Arc<Listening>,
+    /// The task that listens. It may have ended with its runtime.
+    task: Arc<Mutex<Option<AbortOnDropHandle<()>>>>,
+}
+
+struct Listening {
     server: Arc<Server>,
     limits: TimeLimits,
-    changes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
-    next_id: Arc<AtomicU64>,
+    waiters: Waiters,
+    answers: watch::Sender<Answers>,
 }
 
-enum Change {
-    Subscribe {
-        channel: String,
-        id: u64,
-        freed: Arc<Notify>,
-        done: oneshot::Sender<RedisResult<()>>,
-    },
-    Unsubscribe {
-        channel: String,
-        id: u64,
-    },
-}
-
-/// Ends a subscription when it is dropped.
-struct Subscription {
-    channel: String,
-    id: u64,
-    changes: mpsc::UnboundedSender<Change>,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let channel = std::mem::take(&mut self.channel);
-        // If the task has ended, so have the connection and its subscriptions.
-        let _ = self.changes.send(Change::Unsubscribe { channel, id: self.id });
-    }
+/// What Redis has answered.
+#[derive(Default)]
+struct Answers {
+    /// The channels that it has confirmed on the present connection.
+    confirmed: HashSet<String>,
+    /// The channels that the user has no right to.
+    rejected: HashMap<String, RedisError>,
+    /// How often there was no connection, and why the last time.
+    failures: u64,
+    failure: Option<RedisError>,
 }
 
 impl Subscriptions {
     pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        Self { server, limits, changes: Arc::default(), next_id: Arc::default() }
+        let (waiters, answers) = Default::default();
+        let listening = Arc::new(Listening { server, limits, waiters, answers });
+        Self { listening, task: Arc::default() }
     }
 
     /// Subscribes to a channel. When this returns, Redis has confirmed it.
     pub(crate) async fn subscribe(&self, channel: String) -> RedisResult<Wakeups> {
-        let changes = self.changes();
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let freed = Arc::new(Notify::new());
-        let (done, confirmed) = oneshot::channel();
-        let ended = || closed("the connection for subscriptions has ended");
-        let subscribe =
-            Change::Subscribe { channel: channel.clone(), id, freed: freed.clone(), done };
-        let subscription = Subscription { channel, id, changes: changes.clone() };
-        changes.send(subscribe).map_err(|_| ended())?;
-        confirmed.await.map_err(|_| ended())??;
-        Ok(Wakeups::new(freed, subscription))
+        let Listening { waiters, answers, .. } = &*self.listening;
+        let mut failures = 0;
+        answers.send_if_modified(|answers| {
+            failures = answers.failures;
+            answers.rejected.remove(&channel).is_some()
+        });
+        let waiter = waiters.add(vec![channel.clone()]);
+        self.start();
+        let mut answers = answers.subscribe();
+        let is_known = |answers: &Answers| {
+            let Answers { confirmed, rejected, .. } = answers;
+            answers.failures > failures
+                || confirmed.contains(&channel)
+                || rejected.contains_key(&channel)
+        };
+        let answers = answers.wait_for(is_known).await.map_err(|_| ended())?;
+        match answers.rejected.get(&channel).or(answers.failure.as_ref()) {
+            Some(error) if !answers.confirmed.contains(&channel) => Err(error.clone()),
+            _ => Ok(Wakeups::new(waiter.freed.clone(), (waiter, self.clone()))),
+        }
     }
 
-    /// Returns the sender of changes. If the task that received them has ended with its runtime, a
-    /// new one is started in the present runtime.
-    fn changes(&self) -> mpsc::UnboundedSender<Change> {
-        let mut changes = self.changes.lock().expect("nothing panics while it holds this");
-        match &*changes {
-            Some(open) if !open.is_closed() => open.clone(),
-            _ => {
-                let (sender, incoming) = mpsc::unbounded_channel();
-                tokio::spawn(SubscriptionTask::new(self.server.clone(), self.limits).run(incoming));
-                changes.insert(sender).clone()
-            }
+    fn start(&self) {
+        let mut task = self.task.lock().expect("nothing panics while it holds this");
+        if task.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let listener = Listener(self.listening.clone());
+            *task = Some(AbortOnDropHandle::new(tokio::spawn(listener.listen())));
         }
     }
 }
 
-/// The task that keeps the connection and its subscriptions.
-struct SubscriptionTask {
-    server: Arc<Server>,
-    limits: TimeLimits,
-    channels: HashMap<String, Channel>,
-    /// The channels to subscribe to, as far as they still have waiters.
-    wanted: Vec<String>,
-    /// The channels that have lost their last waiter.
-    unneeded: Vec<String>,
-}
+/// Listens until this value is dropped.
+struct Listener(Arc<Listening>);
 
-#[derive(Default)]
-struct Channel {
-    /// Whether Redis has confirmed it on the present connection.
-    is_confirmed: bool,
-    waiters: Vec<Waiter>,
-}
-
-struct Waiter {
-    id: u64,
-    freed: Arc<Notify>,
-    /// Reports that the subscription is made. `None` once it was.
-    done: Option<oneshot::Sender<RedisResult<()>>>,
-}
-
-type Changes = mpsc::UnboundedReceiver<Change>;
-
-impl SubscriptionTask {
-    fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        let (channels, wanted, unneeded) = Default::default();
-        Self { server, limits, channels, wanted, unneeded }
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.fail(ended());
     }
+}
 
-    /// Keeps a connection until the last sender of changes is dropped. Replaces it when it is lost.
-    async fn run(mut self, mut changes: Changes) {
-        let mut backoff = pauses(LONGEST_PAUSE);
+impl Listener {
+    /// Keeps a connection. Replaces it when it is lost.
+    async fn listen(self) {
+        let listening = &*self.0;
+        let (mut backoff, mut earlier) = (pauses(LONGEST_PAUSE), HashSet::new());
         loop {
             // 1. While nobody waits, no connection is made.
-            self.record_all(&mut changes);
-            while self.channels.is_empty() {
-                match changes.recv().await {
-                    Some(change) => self.record(change),
-                    None => return,
-                }
+            while listening.waiters.is_empty() {
+                listening.waiters.changed().await;
             }
             // 2. Connect, and use the connection until it is lost.
-            let used = match self.server.connect_for_messages(self.limits).await {
+            let used = match listening.server.connect_for_messages(listening.limits).await {
                 Ok(connection) => {
                     let begun = Moment::now();
-                    let used = self.use_connection(connection, &mut changes).await;
+                    let used = listening.use_connection(connection, &mut earlier).await;
                     if begun.elapsed() > LONGEST_PAUSE {
                         backoff = pauses(LONGEST_PAUSE);
                     }
@@ -165,54 +133,74 @@ impl SubscriptionTask {
                 }
                 Err(error) => Err(error),
             };
-            let Err(error) = used else { return };
+            let Err(error) = used;
             tracing::debug!(%error, "there is no connection of the waiters");
-            self.fail_unconfirmed(&error);
+            earlier.extend(listening.fail(error));
             // 3. Pause, and longer each time, unless the connection lasted.
             sleep(backoff.next().expect("the pauses never end")).await;
         }
     }
+}
 
-    /// Makes changes and forwards messages until the connection is lost, or until the last sender
-    /// of changes is dropped.
+impl Listening {
+    /// Fails the subscriptions that were requested and not made. Returns the channels of those that were
+    /// made: they are made again over the next connection.
+    fn fail(&self, error: RedisError) -> HashSet<String> {
+        let mut confirmed = HashSet::new();
+        self.answers.send_modify(|answers| {
+            confirmed = mem::take(&mut answers.confirmed);
+            answers.failures += 1;
+            answers.failure = Some(error);
+        });
+        confirmed
+    }
+
+    /// Makes changes and forwards messages until the connection is lost. The waiters of earlier channels
+    /// may have missed a message.
     async fn use_connection(
-        &mut self,
+        &self,
         connection: PubSub,
-        changes: &mut Changes,
-    ) -> RedisResult<()> {
+        earlier: &mut HashSet<String>,
+    ) -> RedisResult<Infallible> {
         let (mut sink, mut messages) = connection.split();
-        for channel in self.channels.values_mut() {
-            channel.is_confirmed = false;
-        }
-        self.wanted = self.channels.keys().cloned().collect();
-        self.unneeded.clear();
         loop {
-            self.record_all(changes);
-            if !(self.wanted.is_empty() && self.unneeded.is_empty()) {
-                self.change_subscriptions(&sink, &mut messages).await?;
-            }
-            let change = pin!(changes.recv());
-            match timeout(PING_INTERVAL, select(change, messages.next())).await {
-                Ok(Either::Left((Some(change), _))) => self.record(change),
-                Ok(Either::Left((None, _))) => return Ok(()),
-                Ok(Either::Right((message, _))) => self.notify(message)?,
-                // A connection that was cut silently looks like an idle one.
-                Err(_) => in_time(self.limits, sink.ping::<()>()).await?,
+            self.change_subscriptions(&sink, &mut messages, earlier).await?;
+            loop {
+                let changed = pin!(self.waiters.changed());
+                match timeout(PING_INTERVAL, select(changed, messages.next())).await {
+                    Ok(Either::Left(_)) => break,
+                    Ok(Either::Right((message, _))) => self.notify(message)?,
+                    // A connection that was cut silently looks like an idle one.
+                    Err(_) => in_time(self.limits, sink.ping::<()>()).await?,
+                }
             }
         }
     }
 
-    /// Subscribes to all wanted channels and unsubscribes from all that are not needed, in one
-    /// round trip. Meanwhile it forwards messages.
+    /// Subscribes to all channels that have waiters and unsubscribes from the others, in one round trip.
+    /// Meanwhile it forwards messages.
     async fn change_subscriptions(
-        &mut self,
+        &self,
         sink: &PubSubSink,
         messages: &mut PubSubStream,
+        earlier: &mut HashSet<String>,
     ) -> RedisResult<()> {
-        let (unneeded, mut wanted) = (mem::take(&mut self.unneeded), mem::take(&mut self.wanted));
-        wanted.retain(|channel| self.channels.contains_key(channel));
+        let (mut wanted, mut unneeded) = (self.waiters.channels(), HashSet::new());
+        earlier.retain(|channel| wanted.contains(channel));
+        self.answers.send_if_modified(|Answers { confirmed, rejected, .. }| {
+            unneeded = confirmed.difference(&wanted).cloned().collect();
+            confirmed.retain(|channel| wanted.contains(channel));
+            rejected.retain(|channel, _| wanted.contains(channel));
+            wanted.retain(|it| !confirmed.contains(it) && !rejected.contains_key(it));
+            // Nobody waits for a channel to be left.
+            false
+        });
+        if wanted.is_empty() && unneeded.is_empty() {
+            return Ok(());
+        }
         // Sent first, because a channel may be wanted again.
         let unsubscribing = async {
+            let unneeded: Vec<_> = unneeded.into_iter().collect();
             if unneeded.is_empty() { Ok(()) } else { sink.clone().unsubscribe(unneeded).await }
         };
         // A command for each channel, because Redis rejects a command as a whole.
@@ -228,108 +216,42 @@ impl SubscriptionTask {
                 Either::Right((message, _)) => self.notify(message)?,
             }
         };
-        for (channel, subscribed) in subscribed {
-            match subscribed {
-                Ok(()) => self.confirm(&channel),
-                Err(error) if error.is_unrecoverable_error() => return Err(error),
-                Err(error) => self.reject(&channel, &error),
-            }
+        let mut errors = subscribed.iter().filter_map(|(_, subscribed)| subscribed.as_ref().err());
+        if let Some(error) = errors.find(|error| error.is_unrecoverable_error()) {
+            return Err(error.clone());
         }
-        unsubscribed
-    }
-
-    /// Records a change, which the next round trip makes.
-    fn record(&mut self, change: Change) {
-        match change {
-            Change::Subscribe { channel, id, freed, done } => {
-                let entry = self.channels.entry(channel.clone()).or_insert_with(|| {
-                    self.wanted.push(channel);
-                    Channel::default()
-                });
-                let mut waiter = Waiter { id, freed, done: Some(done) };
-                if entry.is_confirmed {
-                    waiter.report(Ok(()));
+        self.answers.send_modify(|answers| {
+            for (channel, subscribed) in subscribed {
+                if earlier.remove(&channel) {
+                    self.waiters.notify(&channel);
                 }
-                entry.waiters.push(waiter);
-            }
-            Change::Unsubscribe { channel, id } => {
-                let Some(entry) = self.channels.get_mut(&channel) else { return };
-                entry.waiters.retain(|waiter| waiter.id != id);
-                if entry.waiters.is_empty() {
-                    self.channels.remove(&channel);
-                    self.unneeded.push(channel);
+                match subscribed {
+                    Ok(()) => drop(answers.confirmed.insert(channel)),
+                    Err(error) => drop(answers.rejected.insert(channel, error)),
                 }
             }
-        }
-    }
-
-    fn record_all(&mut self, changes: &mut Changes) {
-        while let Ok(change) = changes.try_recv() {
-            self.record(change);
-        }
-    }
-
-    fn confirm(&mut self, channel: &str) {
-        let Some(channel) = self.channels.get_mut(channel) else { return };
-        channel.is_confirmed = true;
-        for waiter in &mut channel.waiters {
-            if !waiter.report(Ok(())) {
-                // It was subscribed over a connection that was lost, and may have missed a message.
-                waiter.freed.notify_one();
-            }
-        }
-    }
-
-    /// Ends the subscriptions to a channel that the user has no right to.
-    fn reject(&mut self, channel: &str, error: &RedisError) {
-        for mut waiter in self.channels.remove(channel).unwrap_or_default().waiters {
-            waiter.report(Err(error.clone()));
-            waiter.freed.notify_one();
-        }
-    }
-
-    /// Fails the subscriptions that were requested and not made. The others are made again over the
-    /// next connection.
-    fn fail_unconfirmed(&mut self, error: &RedisError) {
-        self.channels.retain(|_, channel| {
-            channel.waiters.retain_mut(|waiter| !waiter.report(Err(error.clone())));
-            !channel.waiters.is_empty()
         });
+        unsubscribed
     }
 
     /// Notifies the waiters of a message's channel, at once or after the milliseconds that the
     /// message names. Without a message, the connection is lost.
     fn notify(&self, message: Option<Msg>) -> RedisResult<()> {
         let message = message.ok_or_else(|| closed("the connection of the waiters was lost"))?;
-        let delay = message.get_payload::<String>().ok().and_then(|text| text.parse().ok());
-        let delay = delay.map(Duration::from_millis);
-        let channel = self.channels.get(message.get_channel_name());
-        for waiter in channel.into_iter().flat_map(|channel| &channel.waiters) {
-            let freed = waiter.freed.clone();
-            match delay {
-                None => freed.notify_one(),
-                Some(delay) => drop(tokio::spawn(async move {
-                    sleep(delay).await;
-                    freed.notify_one();
-                })),
-            }
+        let (waiters, channel) = (self.waiters.clone(), message.get_channel_name().to_owned());
+        match message.get_payload::<String>().ok().and_then(|text| text.parse().ok()) {
+            None => waiters.notify(&channel),
+            Some(delay_ms) => drop(tokio::spawn(async move {
+                sleep(Duration::from_millis(delay_ms)).await;
+                waiters.notify(&channel);
+            })),
         }
         Ok(())
     }
 }
 
-impl Waiter {
-    /// Reports the outcome of the subscription, and returns whether it was still open.
-    fn report(&mut self, outcome: RedisResult<()>) -> bool {
-        match self.done.take() {
-            Some(done) => {
-                // The waiter may have gone.
-                let _ = done.send(outcome);
-                true
-            }
-            None => false,
-        }
-    }
+fn ended() -> RedisError {
+    closed("the connection for subscriptions has ended")
 }
 
 /// Treats a connection that doesn't answer in time as lost.

@@ -1,50 +1,19 @@
-//! The waiters of one client, by the notifications that they wait for.
+//! The waiters of a client of a database. Where nobody notifies them, they poll.
+//!
+//! The channel of a waiter is a space and the lock's name. For a fair waiter, the first 8 characters of its
+//! holder stand before that on another one.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use tokio::{sync::Notify, time::sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::answer::{InvalidAnswer, LockDatabase};
-use crate::{backend::Wakeups, retry::pauses, terms::Order};
+use crate::{backend::Wakeups, retry::pauses, terms::Order, waiters::Waiters};
 
 /// The longest pause is half as long again, and so shorter than a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(650);
-
-/// The waiters of one client. Clones share them.
-///
-/// A notification is a space and a lock's name. For the first waiter of a queue, the first 8 characters of
-/// its holder stand before that.
-#[derive(Clone, Default)]
-pub(crate) struct Waiters {
-    by_lock: Arc<Mutex<HashMap<String, Vec<Waiter>>>>,
-}
-
-struct Waiter {
-    /// The beginning of a fair waiter's holder.
-    place: Option<String>,
-    freed: Arc<Notify>,
-}
-
-impl Waiter {
-    /// A release that does not see the place of a fair waiter yet names no place, and notifies all.
-    fn is_meant(&self, place: &str) -> bool {
-        place.is_empty() || self.place.as_deref() == Some(place)
-    }
-}
-
-/// A subscription of one waiter. It ends when this value is dropped.
-struct Subscription {
-    waiters: Waiters,
-    lock: String,
-    freed: Arc<Notify>,
-    _polling: AbortOnDropHandle<()>,
-}
 
 impl Waiters {
     /// Adds a waiter, which also polls while it must. Of a client's fair waiters for one lock, only the
@@ -57,38 +26,21 @@ impl Waiters {
         order: Order,
         must_poll: impl Fn() -> bool + Send + 'static,
     ) -> Wakeups {
-        let place = (order == Order::Fair).then(|| holder.as_str().chars().take(8).collect());
-        let (lock, freed) = (name.as_str().to_owned(), Arc::new(Notify::new()));
-        let waiter = Waiter { place, freed: freed.clone() };
-        self.by_lock().entry(lock.clone()).or_default().push(waiter);
-        let (waiters, own_lock, own) = (self.clone(), lock.clone(), freed.clone());
+        // A release that does not see the place of a fair waiter yet notifies all.
+        let mut channels = vec![format!(" {name}")];
+        // Nobody notifies it: it only has the fair waiters in their order. No holder has this character.
+        let queue = (order == Order::Fair).then(|| format!("\n {name}"));
+        if let Some(queue) = &queue {
+            let beginning: String = holder.as_str().chars().take(8).collect();
+            channels.extend([format!("{beginning} {name}"), queue.clone()]);
+        }
+        let waiter = self.add(channels);
+        let (waiters, freed) = (self.clone(), waiter.freed.clone());
         let may_be_next =
-            move || order == Order::Unordered || waiters.is_oldest_in_order(&own_lock, &own);
-        let polling = poll(freed.clone(), move || must_poll() && may_be_next());
-        let subscription = Subscription {
-            waiters: self.clone(),
-            lock,
-            freed: freed.clone(),
-            _polling: AbortOnDropHandle::new(tokio::spawn(polling)),
-        };
-        Wakeups::new(freed, subscription)
-    }
-
-    pub(crate) fn notify(&self, notification: &str) {
-        let Some((place, lock)) = notification.split_once(' ') else { return };
-        let by_lock = self.by_lock();
-        let waiters = by_lock.get(lock).into_iter().flatten();
-        waiters
-            .filter(|waiter| waiter.is_meant(place))
-            .for_each(|waiter| waiter.freed.notify_one());
-    }
-
-    pub(crate) fn notify_all(&self) {
-        self.by_lock().values().flatten().for_each(|waiter| waiter.freed.notify_one());
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_lock().is_empty()
+            move || queue.as_ref().is_none_or(|queue| waiters.is_oldest(queue, &freed));
+        let polling = poll(waiter.freed.clone(), move || must_poll() && may_be_next());
+        let polling = AbortOnDropHandle::new(tokio::spawn(polling));
+        Wakeups::new(waiter.freed.clone(), (waiter, polling))
     }
 
     /// Reads the answer to a release in a database that notifies nobody, and notifies its own waiters.
@@ -100,29 +52,6 @@ impl Waiters {
         let first = D::text(row, "first_waiter")?.unwrap_or_default();
         self.notify(&format!("{first} {name}"));
         Ok(D::number(row, "released")? == Some(1))
-    }
-
-    /// Whether this is the oldest of the client's fair waiters for a lock.
-    fn is_oldest_in_order(&self, lock: &str, own: &Arc<Notify>) -> bool {
-        let by_lock = self.by_lock();
-        let mut waiters = by_lock.get(lock).into_iter().flatten();
-        let oldest = waiters.find(|waiter| waiter.place.is_some());
-        oldest.is_some_and(|oldest| Arc::ptr_eq(&oldest.freed, own))
-    }
-
-    fn by_lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Waiter>>> {
-        self.by_lock.lock().expect("nothing panics while it holds this")
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let mut by_lock = self.waiters.by_lock();
-        let Some(waiters) = by_lock.get_mut(&self.lock) else { return };
-        waiters.retain(|waiter| !Arc::ptr_eq(&waiter.freed, &self.freed));
-        if waiters.is_empty() {
-            by_lock.remove(&self.lock);
-        }
     }
 }
 

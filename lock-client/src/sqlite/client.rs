@@ -21,9 +21,9 @@ use crate::{
         pool::Connect,
         unparsable,
         url::KnownSettings,
-        waiters::Waiters,
     },
     terms::Order,
+    waiters::Waiters,
 };
 
 const EXAMPLE: &str = "sqlite:FILE";
