@@ -59,20 +59,9 @@ impl Etcd {
     ///
     /// The URL is `etcd://[USER:PASSWORD@]HOST[:PORT],HOST…`, or begins with `etcds://` for
     /// encrypted connections. Name all members. The port is 2379 by default, and a user is one of
-    /// etcd. The members need their JSON gateway, which they have by default.
-    ///
-    /// With TLS, a member's certificate must be signed by one that the system trusts. The
-    /// environment variable `SSL_CERT_FILE` may name a file with others. Settings follow a `?`,
-    /// with `&` between them. All parts of a URL are percent-encoded.
-    ///
-    /// | setting | meaning |
-    /// |---|---|
-    /// | `tls-ca=FILE` | certificates to trust, not the system's |
-    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
-    ///
-    /// The files are PEM. They are read again for each new connection. If they can't be used then,
-    /// the last good ones are, and the log says so. etcd's gateway does not take a user from a
-    /// client's certificate. Other settings are rejected.
+    /// etcd. The members need their JSON gateway, which they have by default. It does not take a user from
+    /// a client's certificate. The section "etcd" of the README has the settings that name certificates.
+    /// All parts of a URL are percent-encoded.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.

@@ -48,40 +48,12 @@ impl fmt::Debug for Redis {
 impl Redis {
     /// Makes a client of the Redis at a URL. It connects when it is first used.
     ///
-    /// | Redis | URL | feature |
-    /// |---|---|---|
-    /// | one node | `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `?db=DATABASE` | |
-    /// | on a Unix socket | `redis+unix:///SOCKET[?db=DATABASE&user=USER&pass=PASSWORD]` | |
-    /// | a primary that Sentinels know | `redis+sentinel://[[USER]:PASSWORD@]SENTINEL[:PORT],…/NAME[/DATABASE]` | |
-    /// | a Cluster | `redis+cluster://[[USER]:PASSWORD@]NODE[:PORT],…` | |
-    /// | any of them over TLS | `rediss…` instead of `redis…` | `tls` |
+    /// The URL is `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or begins with `redis+sentinel`,
+    /// `redis+cluster` or `redis+unix`. With the feature `tls`, those with `rediss` encrypt all connections.
+    /// The section "Redis as you run it" of the README has their forms and settings. All parts of a URL are
+    /// percent-encoded.
     ///
-    /// For one node, `valkey://`, `valkeys://` and `valkey+unix://` mean the same.
-    ///
-    /// With TLS, the Sentinels' connections are encrypted too. The server's certificate must be
-    /// signed by one that the system trusts. The environment variable `SSL_CERT_FILE` may name a
-    /// file with others. Users and passwords are those of Redis. Name several nodes of a Cluster,
-    /// because waiters subscribe at a named one.
-    ///
-    /// Name all Sentinels. All are asked at once, and the primary that most of them name is used. If
-    /// they disagree and none has a majority, the newest configuration decides among those named most.
-    /// A primary that they call down, or that they replace, is not used.
-    ///
-    /// Settings follow a `?`, with `&` between them. Others are rejected. All parts of a URL are
-    /// percent-encoded; in a setting, a `+` is a space, and `%2B` a plus. A setting that is given
-    /// twice has its last value.
-    ///
-    /// | setting | meaning |
-    /// |---|---|
-    /// | `db=DATABASE` | the database, for all but a Cluster |
-    /// | `protocol=resp3` | the version of the protocol, as in the crate `redis` |
-    /// | `tls-ca=FILE` | certificates to trust, not the system's |
-    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
-    /// | `sentinel-user=USER&sentinel-password=PASSWORD` | the user at the Sentinels |
-    ///
-    /// The files are PEM. They are read here, and again for each new connection, because
-    /// certificates are renewed on disk. If that fails, the last good ones are used, and a warning
-    /// is logged.
+    /// Name all Sentinels. Name several nodes of a Cluster, because waiters subscribe at a named one.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, needs a feature that was not compiled, or names
@@ -119,16 +91,10 @@ impl Redis {
     /// ever. It suits names that are many and short-lived, such as order numbers.
     ///
     /// # Safety of tokens
-    /// A counter that is gone starts again at the client's Unix time in milliseconds. This is above
-    /// every token that it ever issued, on these conditions:
-    /// - Clients' clocks differ, or go back, by less than the retention.
-    /// - Redis' own clock jumps ahead by less than that.
-    /// - The name was granted no more than 1 000 times a second on average since its first grant.
-    /// - Nobody raised the counter above the clock: by setting it, or by a reissue for a storage
-    ///   that had seen such a token.
-    ///
-    /// Otherwise the storage rejects the lower token. A holder that has not claimed yet continues
-    /// with a higher one. Nothing is lost, but work may have to be repeated.
+    /// A counter that is gone starts again at the client's Unix time in milliseconds. The section "Names
+    /// that are used for a while" of the README says on which conditions this is above every token that it
+    /// ever issued. Otherwise the storage rejects the lower token. A holder that has not claimed yet
+    /// continues with a higher one. Nothing is lost, but work may have to be repeated.
     pub fn keep_counters_for(self, retention: Duration) -> Self {
         // Lua represents these numbers exactly. The limit is 285 thousand years.
         let millis = retention.as_millis().clamp(1, 1 << 53);

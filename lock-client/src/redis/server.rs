@@ -35,7 +35,7 @@ enum Kind {
 }
 
 impl Server {
-    /// Parses a URL. Its forms are listed at [`Redis::open`](super::Redis::open).
+    /// Parses a URL of [`Redis::open`](super::Redis::open).
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or needs a feature that was not compiled.

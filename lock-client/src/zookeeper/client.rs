@@ -62,18 +62,7 @@ impl ZooKeeper {
     /// user, and no other user reads or writes their data. Without a user, everybody may. Against
     /// malice, keep the ids of holders secret: a client that knows one can release its lock.
     ///
-    /// With TLS, a member's certificate must be signed by one that the system trusts. The
-    /// environment variable `SSL_CERT_FILE` may name a file with others. Members take only clients with
-    /// a certificate, unless their `ssl.clientAuth` is `none`. Settings follow a `?`, with `&` between
-    /// them.
-    ///
-    /// | setting | meaning |
-    /// |---|---|
-    /// | `tls-ca=FILE` | certificates to trust, not the system's |
-    /// | `tls-cert=FILE&tls-key=FILE` | the client's certificate and key |
-    ///
-    /// The files are PEM. They are read again for each new connection. If they can't be used then, the
-    /// last ones are, and a warning is logged.
+    /// The section "ZooKeeper" of the README has the settings that name certificates.
     ///
     /// # Errors
     /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
