@@ -47,6 +47,11 @@ use crate::{clock::Moment, terms::Order, ttl::Ttl};
 /// How long one request may take, if the backend does not say otherwise.
 pub(crate) const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Limits how long an answer is waited for: to 1 millisecond at least, and 1 hour at most.
+pub(crate) fn answer_timeout(timeout: Duration) -> Duration {
+    timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600))
+}
+
 /// The answer of a lock service that is still on its way.
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
 

@@ -1,7 +1,5 @@
 //! What the lock services in SQL databases share.
 
-use std::time::Duration;
-
 pub(crate) mod answer;
 pub(crate) mod backend;
 #[cfg(feature = "tls")]
@@ -34,9 +32,4 @@ pub(crate) fn unparsable(url: &str, error: &impl ToString) -> InvalidUrl {
 /// Returns the bytes of a text in hexadecimal digits, which need no escaping in SQL.
 pub(crate) fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The limits between which an answer is waited for.
-pub(crate) fn answer_timeout(timeout: Duration) -> Duration {
-    timeout.clamp(Duration::from_millis(1), Duration::from_secs(3600))
 }

@@ -37,7 +37,6 @@ pub(super) enum Sharing {
     Nothing,
 }
 
-/// One attempt to acquire a lock.
 struct Try<'a> {
     etcd: &'a Etcd,
     keys: Keys,

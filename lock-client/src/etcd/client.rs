@@ -23,7 +23,7 @@ use crate::{
     InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, HeldLock, HeldNames, Ownership, Status,
-        Wakeups,
+        Wakeups, answer_timeout,
     },
     terms::Order,
     ttl::Ttl,
@@ -78,13 +78,11 @@ impl Etcd {
         })
     }
 
-    /// Waits this long for each answer of etcd, instead of half a second. It suits an etcd that is
-    /// far away, or that has slow disks: take twice the time of an answer, or more. A lease whose
-    /// ttl is not several times longer is lost with one lost reply.
-    ///
-    /// It is 1 millisecond at least, and 1 hour at most.
+    /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour at
+    /// most. It suits an etcd that is far away, or that has slow disks: take twice the time of an answer, or
+    /// more. A lease whose ttl is not several times longer is lost with one lost reply.
     pub fn answer_within(mut self, limit: Duration) -> Self {
-        let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
+        let answer_timeout = answer_timeout(limit);
         for connection in [&mut self.tries, &mut self.renewals, &mut self.releases] {
             connection.answer_timeout = answer_timeout;
         }

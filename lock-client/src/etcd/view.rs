@@ -11,7 +11,6 @@ use super::{
 };
 use crate::backend::BackendError;
 
-/// What etcd shows of a lock at one moment.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) header: Header,

@@ -10,12 +10,11 @@ use sqlx::{
 
 use crate::{
     InvalidUrl,
-    backend::Wakeups,
+    backend::{Wakeups, answer_timeout},
     service_url::UrlSettings,
     sql::{
         UNUSABLE,
         answer::InvalidAnswer,
-        answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
         certificates, hex,
         line::{Connected, Statements},

@@ -8,11 +8,10 @@ use sqlx::{Row, postgres::PgRow};
 use super::{notifications::Notifications, primary::Primary};
 use crate::{
     InvalidUrl,
-    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout},
     sql::{
         UNUSABLE,
         answer::InvalidAnswer,
-        answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
         hex,
         line::Statements,

@@ -2,28 +2,25 @@
 
 use std::time::Duration;
 
-use fence::{InvalidToken, ResourceName, Token};
+use fence::{ResourceName, Token};
 
 use super::keys::Keys;
 use crate::backend::{HeldLock, Ownership, Status};
 
 /// A reply, or a lock's value in Redis, that this crate's scripts never make.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InvalidReply {
-    #[error("a reply is not a token: {0}")]
-    Token(InvalidToken),
-    #[error("{0} holds no lock of ours")]
-    Lock(String),
-}
+#[error("{0}")]
+pub(crate) struct InvalidReply(String);
 
 impl InvalidReply {
     pub(super) fn not_a_lock(name: &ResourceName) -> Self {
-        Self::Lock(Keys::new(name).lock())
+        Self(format!("{} holds no lock of ours", Keys::new(name).lock()))
     }
 }
 
 pub(crate) fn valid_token(number: i64) -> Result<Token, InvalidReply> {
-    Token::try_from(number).map_err(InvalidReply::Token)
+    let invalid = |invalid| InvalidReply(format!("a reply is not a token: {invalid}"));
+    Token::try_from(number).map_err(invalid)
 }
 
 /// Parses the reply of a script that compares the ownership: a token, or 0 if the lock has another

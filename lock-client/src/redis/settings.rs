@@ -11,7 +11,7 @@ use tokio::time::timeout;
 #[cfg(target_os = "linux")]
 use crate::tcp::UNACKNOWLEDGED_TIMEOUT;
 use crate::{
-    backend::DEFAULT_ANSWER_TIMEOUT,
+    backend::{DEFAULT_ANSWER_TIMEOUT, answer_timeout},
     tcp::{KEEPALIVE_INTERVAL, KEEPALIVE_TIME},
 };
 
@@ -33,7 +33,7 @@ impl TimeLimits {
     /// Makes the time limits of a client that waits this long for an answer: from 1 millisecond to 1
     /// hour.
     pub(crate) fn new(answer: Duration) -> Self {
-        Self { answer: answer.clamp(Duration::from_millis(1), Duration::from_secs(3600)) }
+        Self { answer: answer_timeout(answer) }
     }
 
     /// How long a connection may take: two round trips, and one more with TLS.

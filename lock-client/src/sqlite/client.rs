@@ -11,11 +11,10 @@ use sqlx::{
 use super::statements::statements;
 use crate::{
     InvalidUrl,
-    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups},
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout},
     sql::{
         UNUSABLE,
         answer::InvalidAnswer,
-        answer_timeout,
         backend::{Client, Explained, Request, SqlBackend},
         line::{Connected, Statements},
         pool::Connect,

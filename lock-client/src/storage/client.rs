@@ -16,7 +16,7 @@ use super::{
     answer::{Answer, Value},
     error::{StorageError, StorageRequestError},
     server_url::ServerUrl,
-    wire::Request,
+    wire::{Origin, Request},
 };
 use crate::InvalidUrl;
 #[cfg(feature = "storage-tls")]
@@ -265,7 +265,7 @@ impl Storage {
         let http = self.http.request(method, self.url.join(kind, resource));
         // These replace the user and the password of the URL.
         let http = http.headers(self.authorization.clone());
-        Request { server: &self.url, resource, http }
+        Request { origin: Origin { server: &self.url, resource }, http }
     }
 }
 

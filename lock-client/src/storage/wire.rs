@@ -34,16 +34,15 @@ struct Response {
 
 /// A request, and where it goes: errors name both the server and the resource.
 pub(super) struct Request<'a> {
-    pub(super) server: &'a ServerUrl,
-    pub(super) resource: &'a ResourceName,
+    pub(super) origin: Origin<'a>,
     pub(super) http: RequestBuilder,
 }
 
 /// The server and the resource that a response comes from.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
-    server: &'a ServerUrl,
-    resource: &'a ResourceName,
+    pub(super) server: &'a ServerUrl,
+    pub(super) resource: &'a ResourceName,
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -138,8 +137,7 @@ impl<'a> Request<'a> {
     }
 
     pub(super) async fn send(self) -> Result<Answer<Reply<'a>>, StorageError> {
-        let Self { server, resource, http } = self;
-        let origin = Origin { server, resource };
+        let Self { origin, http } = self;
         let exchange = async {
             let response = http.send().await.map_err(|error| origin.unanswered(&error))?;
             let response: hyper::Response<reqwest::Body> = response.into();

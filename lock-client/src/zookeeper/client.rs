@@ -21,7 +21,7 @@ use crate::{
     InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
-        Ownership, Status, Wakeups,
+        Ownership, Status, Wakeups, answer_timeout,
     },
     terms::Order,
     ttl::Ttl,
@@ -71,14 +71,11 @@ impl ZooKeeper {
         Ok(Self { ensemble, shared: Arc::default() })
     }
 
-    /// Waits this long for each answer of ZooKeeper, instead of half a second. It suits a ZooKeeper that
-    /// is far away, or that has slow disks: take twice the time of an answer, or more. A lease whose ttl
-    /// is not several times longer is lost with one lost reply.
-    ///
-    /// It is 1 millisecond at least, and 1 hour at most.
+    /// Waits this long for each answer, instead of half a second: 1 millisecond at least, and 1 hour at
+    /// most. It suits a ZooKeeper that is far away, or that has slow disks: take twice the time of an answer,
+    /// or more. A lease whose ttl is not several times longer is lost with one lost reply.
     pub fn answer_within(self, limit: Duration) -> Self {
-        let answer_timeout = limit.clamp(Duration::from_millis(1), Duration::from_secs(3600));
-        Self { ensemble: self.ensemble.answer_within(answer_timeout), ..self }
+        Self { ensemble: self.ensemble.answer_within(answer_timeout(limit)), ..self }
     }
 
     pub(super) async fn within<T>(

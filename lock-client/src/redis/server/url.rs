@@ -235,6 +235,10 @@ mod tests {
             ("redis://localhost?db=x", "its database is no number"),
             ("redis://localhost?protocol=4", "Invalid protocol version"),
             ("redis://localhost/#insecure", "write %23 for a #"),
+            ("redis+sentinel://s1,s2", "the primary's name"),
+            ("redis+cluster://", "a host is missing"),
+            ("redis+cluster://n1,,n2", "a host is missing"),
+            ("redis+cluster://n1/3", "no databases"),
         ] {
             let error = Server::open(url).expect_err("the URL is rejected").to_string();
             assert!(error.contains(reason), "{url}: {error}");
