@@ -19,19 +19,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The README of this crate is the guide: waiting, renewal, loss, and what each deployment
+//! The README of this crate is the guide: the features, waiting, renewal, loss, and what each deployment
 //! guarantees.
-//!
-//! # Features
-//! - `redis` (default): locks in one Redis, in the primary that Sentinels know, or in a Redis Cluster.
-//! - `tls`: encrypted connections to Redis.
-//! - `redlock`: locks on a majority of independent Redis nodes.
-//! - `etcd`: locks in etcd, 3.4 or newer.
-//! - `zookeeper`: locks in ZooKeeper, 3.6 or newer.
-//! - `postgres`, `mariadb`, `sqlite`: locks in a table of PostgreSQL, MariaDB or SQLite.
-//! - `storage`: the client of the storage server, which checks tokens.
-//! - `storage-tls`: encrypted connections to the storage server.
-//! - `conformance`: the suite that every lock service must pass, also one of your own.
 //!
 //! # The code
 //! Start with [`Locks`], which acquires locks, and [`Lease`], a lock that is held. Then read
