@@ -39,7 +39,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct Subscriptions {
     listening: Arc<Listening>,
-    /// The task that listens. It may have ended with its runtime.
+    /// The task that listens. It may have ended with its runtime: then it has recorded this itself, because
+    /// tokio reports it only later.
     task: Arc<Mutex<Option<AbortOnDropHandle<()>>>>,
 }
 
@@ -53,8 +54,12 @@ struct Listening {
 /// What Redis has answered.
 #[derive(Default)]
 struct Answers {
+    /// Whether there is a task that listens. It may still have to begin.
+    is_listening: bool,
     /// The channels that it has confirmed on the present connection.
     confirmed: HashSet<String>,
+    /// Those of earlier connections. Their waiters may have missed a message.
+    earlier: HashSet<String>,
     /// The channels that the user has no right to.
     rejected: HashMap<String, RedisError>,
     /// How often there was no connection, and why the last time.
@@ -62,9 +67,19 @@ struct Answers {
     failure: Option<RedisError>,
 }
 
+impl Answers {
+    /// Fails the subscriptions that were requested and not made. Those that were made are made again over the
+    /// next connection.
+    fn fail(&mut self, error: RedisError) {
+        self.earlier.extend(mem::take(&mut self.confirmed));
+        self.failures += 1;
+        self.failure = Some(error);
+    }
+}
+
 impl Subscriptions {
     pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        let (waiters, answers) = Default::default();
+        let (waiters, answers) = (Waiters::with_changes(), Default::default());
         let listening = Arc::new(Listening { server, limits, waiters, answers });
         Self { listening, task: Arc::default() }
     }
@@ -95,19 +110,27 @@ impl Subscriptions {
 
     fn start(&self) {
         let mut task = self.task.lock().expect("nothing panics while it holds this");
-        if task.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+        let mut is_listening = false;
+        self.listening.answers.send_if_modified(|answers| {
+            is_listening = mem::replace(&mut answers.is_listening, true);
+            false
+        });
+        if !is_listening {
             let listener = Listener(self.listening.clone());
             *task = Some(AbortOnDropHandle::new(tokio::spawn(listener.listen())));
         }
     }
 }
 
-/// Listens until this value is dropped.
+/// Listens. Reports the end when it is dropped, as with its runtime.
 struct Listener(Arc<Listening>);
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.0.fail(ended());
+        self.0.answers.send_modify(|answers| {
+            answers.is_listening = false;
+            answers.fail(ended());
+        });
     }
 }
 
@@ -115,7 +138,7 @@ impl Listener {
     /// Keeps a connection. Replaces it when it is lost.
     async fn listen(self) {
         let listening = &*self.0;
-        let (mut backoff, mut earlier) = (pauses(LONGEST_PAUSE), HashSet::new());
+        let mut backoff = pauses(LONGEST_PAUSE);
         loop {
             // 1. While nobody waits, no connection is made.
             while listening.waiters.is_empty() {
@@ -125,7 +148,7 @@ impl Listener {
             let used = match listening.server.connect_for_messages(listening.limits).await {
                 Ok(connection) => {
                     let begun = Moment::now();
-                    let used = listening.use_connection(connection, &mut earlier).await;
+                    let used = listening.use_connection(connection).await;
                     if begun.elapsed() > LONGEST_PAUSE {
                         backoff = pauses(LONGEST_PAUSE);
                     }
@@ -135,7 +158,9 @@ impl Listener {
             };
             let Err(error) = used;
             tracing::debug!(%error, "there is no connection of the waiters");
-            earlier.extend(listening.fail(error));
+            listening.answers.send_modify(|answers| answers.fail(error));
+            // Of the waiters that this has failed, nothing is left. The next connection looks at all channels.
+            listening.take_changes();
             // 3. Pause, and longer each time, unless the connection lasted.
             sleep(backoff.next().expect("the pauses never end")).await;
         }
@@ -143,28 +168,12 @@ impl Listener {
 }
 
 impl Listening {
-    /// Fails the subscriptions that were requested and not made. Returns the channels of those that were
-    /// made: they are made again over the next connection.
-    fn fail(&self, error: RedisError) -> HashSet<String> {
-        let mut confirmed = HashSet::new();
-        self.answers.send_modify(|answers| {
-            confirmed = mem::take(&mut answers.confirmed);
-            answers.failures += 1;
-            answers.failure = Some(error);
-        });
-        confirmed
-    }
-
-    /// Makes changes and forwards messages until the connection is lost. The waiters of earlier channels
-    /// may have missed a message.
-    async fn use_connection(
-        &self,
-        connection: PubSub,
-        earlier: &mut HashSet<String>,
-    ) -> RedisResult<Infallible> {
+    /// Makes changes and forwards messages until the connection is lost.
+    async fn use_connection(&self, connection: PubSub) -> RedisResult<Infallible> {
         let (mut sink, mut messages) = connection.split();
+        self.waiters.change_all();
         loop {
-            self.change_subscriptions(&sink, &mut messages, earlier).await?;
+            self.change_subscriptions(&sink, &mut messages).await?;
             loop {
                 let changed = pin!(self.waiters.changed());
                 match timeout(PING_INTERVAL, select(changed, messages.next())).await {
@@ -177,24 +186,33 @@ impl Listening {
         }
     }
 
-    /// Subscribes to all channels that have waiters and unsubscribes from the others, in one round trip.
+    /// Takes the channels to subscribe to, and those to unsubscribe from.
+    fn take_changes(&self) -> (HashSet<String>, HashSet<String>) {
+        let (mut wanted, mut unneeded) = (HashSet::new(), HashSet::new());
+        self.answers.send_if_modified(|Answers { confirmed, rejected, earlier, .. }| {
+            // The waiters are read under the lock of the answers. So a waiter that finds its channel confirmed
+            // was added before, and the channel is not left.
+            (wanted, unneeded) = self.waiters.take_changed();
+            unneeded.retain(|channel| {
+                rejected.remove(channel);
+                earlier.remove(channel);
+                confirmed.remove(channel)
+            });
+            wanted.retain(|it| !confirmed.contains(it) && !rejected.contains_key(it));
+            // Nobody waits for a channel to be left.
+            false
+        });
+        (wanted, unneeded)
+    }
+
+    /// Subscribes to channels that have got waiters and unsubscribes from those without, in one round trip.
     /// Meanwhile it forwards messages.
     async fn change_subscriptions(
         &self,
         sink: &PubSubSink,
         messages: &mut PubSubStream,
-        earlier: &mut HashSet<String>,
     ) -> RedisResult<()> {
-        let (mut wanted, mut unneeded) = (self.waiters.channels(), HashSet::new());
-        earlier.retain(|channel| wanted.contains(channel));
-        self.answers.send_if_modified(|Answers { confirmed, rejected, .. }| {
-            unneeded = confirmed.difference(&wanted).cloned().collect();
-            confirmed.retain(|channel| wanted.contains(channel));
-            rejected.retain(|channel, _| wanted.contains(channel));
-            wanted.retain(|it| !confirmed.contains(it) && !rejected.contains_key(it));
-            // Nobody waits for a channel to be left.
-            false
-        });
+        let (wanted, unneeded) = self.take_changes();
         if wanted.is_empty() && unneeded.is_empty() {
             return Ok(());
         }
@@ -222,7 +240,7 @@ impl Listening {
         }
         self.answers.send_modify(|answers| {
             for (channel, subscribed) in subscribed {
-                if earlier.remove(&channel) {
+                if answers.earlier.remove(&channel) {
                     self.waiters.notify(&channel);
                 }
                 match subscribed {
@@ -262,4 +280,61 @@ async fn in_time<T>(
     timeout(limits.subscribing(), answer)
         .await
         .unwrap_or_else(|_| Err(closed("the connection of the waiters answers nothing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, thread};
+
+    use testbed::Redis;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn subscriptions(url: &str) -> Subscriptions {
+        Subscriptions::new(Arc::new(Server::open(url).unwrap()), TimeLimits::default())
+    }
+
+    /// The second waiter is added while the task looks which channels have no waiter any more. It finds the
+    /// channel confirmed, so a release that comes while the channel is left would be missed.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn channel_is_not_left_while_a_waiter_follows_another() {
+        let redis = Redis::start().await.unwrap();
+        let subscriptions = subscriptions(&redis.url());
+        let waiters = &subscriptions.listening.waiters;
+        let first = subscriptions.subscribe("freed".to_owned()).await.unwrap();
+        // 1. The task looks, and waits for the answers. The pause only gives it the time to get there.
+        let answers = subscriptions.listening.answers.borrow();
+        drop(first);
+        thread::sleep(Duration::from_millis(100));
+        // 2. The second waiter is added, and the task goes on.
+        let second = waiters.add(vec!["freed".to_owned()]);
+        drop(answers);
+        // 3. What was to be left is left before another channel is confirmed.
+        let other = subscriptions.subscribe("other".to_owned()).await.unwrap();
+        let mut connection = testbed::redis::connect(redis.url()).await.unwrap();
+        let mut left = async || {
+            let mut info = redis::cmd("INFO");
+            let counts: String =
+                info.arg("commandstats").query_async(&mut connection).await.unwrap();
+            counts.contains("cmdstat_unsubscribe:")
+        };
+        assert!(!left().await, "it was left");
+        // The control: without a waiter, it is left.
+        drop((second, other));
+        timeout(SOON, async { while !left().await {} }).await.unwrap();
+    }
+
+    /// Tokio drops the future of a task before it reports that the task has finished.
+    #[tokio::test]
+    async fn subscription_just_after_the_end_of_the_task_starts_another() {
+        let subscriptions = subscriptions("redis://127.0.0.1:1");
+        timeout(SOON, subscriptions.subscribe("freed".to_owned())).await.unwrap().err().unwrap();
+        let unreported = AbortOnDropHandle::new(tokio::spawn(pending()));
+        *subscriptions.task.lock().unwrap() = Some(unreported);
+        drop(Listener(subscriptions.listening.clone()));
+        let subscribed = timeout(SOON, subscriptions.subscribe("freed".to_owned())).await;
+        assert!(subscribed.expect("there is an answer").is_err());
+    }
 }
