@@ -32,7 +32,7 @@ impl Server {
     }
 
     fn parse(url: &str) -> Result<Self, InvalidUrl> {
-        let (parts, certificates) = Certificates::of_url(url, "etcd", DEFAULT_PORT)?;
+        let (parts, certificates) = Certificates::parse_url(url, "etcd", DEFAULT_PORT)?;
         let ServiceUrl { user, members, path, .. } = parts;
         if !path.is_empty() {
             return Err(InvalidUrl::new("etcd has no path"));

@@ -184,8 +184,11 @@ fn is_verified(options: &MySqlConnectOptions) -> bool {
 /// The files of certificates that a URL names.
 fn named_files(url: &str) -> NamedFiles {
     let settings = UrlSettings::parse(url.split_once('?').map_or("", |(_, query)| query));
-    [("ssl-ca", "sslca"), ("ssl-cert", "sslcert"), ("ssl-key", "sslkey")]
-        .map(|(name, short)| (name, settings.get(name).or(settings.get(short)).map(str::to_owned)))
+    let [authority, certificate, key] =
+        [("ssl-ca", "sslca"), ("ssl-cert", "sslcert"), ("ssl-key", "sslkey")].map(
+            |(name, short)| (name, settings.get(name).or(settings.get(short)).map(str::to_owned)),
+        );
+    NamedFiles { authority, certificate, key }
 }
 
 fn explain(error: &sqlx::Error) -> Explained {

@@ -117,11 +117,12 @@ fn named_files(url: &str) -> NamedFiles {
         let named = names.iter().find_map(|name| settings.get(name)).map(str::to_owned);
         named.or_else(|| env::var(variable).ok())
     };
-    [
-        ("sslrootcert", file(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")),
-        ("sslcert", file(&["sslcert", "ssl-cert"], "PGSSLCERT")),
-        ("sslkey", file(&["sslkey", "ssl-key"], "PGSSLKEY")),
-    ]
+    let authority = file(&["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT");
+    NamedFiles {
+        authority: ("sslrootcert", authority),
+        certificate: ("sslcert", file(&["sslcert", "ssl-cert"], "PGSSLCERT")),
+        key: ("sslkey", file(&["sslkey", "ssl-key"], "PGSSLKEY")),
+    }
 }
 
 /// Writes several hosts of the environment (`PGHOST` and `PGPORT`) into a URL that names none.

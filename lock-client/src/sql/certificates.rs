@@ -13,18 +13,19 @@ use crate::{
 /// # Errors
 /// [`InvalidUrl`] if one can't be used.
 pub(crate) fn read(
-    named: NamedFiles,
+    mut named: NamedFiles,
     is_verified: bool,
 ) -> Result<Option<Certificates>, InvalidUrl> {
-    let mut files = named.iter().filter_map(|(_, file)| file.as_deref());
-    if files.any(|file| file.trim_start().starts_with("-----BEGIN")) {
+    let is_pem = |file: &str| file.trim_start().starts_with("-----BEGIN");
+    if named.all().iter().any(|(_, file)| file.as_deref().is_some_and(is_pem)) {
         return Ok(None);
     }
-    let [(authority, trusted), certificate, key] = named;
-    let has_identity = certificate.1.is_some() && key.1.is_some();
+    let has_identity = named.certificate.1.is_some() && named.key.1.is_some();
     if !is_verified && !has_identity {
         return Ok(None);
     }
-    let authority = (authority, trusted.filter(|_| is_verified));
-    Certificates::read([authority, certificate, key]).map(Some)
+    if !is_verified {
+        named.authority.1 = None;
+    }
+    Certificates::read(named).map(Some)
 }

@@ -29,7 +29,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(feature = "storage-tls")]
-const NO_FILES: NamedFiles = [("authority", None), ("certificate", None), ("key", None)];
+const NO_FILES: NamedFiles = NamedFiles {
+    authority: ("authority", None),
+    certificate: ("certificate", None),
+    key: ("key", None),
+};
 
 /// A storage server.
 #[derive(Clone)]
@@ -88,7 +92,7 @@ impl Storage {
     /// If the file can't be read, or has no certificate. If the URL is not `https://`.
     #[cfg(feature = "storage-tls")]
     pub fn trust(mut self, ca_file: impl AsRef<Path>) -> Result<Self, InvalidStorageSetting> {
-        self.files[0].1 = Some(text(ca_file.as_ref())?);
+        self.files.authority.1 = Some(text(ca_file.as_ref())?);
         self.with_files()
     }
 
@@ -104,8 +108,8 @@ impl Storage {
         certificate_file: impl AsRef<Path>,
         key_file: impl AsRef<Path>,
     ) -> Result<Self, InvalidStorageSetting> {
-        self.files[1].1 = Some(text(certificate_file.as_ref())?);
-        self.files[2].1 = Some(text(key_file.as_ref())?);
+        self.files.certificate.1 = Some(text(certificate_file.as_ref())?);
+        self.files.key.1 = Some(text(key_file.as_ref())?);
         self.with_files()
     }
 

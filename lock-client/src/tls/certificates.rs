@@ -14,9 +14,23 @@ use crate::{
     service_url::{InvalidUrl, ServiceUrl, UrlSettings},
 };
 
-/// The settings that name files of certificates: the authority to trust instead of the system's, the
-/// client's certificate, and its key.
-pub(crate) type NamedFiles = [(&'static str, Option<String>); 3];
+/// The name of a setting, and the file that it names.
+type NamedFile = (&'static str, Option<String>);
+
+/// The settings that name files of certificates.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedFiles {
+    /// The authority to trust instead of the system's.
+    pub(crate) authority: NamedFile,
+    pub(crate) certificate: NamedFile,
+    pub(crate) key: NamedFile,
+}
+
+impl NamedFiles {
+    pub(crate) fn all(&self) -> [&NamedFile; 3] {
+        [&self.authority, &self.certificate, &self.key]
+    }
+}
 
 /// How long a part of the system's authorities is the same until it counts as all that can be read. A file is
 /// written in less time.
@@ -52,9 +66,9 @@ impl fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Parses the URL of a service whose scheme ends with an `s` if connections are encrypted. Certificates
-    /// are its only settings.
-    pub(crate) fn of_url(
+    /// Parses the URL of a service whose scheme ends with an `s` if connections are encrypted, and reads its
+    /// certificates, which are its only settings.
+    pub(crate) fn parse_url(
         url: &str,
         scheme: &str,
         default_port: u16,
@@ -67,8 +81,8 @@ impl Certificates {
         }
         let parts = ServiceUrl::parse(url, default_port)?;
         let named = named_files(&parts.settings)?;
-        parts.settings.check_known(&named.each_ref().map(|(name, _)| *name))?;
-        if !is_encrypted && named.iter().any(|(_, file)| file.is_some()) {
+        parts.settings.check_known(&named.all().map(|(name, _)| *name))?;
+        if !is_encrypted && named.all().iter().any(|(_, file)| file.is_some()) {
             return Err(InvalidUrl::new(format!("certificates are for {scheme}s URLs")));
         }
         let certificates = is_encrypted.then(|| Self::read(named)).transpose()?;
@@ -167,19 +181,24 @@ fn kept<T: Clone>(last: &T) -> impl FnOnce(InvalidUrl) -> T {
 /// Takes the files from the settings of a URL.
 pub(crate) fn named_files(settings: &UrlSettings) -> Result<NamedFiles, InvalidUrl> {
     let named = |name| Ok((name, settings.get_once(name)?.map(str::to_owned)));
-    Ok([named("tls-ca")?, named("tls-cert")?, named("tls-key")?])
+    Ok(NamedFiles {
+        authority: named("tls-ca")?,
+        certificate: named("tls-cert")?,
+        key: named("tls-key")?,
+    })
 }
 
 /// Reads the authorities; and if not all of the system's could be read, why.
 fn read_authorities(named: &NamedFiles) -> Result<(Authorities, Option<String>), InvalidUrl> {
-    match &named[0] {
+    match &named.authority {
         (name, Some(file)) => Ok((Authorities::from_file(&PemFile::read(name, file)?)?, None)),
         (_, None) => Ok(Authorities::of_the_system()),
     }
 }
 
 fn read_identity(named: &NamedFiles) -> Result<Option<[PemFile; 2]>, InvalidUrl> {
-    let [_, (certificate, certificate_file), (key, key_file)] = named;
+    let NamedFiles { certificate: (certificate, certificate_file), key: (key, key_file), .. } =
+        named;
     let (certificate, key) = match (certificate_file, key_file) {
         (Some(certificate_file), Some(key_file)) => {
             (PemFile::read(certificate, certificate_file)?, PemFile::read(key, key_file)?)
@@ -237,7 +256,9 @@ mod tests {
             text
         };
         let authority = Authority::new().unwrap();
-        let named = ["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name))));
+        let [authority_file, certificate, key] =
+            ["ca.pem", "c.pem", "c.key"].map(|name| (name, Some(file(name))));
+        let named = NamedFiles { authority: authority_file, certificate, key };
         let copy = |from: &Path, name: &str| fs::copy(from, file(name)).unwrap();
         let [one, other] = [(); 2].map(|()| authority.sign_for_loopback().unwrap());
         copy(&authority.ca_file(), "ca.pem");
@@ -281,7 +302,11 @@ mod tests {
         let [first, second] = [(); 2].map(|()| Authority::new().unwrap());
         fs::copy(first.ca_file(), &file).unwrap();
         let path = file.display().to_string();
-        let named = [("ca", Some(path.clone())), ("c", None), ("k", None)];
+        let named = NamedFiles {
+            authority: ("ca", Some(path.clone())),
+            certificate: ("c", None),
+            key: ("k", None),
+        };
         let (begun, certificates) = (Moment::now(), Certificates::read(named).unwrap());
         fs::copy(second.ca_file(), &file).unwrap();
         let renewed = Authorities::from_file(&PemFile::read("ca", &path).unwrap()).unwrap();

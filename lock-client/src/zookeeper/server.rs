@@ -31,7 +31,7 @@ impl Server {
     }
 
     fn parse(url: &str) -> Result<Self, InvalidUrl> {
-        let (parts, tls) = Certificates::of_url(url, "zookeeper", DEFAULT_PORT)?;
+        let (parts, tls) = Certificates::parse_url(url, "zookeeper", DEFAULT_PORT)?;
         let ServiceUrl { user, members, path, .. } = parts;
         if user.as_ref().is_some_and(|user| user.name.is_empty() || user.name.contains(':')) {
             return Err(InvalidUrl::new("a user's name is empty or has a colon"));
