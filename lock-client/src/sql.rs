@@ -6,10 +6,10 @@ pub(crate) mod backend;
 pub(crate) mod certificates;
 pub(crate) mod line;
 mod names;
+pub(crate) mod polling;
 pub(crate) mod pool;
 mod tries;
 pub(crate) mod url;
-mod waiters;
 
 use crate::service_url::InvalidUrl;
 

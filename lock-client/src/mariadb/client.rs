@@ -18,6 +18,7 @@ use crate::{
         backend::{Client, Explained, Request, SqlBackend},
         certificates, hex,
         line::{Connected, Statements},
+        polling,
         pool::Connect,
         unparsable,
         url::KnownSettings,
@@ -136,11 +137,11 @@ impl SqlBackend for MariaDb {
     }
 
     fn released(&self, name: &ResourceName, row: &MySqlRow) -> Result<bool, InvalidAnswer> {
-        self.waiters.released::<MySql>(name, row)
+        polling::released::<MySql>(&self.waiters, name, row)
     }
 
     async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
-        self.waiters.subscribe(name, holder, order, || true)
+        polling::subscribe(&self.waiters, name, holder, order, || true)
     }
 }
 

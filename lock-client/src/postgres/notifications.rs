@@ -12,7 +12,12 @@ use tokio::{
 
 use super::primary::Primary;
 use crate::{
-    backend::Wakeups, clock::Moment, keeper::Keeper, retry::pauses, sql::pool::Pool, terms::Order,
+    backend::Wakeups,
+    clock::Moment,
+    keeper::Keeper,
+    retry::pauses,
+    sql::{polling, pool::Pool},
+    terms::Order,
     waiters::Waiters,
 };
 
@@ -80,7 +85,7 @@ impl Notifications {
         let mut delivery = self.registry.delivery.subscribe();
         let polled = delivery.clone();
         let must_poll = move || *polled.borrow() != Delivery::Works;
-        let wakeups = self.registry.waiters.subscribe(name, holder, order, must_poll);
+        let wakeups = polling::subscribe(&self.registry.waiters, name, holder, order, must_poll);
         // A waiter was added before.
         self.registry.keeper.start(|| {
             self.registry.delivery.send_replace(Delivery::Unknown);

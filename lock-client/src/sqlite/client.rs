@@ -17,6 +17,7 @@ use crate::{
         answer::InvalidAnswer,
         backend::{Client, Explained, Request, SqlBackend},
         line::{Connected, Statements},
+        polling,
         pool::Connect,
         unparsable,
         url::KnownSettings,
@@ -117,11 +118,11 @@ impl SqlBackend for Sqlite {
     }
 
     fn released(&self, name: &ResourceName, row: &SqliteRow) -> Result<bool, InvalidAnswer> {
-        self.waiters.released::<sqlx::Sqlite>(name, row)
+        polling::released::<sqlx::Sqlite>(&self.waiters, name, row)
     }
 
     async fn subscribe(&self, name: &ResourceName, holder: &Holder, order: Order) -> Wakeups {
-        self.waiters.subscribe(name, holder, order, || true)
+        polling::subscribe(&self.waiters, name, holder, order, || true)
     }
 }
 

@@ -1,7 +1,4 @@
 //! The waiters of a client of a database. Where nobody notifies them, they poll.
-//!
-//! The channel of a waiter is a space and the lock's name. For a fair waiter, the first 8 characters of its
-//! holder stand before that on another one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,44 +12,56 @@ use crate::{backend::Wakeups, retry::pauses, terms::Order, waiters::Waiters};
 /// The longest pause is half as long again, and so shorter than a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(650);
 
-impl Waiters {
-    /// Adds a waiter, which also polls while it must. Of a client's fair waiters for one lock, only the
-    /// oldest polls, because the others are not next. If the database has them in another order, they try
-    /// when their naps end.
-    pub(crate) fn subscribe(
-        &self,
-        name: &ResourceName,
-        holder: &Holder,
-        order: Order,
-        must_poll: impl Fn() -> bool + Send + 'static,
-    ) -> Wakeups {
-        // A release that does not see the place of a fair waiter yet notifies all.
-        let mut channels = vec![format!(" {name}")];
-        // Nobody notifies it: it only has the fair waiters in their order. No holder has this character.
-        let queue = (order == Order::Fair).then(|| format!("\n {name}"));
-        if let Some(queue) = &queue {
-            let beginning: String = holder.as_str().chars().take(8).collect();
-            channels.extend([format!("{beginning} {name}"), queue.clone()]);
-        }
-        let waiter = self.add(channels);
-        let (waiters, freed) = (self.clone(), waiter.freed.clone());
-        let may_be_next =
-            move || queue.as_ref().is_none_or(|queue| waiters.is_oldest(queue, &freed));
-        let polling = poll(waiter.freed.clone(), move || must_poll() && may_be_next());
-        let polling = AbortOnDropHandle::new(tokio::spawn(polling));
-        Wakeups::new(waiter.freed.clone(), (waiter, polling))
-    }
+/// The channel of all waiters for a lock. A release that does not see the place of a fair waiter yet notifies
+/// all.
+fn all_of(name: &ResourceName) -> String {
+    format!(" {name}")
+}
 
-    /// Reads the answer to a release in a database that notifies nobody, and notifies its own waiters.
-    pub(crate) fn released<D: LockDatabase>(
-        &self,
-        name: &ResourceName,
-        row: &D::Row,
-    ) -> Result<bool, InvalidAnswer> {
-        let first = D::text(row, "first_waiter")?.unwrap_or_default();
-        self.notify(&format!("{first} {name}"));
-        Ok(D::number(row, "released")? == Some(1))
+/// The channel of a fair waiter. A release knows the first 8 characters of its holder.
+fn place_of(holder: &Holder, name: &ResourceName) -> String {
+    let beginning: String = holder.as_str().chars().take(8).collect();
+    format!("{beginning} {name}")
+}
+
+/// Nobody is notified on this channel. It only keeps the fair waiters in the order of their arrival. No holder
+/// has this character.
+fn queue_of(name: &ResourceName) -> String {
+    format!("\n {name}")
+}
+
+/// Adds a waiter, which also polls while it must. Of a client's fair waiters for one lock, only the oldest
+/// polls, because the others are not next. If the database has them in another order, they try when their
+/// naps end.
+pub(crate) fn subscribe(
+    waiters: &Waiters,
+    name: &ResourceName,
+    holder: &Holder,
+    order: Order,
+    must_poll: impl Fn() -> bool + Send + 'static,
+) -> Wakeups {
+    let mut channels = vec![all_of(name)];
+    let queue = (order == Order::Fair).then(|| queue_of(name));
+    if let Some(queue) = &queue {
+        channels.extend([place_of(holder, name), queue.clone()]);
     }
+    let waiter = waiters.add(channels);
+    let (waiters, freed) = (waiters.clone(), waiter.freed.clone());
+    let may_be_next = move || queue.as_ref().is_none_or(|queue| waiters.is_oldest(queue, &freed));
+    let polling = poll(waiter.freed.clone(), move || must_poll() && may_be_next());
+    let polling = AbortOnDropHandle::new(tokio::spawn(polling));
+    Wakeups::new(waiter.freed.clone(), (waiter, polling))
+}
+
+/// Reads the answer to a release in a database that notifies nobody, and notifies its own waiters.
+pub(crate) fn released<D: LockDatabase>(
+    waiters: &Waiters,
+    name: &ResourceName,
+    row: &D::Row,
+) -> Result<bool, InvalidAnswer> {
+    let first = D::text(row, "first_waiter")?.unwrap_or_default();
+    waiters.notify(&format!("{first} {name}"));
+    Ok(D::number(row, "released")? == Some(1))
 }
 
 /// Notifies a waiter again and again: at first often, and at least once a second.
@@ -79,10 +88,10 @@ mod tests {
         let (name, other) = ("deploy".parse().unwrap(), "other".parse().unwrap());
         let [first, second] = ["first-1-1", "second-2"].map(|id| id.parse().unwrap());
         let subscriptions = [
-            waiters.subscribe(&name, &first, Order::Fair, || true),
-            waiters.subscribe(&name, &second, Order::Fair, || true),
-            waiters.subscribe(&name, &second, Order::Unordered, || true),
-            waiters.subscribe(&other, &first, Order::Unordered, || true),
+            subscribe(&waiters, &name, &first, Order::Fair, || true),
+            subscribe(&waiters, &name, &second, Order::Fair, || true),
+            subscribe(&waiters, &name, &second, Order::Unordered, || true),
+            subscribe(&waiters, &other, &first, Order::Unordered, || true),
         ];
         for (notification, expected) in [
             ("first-1- deploy", [true, false, false, false]),
@@ -102,9 +111,9 @@ mod tests {
         let waiters = Waiters::default();
         let name = "deploy".parse().unwrap();
         let [first, second] = ["first-1-1", "second-2"].map(|id| id.parse().unwrap());
-        let unordered = waiters.subscribe(&name, &second, Order::Unordered, || true);
-        let oldest = waiters.subscribe(&name, &first, Order::Fair, || true);
-        let younger = waiters.subscribe(&name, &second, Order::Fair, || true);
+        let unordered = subscribe(&waiters, &name, &second, Order::Unordered, || true);
+        let oldest = subscribe(&waiters, &name, &first, Order::Fair, || true);
+        let younger = subscribe(&waiters, &name, &second, Order::Fair, || true);
         let polls = async |waiter: &Wakeups| {
             let longest = Duration::from_secs(1);
             timeout(longest, waiter.next()).await.is_ok()
