@@ -38,6 +38,7 @@ mod failure;
 mod health;
 mod http;
 mod keys;
+mod login;
 mod messages;
 mod own_keys;
 mod release;

@@ -11,16 +11,14 @@ use hyper::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Mutex, watch},
-    time::timeout,
-};
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     failure::Failure,
     http::{Http, Line, Message, Pool, whole},
     keys::Keys,
-    messages::{Authenticated, Txn, TxnReply},
+    login::Login,
+    messages::{Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
 };
@@ -54,8 +52,7 @@ pub(super) struct Connection {
     pool: Arc<Pool>,
     /// The number of the member that requests go to.
     current: Arc<watch::Sender<usize>>,
-    /// The token of the user's login. One request logs in, and the others wait for it.
-    login: Arc<Mutex<Option<String>>>,
+    login: Arc<Login>,
     pub(super) answer_timeout: Duration,
 }
 
@@ -93,11 +90,7 @@ impl Connection {
     /// The same, after a try that had an answer: with its login, and to its member. So the first
     /// request needs neither to log in nor to find a member that answers.
     pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
-        if let (Ok(theirs), Ok(mut own)) = (tries.login.try_lock(), self.login.try_lock())
-            && theirs.is_some()
-        {
-            own.clone_from(&theirs);
-        }
+        self.login.copy_from(&tries.login);
         if !self.pool.has_kept(self.current()) {
             self.current.send_replace(*tries.current.borrow());
         }
@@ -172,7 +165,7 @@ impl Connection {
         let mut current = self.current.subscribe();
         let member = &self.server().members[*current.borrow_and_update()];
         let opening = async {
-            let token = self.login.lock().await.clone();
+            let token = self.login.token(None);
             let message = message(member, method, encoded(request), token.as_deref())?;
             let response = self.http().open(member, message).await?;
             if response.status().is_success() {
@@ -275,13 +268,11 @@ impl Connection {
         expired: Option<&String>,
     ) -> Result<Option<String>, Failure> {
         let Some(user) = &self.server.user else { return Ok(None) };
-        let mut login = self.login.lock().await;
-        if login.is_none() || login.as_ref() == expired {
+        let authenticate = async {
             let request = encoded(&json!({ "name": user.name, "password": user.password }));
-            let answer = self.exchange(line, member, "auth/authenticate", &request, None).await;
-            *login = Some(answer.map(|Authenticated { token }| token)?);
-        }
-        Ok(login.clone())
+            self.exchange(line, member, "auth/authenticate", &request, None).await
+        };
+        self.login.token_or_log_in(expired, authenticate).await.map(Some)
     }
 
     async fn exchange<T: DeserializeOwned>(
