@@ -16,13 +16,14 @@ use tokio::sync::Notify;
 use crate::{clock::Moment, keeper::Keeper};
 
 /// How often the task looks.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) trait Kept: Clone {
     /// When its lock or its place is deleted, unless it tries again or renews before.
     fn until(&self) -> Moment;
 
-    fn goes_on(&self) -> bool {
+    /// Whether it may change: it does not any more once it is being deleted.
+    fn is_live(&self) -> bool {
         !self.until().has_passed()
     }
 }
@@ -31,14 +32,16 @@ pub(crate) struct Holders<K, H> {
     table: Mutex<HashMap<K, H>>,
     /// The task that deletes. It is started when a holder is in the table.
     pub(crate) keeper: Keeper,
+    /// Notified when somebody waits for the deletions.
+    pub(crate) hurried: Notify,
     /// Notified when a holder is forgotten.
     forgotten: Notify,
 }
 
 impl<K, H> Default for Holders<K, H> {
     fn default() -> Self {
-        let (table, keeper, forgotten) = Default::default();
-        Self { table, keeper, forgotten }
+        let (table, keeper, hurried, forgotten) = Default::default();
+        Self { table, keeper, hurried, forgotten }
     }
 }
 
@@ -54,8 +57,8 @@ impl<K: Clone + Eq + Hash, H: Kept> Holders<K, H> {
         self.table().get(key).cloned()
     }
 
-    /// Changes what is kept of a holder that goes on; `None` if it does not.
-    pub(crate) fn change_if_it_goes_on<Q: Eq + Hash + ?Sized, T>(
+    /// Changes what is kept of a live holder; `None` if it is not live.
+    pub(crate) fn change_live<Q: Eq + Hash + ?Sized, T>(
         &self,
         key: &Q,
         change: impl FnOnce(&mut H) -> T,
@@ -63,11 +66,11 @@ impl<K: Clone + Eq + Hash, H: Kept> Holders<K, H> {
     where
         K: Borrow<Q>,
     {
-        self.table().get_mut(key).filter(|own| own.goes_on()).map(change)
+        self.table().get_mut(key).filter(|own| own.is_live()).map(change)
     }
 
     /// Forgets the holders that are named, such as those whose locks go on without this client.
-    pub(crate) fn forget_all(&self, is_named: impl Fn(&K) -> bool) {
+    pub(crate) fn forget_where(&self, is_named: impl Fn(&K) -> bool) {
         self.table().retain(|key, _| !is_named(key));
         self.forgotten.notify_waiters();
     }
@@ -94,6 +97,7 @@ impl<K: Clone + Eq + Hash, H: Kept> Holders<K, H> {
 
     /// Waits until the holders whose time has passed are forgotten.
     pub(crate) async fn until_none_has_ended(&self) {
+        self.hurried.notify_one();
         loop {
             let forgotten = self.forgotten.notified();
             if !self.table().values().any(|own| own.until().has_passed()) {

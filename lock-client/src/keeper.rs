@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::task::JoinHandle;
 
-/// A task that runs as long as it has something to do. It may also end with its runtime.
+/// It may also end with its runtime.
 #[derive(Default)]
 pub(crate) struct Keeper(Mutex<Option<JoinHandle<()>>>);
 
@@ -17,9 +17,9 @@ impl Keeper {
         }
     }
 
-    /// Returns whether the task has nothing to do any more. Then it ends, and what is recorded later starts
-    /// another one.
-    pub(crate) fn ends(&self, has_nothing_to_do: impl FnOnce() -> bool) -> bool {
+    /// Ends the task, which calls this, if it has nothing to do any more, and returns whether it must end. What
+    /// is recorded later starts another one.
+    pub(crate) fn end_if(&self, has_nothing_to_do: impl FnOnce() -> bool) -> bool {
         let mut task = self.task();
         let ends = has_nothing_to_do();
         if ends {

@@ -82,7 +82,9 @@ impl Etcd {
         let place = &attempt.place;
         match self.own.get(place) {
             Some(own) if own.session.is_none() && own.late.is_none() => self.own.forget(place),
-            _ if matches!(outcome, Ok(Attempt::Busy(_))) => self.own.delete_by(place, waits_until),
+            _ if matches!(outcome, Ok(Attempt::Busy(_))) => {
+                self.own.advance_deadline(place, waits_until)
+            }
             _ => {}
         }
         outcome

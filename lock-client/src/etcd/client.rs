@@ -232,7 +232,7 @@ impl Backend for Etcd {
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // Its session ends after its time, unless another process keeps it alive.
         let holder = Some(ownership.holder.as_str());
-        self.own.forget_all(|place| keys::holder_in_queue(place) == holder);
+        self.own.forget_where(|place| keys::holder_in_queue(place) == holder);
         token
     }
 

@@ -38,8 +38,8 @@ use crate::{
     tls,
 };
 
-/// How long a further connection that is not busy is left open.
-const SPARE_TIME: Duration = Duration::from_secs(1);
+/// How long a further connection that is not busy is left open. Tries every few seconds use it again.
+const SPARE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) type Message = Request<Full<Bytes>>;
 
@@ -235,6 +235,10 @@ impl Http {
 
     fn take_spare(&self) -> Option<Connected> {
         self.spare().pop().map(|(spare, _)| spare)
+    }
+
+    pub(super) fn has_spare(&self) -> bool {
+        !self.spare().is_empty()
     }
 
     /// Closes the further connections that were not busy for a while.

@@ -33,7 +33,7 @@ impl Kept for OwnKey {
         self.deadline
     }
 
-    fn goes_on(&self) -> bool {
+    fn is_live(&self) -> bool {
         !self.is_released && !self.deadline.has_passed()
     }
 }
@@ -50,7 +50,7 @@ impl OwnKeys {
     }
 
     /// Lets the key be deleted at a moment, or at its deadline if that is earlier.
-    pub(super) fn delete_by(&self, place: &str, at: Moment) {
+    pub(super) fn advance_deadline(&self, place: &str, at: Moment) {
         self.change(place, |own| own.deadline = own.deadline.min(at));
     }
 
@@ -92,7 +92,7 @@ impl Etcd {
         deadline: Moment,
         change: impl FnOnce(&mut OwnKey) -> T,
     ) -> Result<T, BackendError> {
-        let changed = self.own.change_if_it_goes_on(place, |own| {
+        let changed = self.own.change_live(place, |own| {
             (own.ttl, own.deadline) = (ttl, deadline);
             change(own)
         });
@@ -111,8 +111,7 @@ impl Etcd {
         place: &str,
         session: &Arc<Session>,
     ) -> Result<(), BackendError> {
-        let remembered =
-            self.own.change_if_it_goes_on(place, |own| own.late = Some(session.clone()));
+        let remembered = self.own.change_live(place, |own| own.late = Some(session.clone()));
         remembered.ok_or_else(|| self.unavailable("the attempt took longer than its ttl"))
     }
 

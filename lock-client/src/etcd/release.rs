@@ -21,7 +21,7 @@ use super::{
 use crate::{
     backend::{Backend, BackendError},
     clock::Moment,
-    holders::INTERVAL,
+    holders::SWEEP_INTERVAL,
     retry::pauses,
 };
 
@@ -44,7 +44,7 @@ impl Etcd {
         // lease's own deadline if that is earlier.
         let until = Moment::now() + self.patience();
         self.own.change(place, |own| own.is_released = true);
-        self.own.delete_by(place, until);
+        self.own.advance_deadline(place, until);
         let own = self.own.get(place);
         // 1. No request of the holder may make its key later. etcd may have no space to prevent
         // that, or others may be waiting to do the same.
@@ -91,7 +91,8 @@ impl Etcd {
         let _deleted_or_not = timeout(self.patience(), self.own.deleted()).await;
     }
 
-    /// Deletes keys in time, and keeps connections. Ends when there are no holders.
+    /// Deletes keys in time, and keeps connections. Ends when there are no holders, and no connections but the
+    /// kept ones.
     pub(super) async fn delete_in_time(self) {
         // A deletion that hangs delays no connection.
         tokio::select! {
@@ -119,18 +120,29 @@ impl Etcd {
     }
 
     async fn sweep_in_time(&self) {
-        while !self.own.keeper.ends(|| self.own.table().is_empty()) {
-            sleep(INTERVAL).await;
-            self.tries.http().close_spare();
-            self.sweep().await;
+        let (http, mut pauses) = (self.tries.http(), pauses(LONGEST_PAUSE));
+        let mut pause = SWEEP_INTERVAL;
+        while !self.own.keeper.end_if(|| self.own.table().is_empty() && !http.has_spare()) {
+            // Whoever waits for the deletions shortens the pause.
+            let _ = timeout(pause, self.own.hurried.notified()).await;
+            http.close_spare();
+            pause = match self.sweep().await {
+                true => {
+                    pauses = self::pauses(LONGEST_PAUSE);
+                    SWEEP_INTERVAL
+                }
+                false => pauses.next().unwrap_or(LONGEST_PAUSE),
+            };
         }
     }
 
-    async fn sweep(&self) {
-        let ended = self.own.ended();
+    /// Deletes the keys of holders whose time is up. Returns whether etcd has answered.
+    async fn sweep(&self) -> bool {
+        let (ended, mut is_answered) = (self.own.ended(), true);
         // 1. No request of theirs may make a key later. etcd may have no space to prevent that.
         for session in ended.iter().filter_map(|(_, own)| own.late.as_ref()) {
-            if self.within(1, self.seal(session)).await.is_err() {
+            is_answered = self.within(1, self.seal(session)).await.is_ok();
+            if !is_answered {
                 break;
             }
         }
@@ -141,6 +153,7 @@ impl Etcd {
             let releases =
                 self.releases.with_answer_timeout(self.answer_timeout() * LONGEST_METHOD);
             let deleted = releases.transact(&Txn { success, ..Txn::default() }).await;
+            is_answered &= deleted.is_ok();
             for (place, own) in ended {
                 match &deleted {
                     Ok(_) if own.late.as_ref().is_none_or(|it| it.is_sealed()) => {
@@ -152,6 +165,7 @@ impl Etcd {
                 }
             }
         }
+        is_answered
     }
 }
 

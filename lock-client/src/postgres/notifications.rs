@@ -200,7 +200,7 @@ impl Notifications {
 impl Registry {
     /// Returns whether nobody waits. Then the next waiter starts a new task.
     fn is_finished(&self) -> bool {
-        self.keeper.ends(|| self.waiters.is_empty())
+        self.keeper.end_if(|| self.waiters.is_empty())
     }
 
     /// Records that notifications arrive. Before that, some may have been missed.

@@ -389,15 +389,16 @@ impl<D: LockDatabase> Pool<D> {
     /// way, it may be the renewal of a lock that is adopted. To wait for it would have it replaced.
     async fn give_back(&self) -> bool {
         let Some(mut held) = self.0.held.idle_turn() else { return false };
-        let gives_up = || {
-            let gives_up = !self.are_held();
-            if gives_up {
-                // A grant is recorded before it looks for a connection.
+        // A grant does three things in this order: it is recorded, starts the keeper, and looks for the
+        // connection. So either it is seen here, or it finds neither a keeper nor a connection.
+        let give_up = || {
+            let is_unneeded = !self.are_held();
+            if is_unneeded {
                 self.0.held.set_connected(None);
             }
-            gives_up
+            is_unneeded
         };
-        if !self.0.keeper.ends(gives_up) {
+        if !self.0.keeper.end_if(give_up) {
             return false;
         }
         let connection = held.connection.take();

@@ -98,12 +98,12 @@ impl ZooKeeper {
         }
     }
 
-    /// Remembers a node, which is deleted when its lease ends.
+    /// Remembers a node, before the request that makes it is sent. It is deleted when its lease ends.
     pub(super) fn remember(&self, name: &ResourceName, holder: &Holder, own: OwnNode) {
         let own_nodes = &self.shared.own_nodes;
         own_nodes.table().insert((name.clone(), holder.clone()), own);
-        let task = || keep(Arc::downgrade(&self.shared), self.ensemble.clone());
-        own_nodes.keeper.start(|| tokio::spawn(task()));
+        let (shared, ensemble) = (Arc::downgrade(&self.shared), self.ensemble.clone());
+        own_nodes.keeper.start(|| tokio::spawn(keep(shared, ensemble)));
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {
@@ -260,7 +260,7 @@ impl Backend for ZooKeeper {
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         // Its session ends after its time, unless another process moves the lock to its own session.
-        self.shared.own_nodes.forget_all(|(_, holder)| *holder == ownership.holder);
+        self.shared.own_nodes.forget_where(|(_, holder)| *holder == ownership.holder);
         token
     }
 

@@ -16,13 +16,14 @@ use super::{
 use crate::{
     backend::Ownership,
     clock::Moment,
-    holders::{Holders, INTERVAL, Kept},
+    holders::{Holders, Kept, SWEEP_INTERVAL},
 };
 
 /// The node of a holder, and its session. No other node ever has its path.
 #[derive(Clone)]
 pub(super) struct OwnNode {
     pub(super) room: Arc<Room>,
+    /// The path of the node, which may not exist.
     pub(super) path: String,
     /// The path of the node that takes its place, by a request without an answer until now.
     pub(super) moves_to: Option<String>,
@@ -62,7 +63,7 @@ impl OwnNodes {
         holder: &Holder,
         change: impl FnOnce(&mut OwnNode),
     ) -> bool {
-        self.change_if_it_goes_on(&(name.clone(), holder.clone()), change).is_some()
+        self.change_live(&(name.clone(), holder.clone()), change).is_some()
     }
 
     /// Ends a lease that was lost. The holder may have another one by now.
@@ -91,10 +92,10 @@ impl OwnNodes {
 /// on. Ends when no session is left.
 pub(super) async fn keep(shared: Weak<Shared>, ensemble: Ensemble) {
     loop {
-        sleep(INTERVAL).await;
+        sleep(SWEEP_INTERVAL).await;
         let Some(shared) = shared.upgrade() else { return };
         let own_nodes = &shared.own_nodes;
-        if own_nodes.keeper.ends(|| shared.sessions.sweep() && own_nodes.table().is_empty()) {
+        if own_nodes.keeper.end_if(|| shared.sessions.sweep() && own_nodes.table().is_empty()) {
             return;
         }
         let zookeeper = ZooKeeper { ensemble: ensemble.clone(), shared };

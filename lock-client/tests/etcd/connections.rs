@@ -34,6 +34,8 @@ pub(super) struct Forwarder {
     port: u16,
     /// How many it has made.
     made: Arc<AtomicUsize>,
+    /// How many of them are open.
+    open: Arc<AtomicUsize>,
     /// The number of the connection that was cut; `None` for all.
     cuts: watch::Sender<Option<usize>>,
     accepting: JoinHandle<()>,
@@ -46,7 +48,8 @@ impl Forwarder {
         let port = listener.local_addr().unwrap().port();
         let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(None));
         let closes = Arc::<AtomicBool>::default();
-        let (count, closes_now) = (made.clone(), closes.clone());
+        let open = Arc::<AtomicUsize>::default();
+        let (count, opened, closes_now) = (made.clone(), open.clone(), closes.clone());
         let accepting = tokio::spawn(async move {
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
@@ -64,15 +67,18 @@ impl Forwarder {
                     {
                     }
                 };
+                opened.fetch_add(1, Ordering::SeqCst);
+                let opened = opened.clone();
                 tokio::spawn(async move {
                     tokio::select! {
                         _ = copy_bidirectional(&mut near, &mut far) => {}
                         () = is_cut => {}
                     }
+                    opened.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { port, made, cuts, accepting, closes }
+        Self { port, made, open, cuts, accepting, closes }
     }
 
     pub(super) fn url(&self) -> String {
@@ -165,7 +171,8 @@ async fn lost_connection_of_renewals_waits_for_no_deletion() {
     let locks = client(&forwarder.url()).answer_within(SOON);
     let lock = acquired(&locks, &name("r"), secs(60)).await;
     let hold = proxy.hold(DELETION);
-    acquired(&locks, &name("other"), secs(3)).await;
+    // Until its ttl ends, the further connections are closed. So none of them replaces the lost one.
+    acquired(&locks, &name("other"), secs(8)).await;
     let hangs = hold.caught().await.unwrap();
     let made = forwarder.made();
     // The try that acquired the lock made it, and renewals keep it.
@@ -243,6 +250,31 @@ async fn tries_at_one_time_share_few_connections() {
     for (renewed, lock) in join_all(renewals).await.into_iter().zip(&held) {
         assert_eq!(renewed.unwrap(), Some(lock.token));
     }
+}
+
+/// A try every two seconds makes no connection while a lock is held. After the last lock, those close that
+/// neither renewals nor releases keep.
+#[tokio::test]
+async fn further_connections_are_used_again_and_then_closed() {
+    let etcd = Etcd::start().await.unwrap();
+    let forwarder = Forwarder::start(etcd.address(0)).await;
+    let locks = client(&forwarder.url());
+    let names: Vec<_> = (0..10).map(|number| name(&format!("r{number}"))).collect();
+    let held = join_all(names.iter().map(|name| acquired(&locks, name, secs(60)))).await;
+    let made = forwarder.made();
+    assert!(made > 2, "the control: {made} connections");
+    let again = name("again");
+    for _ in 0..3 {
+        sleep(Duration::from_secs(2)).await;
+        let lock = acquired(&locks, &again, secs(60)).await;
+        assert!(locks.release(&again, &lock.ownership.holder, Some(lock.token)).await.unwrap());
+    }
+    assert_eq!(forwarder.made(), made);
+    for (name, lock) in names.iter().zip(&held) {
+        assert!(locks.release(name, &lock.ownership.holder, Some(lock.token)).await.unwrap());
+    }
+    let are_closed = || Ok(forwarder.open.load(Ordering::SeqCst) == 2);
+    until(SOON, are_closed).await.expect("the spare connections stay open");
 }
 
 /// The sessions, the deletions and the connection are one task's.

@@ -187,6 +187,21 @@ async fn lock_that_has_moved_is_deleted_after_its_former_session_was_given_up() 
     until_async(SOON, async || Ok(!is_held(&locks, &name("b")).await)).await.unwrap();
 }
 
+/// Many clients that have lost etcd at one moment must not ask it often, nor at the same moments.
+#[tokio::test]
+async fn deletion_without_an_answer_is_repeated_after_longer_and_longer_pauses() {
+    let (_etcd, proxy, locks, _) = without_deletions().await;
+    let lock = acquired(&locks, &name("a"), secs(60)).await;
+    locks.release(&name("a"), &lock.ownership.holder, None).await.unwrap_err();
+    // It is deleted from here on. At first, the pauses are short.
+    timeout(SOON, locks.wait_for_releases()).await.unwrap();
+    let before = proxy.requests(DELETION);
+    assert!(before > 2, "the control: {before} deletions");
+    sleep(Duration::from_secs(4)).await;
+    let repeated = proxy.requests(DELETION) - before;
+    assert!(repeated <= 9, "{repeated} deletions in 4 seconds");
+}
+
 /// The process may end then.
 #[tokio::test]
 async fn releases_without_an_answer_are_waited_for() {
