@@ -163,7 +163,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Learns the token of a lease that another client has held until now. A renewal follows.
     ///
-    /// A backend needs it only if its renewals depend on the token.
+    /// A backend needs it only if its renewals depend on the token, or on what it keeps for a lock.
     fn adopt(&self, _ownership: &Ownership, _token: Token) {}
 
     /// Checks that the service grants this ttl, before a lock is adopted for it. A renewal alone would

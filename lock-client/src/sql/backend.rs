@@ -268,8 +268,12 @@ impl<B: SqlBackend> Backend for B {
 
     /// Another client needs a connection for the lock from now on.
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        self.client().pool.let_go(&ownership.holder);
+        self.client().pool.detach(&ownership.holder);
         token
+    }
+
+    fn adopt(&self, ownership: &Ownership, _token: Token) {
+        self.client().pool.adopt(&ownership.holder);
     }
 
     fn wait_for_releases(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

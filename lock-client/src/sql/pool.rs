@@ -64,10 +64,17 @@ struct Shared<D: Database> {
     first_behind: tokio::sync::Mutex<()>,
     tries: Tries,
     following: TaskTracker,
-    /// Until when each lock needs the connection for held locks: it expires then, or is held no more.
-    leases: Mutex<HashMap<Holder, Moment>>,
+    leases: Mutex<HashMap<Holder, Lease>>,
     /// The task that keeps that connection.
     keeper: Keeper,
+}
+
+/// A lock that needs the connection for held locks, unless it is detached.
+struct Lease {
+    /// When it expires, or is held no more.
+    until: Moment,
+    /// Whether it is left to another client. A renewal may still be under way, and changes nothing of it.
+    is_detached: bool,
 }
 
 /// The requests among which one waits for a connection.
@@ -197,19 +204,29 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Records that a lock is not held any more, or not by this client.
     pub(crate) fn let_go(&self, holder: &Holder) {
-        if let Some(until) = self.leases().get_mut(holder) {
+        if let Some(Lease { until, .. }) = self.leases().get_mut(holder) {
             *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
         }
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Moment>> {
+    /// Records that a lock is left to another client.
+    pub(crate) fn detach(&self, holder: &Holder) {
+        self.leases().entry(holder.clone()).and_modify(|lease| lease.is_detached = true);
+    }
+
+    /// Records that a lock is taken over. A renewal follows.
+    pub(crate) fn adopt(&self, holder: &Holder) {
+        self.leases().entry(holder.clone()).and_modify(|lease| lease.is_detached = false);
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Lease>> {
         self.0.leases.lock().expect("nothing panics while it holds this")
     }
 
     fn are_held(&self) -> bool {
         let mut leases = self.leases();
-        leases.retain(|_, until| !until.has_passed());
-        !leases.is_empty()
+        leases.retain(|_, lease| !lease.until.has_passed());
+        leases.values().any(|lease| !lease.is_detached)
     }
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
@@ -317,7 +334,12 @@ impl<D: LockDatabase> Pool<D> {
             && !reply.is_closed()
         {
             let until = Moment::now() + ttl.as_duration();
-            self.leases().insert(holder.clone(), until);
+            {
+                let mut leases = self.leases();
+                let is_detached =
+                    trying.is_none() && leases.get(holder).is_some_and(|lease| lease.is_detached);
+                leases.insert(holder.clone(), Lease { until, is_detached });
+            }
             if trying.is_some() || turn.is_none() {
                 self.keep(&mut connection).await;
             }
@@ -369,7 +391,7 @@ impl<D: LockDatabase> Pool<D> {
         connected
     }
 
-    /// Makes the connection of a grant the one for held locks, unless there is one.
+    /// Makes the connection of a grant, which is recorded, the one for held locks, unless there is one.
     async fn keep(&self, granted_over: &mut Option<Connected<D>>) {
         self.start_keeper();
         let held = &self.0.held;

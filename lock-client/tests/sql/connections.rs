@@ -34,6 +34,7 @@ on_both! {
     renewal_does_not_wait_behind_many_releases
     server_that_takes_no_writes_is_named_and_tried_again
     detached_lock_keeps_no_connection
+    renewal_does_not_keep_a_lock_that_is_detached
     adopted_lock_keeps_a_connection
 }
 
@@ -201,6 +202,22 @@ async fn detached_lock_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
     let held = locks.status(&name("left")).await?.held;
     ensure!(held.is_some_and(|held| held.ownership == detached.ownership));
     Ok(())
+}
+
+/// A renewal is under way meanwhile, as of a task that is about to end.
+async fn renewal_does_not_keep_a_lock_that_is_detached<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let client = S::open(&server.url_over(proxy.address()), PATIENTLY);
+    let (token, ownership) = granted(&client, "left", &Holder::random(), 600_000).await?;
+    let renewal = proxy.hold("renew(");
+    let (lock, own, renewing) = (name("left"), ownership.clone(), client.clone());
+    let renewed = tokio::spawn(async move { renewing.renew(&lock, &own, ttl(600_000)).await });
+    let renewal = renewal.caught().await?;
+    client.detach(&ownership, token);
+    renewal.deliver();
+    ensure!(renewed.await?? == Some(token));
+    until_unchecked(&server, &proxy).await
 }
 
 /// The first renewal takes longer than a connection without locks is kept. The other connection is in use,
