@@ -1,5 +1,7 @@
 //! Locks in Redis: one node, a primary that Sentinels know, or a Cluster. The README says how to use them, and
-//! how clients wait.
+//! how clients wait. Without a notification, waiters near the head of a fair queue try every second, or when
+//! the owner's ttl ends. The others try every ten seconds at least, and in a queue of more than a hundred
+//! every minute at least.
 //!
 //! **Where the token comes from.** Each lock has a counter. One script, `acquire.lua`, takes the
 //! lock if it is free, and increments the counter. The new count is the token.

@@ -24,8 +24,8 @@
 //! Another process may keep the file locked, by a long transaction or because it is paused. Then each
 //! request is [`Unavailable`](crate::backend::BackendError::Unavailable) within the answer time-out.
 //!
-//! Link one copy of SQLite, and copy the file in another process: closing it drops all POSIX locks that the
-//! process has on it, unless SQLite itself does so.
+//! If a second copy of SQLite, or the program itself, closes the file, the process loses all its locks on it.
+//! So link one copy, and copy the file in another process.
 
 mod client;
 mod statements;

@@ -26,7 +26,9 @@
 //! # Sessions
 //! The locks of a client that have the same ttl share a session, whose time-out is the ttl, and one
 //! connection. A lock whose lease ends is deleted because its session lives on, again and again until that
-//! is answered.
+//! is answered. Without an answer for a ttl, the session is given up: its connection is closed, and its other
+//! locks move to the next session when they are renewed. A session without a proof for its ttl is given up if
+//! it can't be connected: all its leases have ended. ZooKeeper ends an expired session within one more tick.
 //!
 //! A renewal proves that the leader knows of the session, and that the lock's node is still there. The
 //! answer of a follower does not prove it: a follower reports its sessions only when the leader pings

@@ -10,7 +10,9 @@ use crate::backend::BackendError;
 pub(super) enum Failure {
     /// The node, or the node above it, does not exist. Nothing was changed.
     NoNode,
+    /// The node exists already. Nothing was changed.
     NodeExists,
+    /// The node has another version. Nothing was changed.
     BadVersion,
     /// The session has expired, or was closed. Nothing was changed.
     Expired,
