@@ -26,8 +26,6 @@ pub enum Action {
     TimeOut(Holder),
     /// A client stops waiting for a renewal or a reissue.
     Stop(Holder),
-    /// A lease learns that a restarted node is admitted, and sends it requests again.
-    Reconnect(Holder, NodeId),
     /// A client acquires the lock on these nodes, in one step.
     AcquireAtomically(Holder, NodeSet),
     /// A client reissues its token on these nodes, in one step.
@@ -42,17 +40,6 @@ pub enum Action {
     Expire(NodeId),
     /// The failed try of another client raises the counter of a free node.
     FailedTry(NodeId),
-    /// A node saves a copy of its lock and its counter.
-    Save(NodeId),
-    /// A node restarts, and loses its lock and its counter, or comes back with its saved copy.
-    Restart(NodeId),
-    /// A restarted node copies another node's counter.
-    CopyCounter {
-        /// The restarted node.
-        to: NodeId,
-        /// The node whose counter it copies.
-        from: NodeId,
-    },
-    /// A restarted node is admitted: it may vote again.
-    Admit(NodeId),
+    /// A node loses its lock and its counter, and votes on.
+    Lose(NodeId),
 }

@@ -9,18 +9,6 @@ use std::{
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// What must hold in every state of a model, and what must happen in some.
-pub(crate) trait Claims: Model + Send + Sync + 'static {
-    /// A situation that the safety properties must survive.
-    type Situation: Copy + 'static;
-    const SITUATIONS: &'static [Self::Situation];
-
-    /// The safety properties that a state violates.
-    fn violated(&self, state: &Self::State) -> Vec<&'static str>;
-
-    fn occurs(&self, situation: Self::Situation, state: &Self::State) -> bool;
-}
-
 /// Limits of a model, within which all of it can be explored.
 pub trait Explore: Copy {
     /// A situation that the safety properties must survive.
@@ -50,36 +38,43 @@ pub struct Report<S> {
     pub occurred: Vec<S>,
 }
 
-/// A model, and which situations have occurred in it.
+/// A model, what must hold in each state, and which situations have occurred.
 ///
 /// stateright would store the steps to every state in which one occurs. So they are no properties to it.
-struct Explored<M> {
-    model: M,
-    occurred: Vec<AtomicBool>,
+pub(crate) struct Explored<M: Model, S: 'static> {
+    pub(crate) model: M,
+    /// The safety properties that a state violates.
+    pub(crate) violated: fn(&M, &M::State) -> Vec<&'static str>,
+    pub(crate) situations: &'static [S],
+    pub(crate) occurs: fn(&M, S, &M::State) -> bool,
 }
 
-pub(crate) fn explore<M: Claims>(model: M, threads: usize) -> Report<M::Situation>
+struct Exploration<M: Model, S: 'static>(Explored<M, S>, Vec<AtomicBool>);
+
+pub(crate) fn explore<M, S>(explored: Explored<M, S>, threads: usize) -> Report<S>
 where
+    M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
+    S: Copy + Send + Sync,
 {
     let started = Instant::now();
-    let occurred = M::SITUATIONS.iter().map(|_| AtomicBool::new(false)).collect();
-    let checker = Explored { model, occurred }
+    let occurred = explored.situations.iter().map(|_| AtomicBool::new(false)).collect();
+    let checker = Exploration(explored, occurred)
         .checker()
         .finish_when(HasDiscoveries::AnyFailures)
         .threads(threads)
         .spawn_bfs()
         .join();
     let took = started.elapsed();
-    let Explored { model, occurred } = checker.model();
+    let Exploration(Explored { model, violated, situations, .. }, occurred) = checker.model();
     let found = checker.discoveries().into_values().next();
-    let occurred = M::SITUATIONS.iter().zip(occurred);
+    let occurred = situations.iter().zip(occurred);
     Report {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
         took,
-        violated: found.as_ref().map_or(vec![], |path| model.violated(path.last_state())),
+        violated: found.as_ref().map_or(vec![], |path| violated(model, path.last_state())),
         steps: found.map_or(vec![], |path| {
             path.into_actions().iter().map(|step| format!("{step:?}")).collect()
         }),
@@ -90,19 +85,20 @@ where
     }
 }
 
-impl<M: Claims> Explored<M> {
+impl<M: Model, S: Copy> Exploration<M, S> {
     /// Notes the situations, and returns whether no safety property is violated.
     fn is_safe(&self, state: &M::State) -> bool {
-        for (situation, occurred) in M::SITUATIONS.iter().zip(&self.occurred) {
-            if !occurred.load(Ordering::Relaxed) && self.model.occurs(*situation, state) {
+        let Self(Explored { model, violated, situations, occurs }, occurred) = self;
+        for (situation, occurred) in situations.iter().zip(occurred) {
+            if !occurred.load(Ordering::Relaxed) && occurs(model, *situation, state) {
                 occurred.store(true, Ordering::Relaxed);
             }
         }
-        self.model.violated(state).is_empty()
+        violated(model, state).is_empty()
     }
 }
 
-impl<M: Claims> Model for Explored<M>
+impl<M: Model, S: Copy> Model for Exploration<M, S>
 where
     M::State: Clone + Debug,
     M::Action: Debug,
@@ -111,15 +107,15 @@ where
     type Action = M::Action;
 
     fn init_states(&self) -> Vec<M::State> {
-        self.model.init_states()
+        self.0.model.init_states()
     }
 
     fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
-        self.model.actions(state, actions);
+        self.0.model.actions(state, actions);
     }
 
     fn next_state(&self, state: &M::State, action: M::Action) -> Option<M::State> {
-        self.model.next_state(state, action)
+        self.0.model.next_state(state, action)
     }
 
     // It is the only property, so that stateright stops at the first state that violates it.

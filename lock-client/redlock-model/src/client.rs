@@ -53,9 +53,6 @@ pub(crate) struct Client {
     pub(crate) claimed: Token,
     /// The value that this claim read.
     pub(crate) read: Option<Fence>,
-    /// The nodes that restarted after the round started. They reject this client's requests,
-    /// because it asks for the `run_id` from before.
-    pub(crate) restarted: NodeSet,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -305,11 +302,6 @@ impl Client {
     /// Whether it has acquired the lock, even if it has released it since.
     pub(crate) fn has_acquired(&self) -> bool {
         matches!(self.phase, Phase::Lease | Phase::Released)
-    }
-
-    /// Whether it waits for answers to requests that it sent before this node restarted.
-    pub(crate) fn waits_since_before_restart(&self, node: NodeId) -> bool {
-        self.restarted.contains(node) && (self.phase == Phase::Round || self.is_busy())
     }
 
     /// The token and the holder of its writes: those of its last accepted claim.

@@ -30,10 +30,8 @@ pub struct Config {
     pub failed_tries: bool,
     /// Whether clients read and write a fenced storage.
     pub storage: bool,
-    /// How many restarts there may be in all. Each one loses a node's lock and counter.
-    pub restarts: u8,
-    /// Whether a restart may bring back an old copy of the lock and the counter.
-    pub old_copies: bool,
+    /// How often a node may lose its lock and its counter in all, and vote on. Tokens are issued twice then.
+    pub losses: u8,
     /// Which safety properties are checked.
     pub checked: Checked,
     /// The rules that clients, nodes and the storage follow.
@@ -84,8 +82,7 @@ impl Config {
         adopts: false,
         failed_tries: false,
         storage: false,
-        restarts: 0,
-        old_copies: false,
+        losses: 0,
         checked: Checked::TokensAndWrites,
         protocol: Protocol::AS_BUILT,
     };

@@ -11,7 +11,7 @@ use std::iter;
 
 use crate::{
     client::{Client, Phase, Sent},
-    config::{Config, Delivery},
+    config::Config,
     id::{Holder, NodeId, NodeSet},
     node::Node,
     protocol::{ReissueRule, ReleaseRule, SealRule},
@@ -22,8 +22,8 @@ use crate::{
 
 /// Resets the dead variables of all clients.
 pub(crate) fn reset(config: &Config, state: &mut State) {
-    // Once no node can restart any more, no counter falls.
-    let counters_only_grow = state.restarts == config.restarts;
+    // Once no node can lose its counter any more, none falls.
+    let counters_only_grow = state.losses == config.losses;
     let State { nodes, clients, storage, .. } = state;
     for (client, number) in iter::zip(clients, 0..) {
         let holder = Holder(number);
@@ -47,9 +47,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
 
         let unaffected = NodeSet::from_condition(config.nodes, |id| {
             let node = &nodes[id.index()];
-            // The node rejects this client for good.
-            client.restarted.contains(id)
-                || counters_only_grow && never_owns_again(node, client, holder, id)
+            counters_only_grow && never_owns_again(node, client, holder, id)
         });
         for id in unaffected.iter() {
             client.sent.seals[id.index()] = 0;
@@ -63,7 +61,7 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
                 client.lease = None;
                 client.phase = Phase::GaveUp;
             }
-            reset_ended(config, client, unaffected);
+            reset_ended(config.nodes, client, unaffected);
         }
     }
 }
@@ -130,16 +128,13 @@ fn may_claim(config: &Config, storage: &Storage, client: &Client) -> bool {
 }
 
 /// Resets what only requests to the nodes depend on. They have no effect on the `unaffected` nodes.
-fn reset_ended(config: &Config, client: &mut Client, unaffected: NodeSet) {
+fn reset_ended(nodes: usize, client: &mut Client, unaffected: NodeSet) {
     client.sent.asked = NodeSet::EMPTY;
-    if unaffected.len() < config.nodes {
+    if unaffected.len() < nodes {
         return;
     }
     client.grant = 0;
     client.other_grants = [0; _];
     client.reissues = 0;
     client.sent = Sent::default();
-    if config.grant_requests == Delivery::Once {
-        client.restarted = NodeSet::EMPTY;
-    }
 }

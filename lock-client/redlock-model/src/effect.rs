@@ -1,17 +1,8 @@
 //! The effect of each step.
 
 use crate::{
-    action::Action,
-    atomic,
-    client::Phase,
-    config::Config,
-    id::{Holder, NodeId},
-    network,
-    node::Vote,
-    protocol::AdmissionRule,
-    state::State,
-    storage::Fence,
-    updates,
+    action::Action, atomic, client::Phase, config::Config, id::Holder, network, node::Node,
+    state::State, storage::Fence, updates,
 };
 
 /// Applies a step. Returns `None` if the step turns out to be impossible.
@@ -36,7 +27,6 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
         Action::Complete(holder) => updates::complete(config, state, holder)?,
         Action::TimeOut(holder) => network::time_out(config, state, holder),
         Action::Stop(holder) => state.client_mut(holder).stop(),
-        Action::Reconnect(holder, node) => state.client_mut(holder).restarted.remove(node),
         Action::AcquireAtomically(holder, nodes) => {
             atomic::acquire(config, state, holder, nodes)?;
         }
@@ -50,13 +40,10 @@ pub(crate) fn apply(config: &Config, state: &mut State, action: Action) -> Optio
         Action::Write(holder) => write(config, state, holder),
         Action::Expire(node) => state.node_mut(node).lock = None,
         Action::FailedTry(node) => state.node_mut(node).counter += 1,
-        Action::Save(node) => state.node_mut(node).save(),
-        Action::Restart(node) => restart(config, state, node),
-        Action::CopyCounter { to, from } => {
-            let counter = state.node(from).counter;
-            state.node_mut(to).copy_counter(counter, from);
+        Action::Lose(node) => {
+            state.losses += 1;
+            *state.node_mut(node) = Node::default();
         }
-        Action::Admit(node) => state.node_mut(node).vote = Vote::Admitted,
     }
     Some(())
 }
@@ -84,14 +71,5 @@ fn write(config: &Config, state: &mut State, holder: Holder) {
             || storage.value.is_some_and(|value| value.holder == holder);
         history.write_lost |= !knows_value;
         storage.value = Some(write);
-    }
-}
-
-fn restart(config: &Config, state: &mut State, node: NodeId) {
-    state.restarts += 1;
-    state.node_mut(node).restart();
-    if config.protocol.admission != AdmissionRule::NoAdmission {
-        let started = state.clients.iter_mut().filter(|client| client.phase != Phase::Idle);
-        started.for_each(|client| client.restarted.insert(node));
     }
 }

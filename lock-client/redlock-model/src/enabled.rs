@@ -6,8 +6,7 @@ use crate::{
     config::{Config, Rounds},
     id::{Holder, NodeId, NodeSet},
     network,
-    node::Vote,
-    protocol::{AdmissionRule, ExpiryRule},
+    protocol::ExpiryRule,
     state::State,
 };
 
@@ -53,11 +52,6 @@ fn add_client_steps(config: &Config, state: &State, holder: Holder, actions: &mu
                 actions.push(Action::Stop(holder));
             } else {
                 add_updates(config, state, holder, actions);
-            }
-            if config.joins {
-                let admitted =
-                    client.restarted.iter().filter(|node| state.node(*node).is_admitted());
-                actions.extend(admitted.map(|node| Action::Reconnect(holder, node)));
             }
         }
         Phase::Idle if config.adopts && holder.index() + 1 == config.clients => {
@@ -127,29 +121,13 @@ fn add_storage_steps(state: &State, holder: Holder, actions: &mut Vec<Action>) {
 }
 
 fn add_node_steps(config: &Config, state: &State, node: NodeId, actions: &mut Vec<Action>) {
-    let protocol = &config.protocol;
-    if state.node(node).lock.is_some() && protocol.expiry == ExpiryRule::AnyMoment {
+    if state.node(node).lock.is_some() && config.protocol.expiry == ExpiryRule::AnyMoment {
         actions.push(Action::Expire(node));
     }
-    if state.restarts < config.restarts {
-        actions.push(Action::Restart(node));
-        if config.old_copies {
-            actions.push(Action::Save(node));
-        }
+    if state.losses < config.losses {
+        actions.push(Action::Lose(node));
     }
     if config.failed_tries && state.node(node).lock.is_none() {
         actions.push(Action::FailedTry(node));
-    }
-    let Vote::Withheld { copied_from } = state.node(node).vote else { return };
-    // By then, the locks that an old copy brought back have expired, too.
-    let wait_is_over = state.node(node).lock.is_none()
-        && state.clients.iter().all(|client| !client.waits_since_before_restart(node));
-    if wait_is_over || protocol.admission != AdmissionRule::WaitsThenCopies {
-        let others = NodeId::first(config.nodes).filter(|other| *other != node);
-        let others = others.filter(|other| state.node(*other).is_admitted());
-        actions.extend(others.map(|from| Action::CopyCounter { to: node, from }));
-    }
-    if wait_is_over && copied_from.is_majority_of(config.nodes) {
-        actions.push(Action::Admit(node));
     }
 }

@@ -64,16 +64,8 @@ impl NodeSet {
         self.0 |= 1 << node.0;
     }
 
-    pub(crate) fn remove(&mut self, node: NodeId) {
-        self.0 &= !(1 << node.0);
-    }
-
     pub(crate) fn contains(self, node: NodeId) -> bool {
         self.0 & 1 << node.0 != 0
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self == Self::EMPTY
     }
 
     pub(crate) fn len(self) -> usize {

@@ -11,7 +11,8 @@
 //!    nodes.
 //! 4. A *join* takes a free node for a lease. The lock records its *floor*, the counter before that.
 //!    A node counts for a lease only if its floor is not above the lease's token.
-//! 5. A restarted node may have lost its counter, so it must not vote until its *admission*.
+//! 5. A restarted node may have lost its counter, so it must not vote until it has [taken the
+//!    seat](takeover) of its process before.
 //!
 //! # Start here
 //!
@@ -47,8 +48,7 @@
 //! - One lock on three or five nodes, and two or three clients.
 //! - A network that delays, repeats and loses requests, and delays and loses answers.
 //! - Locks that expire at any moment, so that no property depends on a clock.
-//! - Nodes that restart without their lock and counter, or with an old copy of them, and are admitted
-//!   again.
+//! - For the storage's sake: a node that loses its lock and its counter, and votes on.
 //! - Leases that join free nodes, whose counters others may have raised.
 //! - Renewals and reissues, which may overlap with late messages of earlier ones. A renewal that finds
 //!   a half-done reissue completes it. A reissue makes joined nodes count.
@@ -58,9 +58,6 @@
 //!
 //! # What is left out
 //!
-//! - A node that restarts is admitted only after every round,
-//!   renewal and reissue from before its restart has ended. The model takes that for granted; in
-//!   practice the wait ensures it, if clocks run at the same speed.
 //! - Counters start at 0 or a little above. A missing counter really starts at the current time.
 //! - There are no ttls, no waiting clients and no retries: a client that tries again is another
 //!   client.
@@ -78,8 +75,7 @@
 //! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
 //! - with a reissue that raises counters but seals no node, or ignores its rejected seal;
 //! - with a renewal that returns the highest token without sealing it;
-//! - with an admission that copies counters before it waits;
-//! - without an admission, so that a restarted node votes on, also with an old copy.
+//! - with a node that lost its counter, and votes on.
 //!
 //! A lease is renewed or reissued after another client was given a higher token:
 //! - with a join that takes the lease's grant, or one of its own without a floor;

@@ -4,7 +4,7 @@ use stateright::Model;
 
 use crate::{
     action::Action,
-    check::{Claims, Explore, Report, explore},
+    check::{Explore, Explored, Report, explore},
     config::{Checked, Config},
     dead_variables, effect,
     enabled::add_enabled,
@@ -72,23 +72,16 @@ impl Model for Redlock {
     }
 }
 
-impl Claims for Redlock {
-    type Situation = Situation;
-    const SITUATIONS: &'static [Situation] = &Situation::ALL;
-
-    fn violated(&self, state: &State) -> Vec<&'static str> {
-        state.history.violated()
-    }
-
-    fn occurs(&self, situation: Situation, state: &State) -> bool {
-        situation.occurs_in(state, self.config.nodes)
-    }
-}
-
 impl Explore for Config {
     type Situation = Situation;
 
     fn explore(self, threads: usize) -> Report<Situation> {
-        explore(Redlock { config: self }, threads)
+        let explored = Explored {
+            model: Redlock { config: self },
+            violated: |_, state| state.history.violated(),
+            situations: &Situation::ALL,
+            occurs: |model, situation, state| situation.occurs_in(state, model.config.nodes),
+        };
+        explore(explored, threads)
     }
 }

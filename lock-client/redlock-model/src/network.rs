@@ -17,7 +17,7 @@ use crate::{
     config::{Config, Delivery, Rounds},
     id::{Holder, NodeId},
     node::{Node, Owned},
-    protocol::{AdmissionRule, ReleaseRule, SealRule},
+    protocol::{ReleaseRule, SealRule},
     redlock::machines::{
         acquire::Answer,
         update::Request,
@@ -126,11 +126,6 @@ pub(crate) fn deliver(
     let node = &mut state.nodes[id.index()];
     let (index, protocol) = (id.index(), &config.protocol);
     let owner = client.owner(holder);
-    let needs_vote =
-        !matches!(message, Message::GrantAnswer | Message::RaiseAnswer | Message::Release);
-    if needs_vote && !has_vote(config, node, client, id) {
-        return;
-    }
     match message {
         Message::Grant | Message::GrantAnswerLost => {
             client.start_round(config.nodes, state.history.highest_issued());
@@ -221,8 +216,7 @@ pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     let mut last: Vec<_> = silent
         .map(|id| {
             let node = &nodes[id.index()];
-            let rejects =
-                has_vote(config, node, client, id) && !node.is_owned_by(owner, client.grant_on(id));
+            let rejects = !node.is_owned_by(owner, client.grant_on(id));
             (id, rejects.then(|| reply(None, node, owner)))
         })
         .collect();
@@ -240,10 +234,4 @@ pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
             return;
         }
     }
-}
-
-/// Whether a node votes for a client: it is admitted, and under the `run_id` that the client knows.
-pub(crate) fn has_vote(config: &Config, node: &Node, client: &Client, id: NodeId) -> bool {
-    config.protocol.admission == AdmissionRule::NoAdmission
-        || node.is_admitted() && !client.restarted.contains(id)
 }

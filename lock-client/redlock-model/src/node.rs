@@ -2,11 +2,11 @@
 //!
 //! Each method is one of the scripts of `lock-client`'s Redlock, and has the same effect in one
 //! step. A test there (`tests/redlock/scripts`) compares each method with its script, for all small
-//! states and arguments. The scripts first check whether the node may vote. Here
-//! `network::has_vote` checks that before the method is called.
+//! states and arguments. The scripts first check whether the node may vote. In [`takeover`](crate::takeover),
+//! the client checks that before it calls a method.
 
 use crate::{
-    id::{Holder, MOST_NODES, NodeId, NodeSet, Token},
+    id::{Holder, Token},
     protocol::{JoinRule, SealRule},
 };
 
@@ -17,9 +17,6 @@ pub struct Node {
     pub counter: Token,
     /// The lock; `None` if it is free.
     pub lock: Option<Lock>,
-    pub(crate) vote: Vote,
-    /// The copy that a restart brings back; `None` if a restart loses everything.
-    pub(crate) copy: Option<SavedCopy>,
 }
 
 /// The parts of the lock's value. It has no ttl here: it may expire at any moment.
@@ -35,13 +32,6 @@ pub struct Lock {
     pub holder: Holder,
 }
 
-/// An older state of a node, as a snapshot file has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SavedCopy {
-    pub(crate) counter: Token,
-    pub(crate) lock: Option<Lock>,
-}
-
 /// What a script answers to the owner: a number, and the floor of the ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {
@@ -51,31 +41,10 @@ pub struct Owned {
     pub floor: Token,
 }
 
-/// Whether the node may vote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Vote {
-    #[default]
-    Admitted,
-    /// The node has restarted. It must copy the counters of M other nodes before it is admitted.
-    Withheld { copied_from: NodeSet },
-}
-
-impl Vote {
-    /// The same vote after the nodes were renumbered. `order[new]` is a node's old number.
-    pub(crate) fn renumbered(self, order: &[NodeId; MOST_NODES]) -> Self {
-        match self {
-            Self::Admitted => self,
-            Self::Withheld { copied_from } => {
-                Self::Withheld { copied_from: copied_from.renumbered(order) }
-            }
-        }
-    }
-}
-
 impl Node {
     /// A node with this counter and lock.
     pub fn new(counter: Token, lock: Option<Lock>) -> Self {
-        Self { counter, lock, ..Self::default() }
+        Self { counter, lock }
     }
 
     /// grant.lua: returns this node's grant, or rejects.
@@ -179,34 +148,6 @@ impl Node {
         let lock = self.owned(holder, grant)?;
         self.counter = self.counter.max(lock.token).max(above) + 1;
         Some(Owned { number: self.counter, floor: lock.floor })
-    }
-
-    /// Loses the vote, and everything that is not in the saved copy.
-    pub(crate) fn restart(&mut self) {
-        let saved = self.copy.take();
-        *self = Self {
-            counter: saved.map_or(0, |saved| saved.counter),
-            lock: saved.and_then(|saved| saved.lock),
-            vote: Vote::Withheld { copied_from: NodeSet::EMPTY },
-            copy: None,
-        };
-    }
-
-    /// Saves a copy, which the next restart brings back.
-    pub(crate) fn save(&mut self) {
-        self.copy = Some(SavedCopy { counter: self.counter, lock: self.lock });
-    }
-
-    /// Raises the counter to at least that of another node. A node that may vote ignores this.
-    pub(crate) fn copy_counter(&mut self, counter: Token, from: NodeId) {
-        if let Vote::Withheld { copied_from } = &mut self.vote {
-            copied_from.insert(from);
-            self.counter = self.counter.max(counter);
-        }
-    }
-
-    pub(crate) fn is_admitted(&self) -> bool {
-        self.vote == Vote::Admitted
     }
 
     /// Whether the lock belongs to this ownership.

@@ -39,21 +39,18 @@ pub enum Situation {
     Reissued,
     /// A renewal found that M nodes have sealed a token that the client did not know.
     RenewedWithNewToken,
-    /// A client has acquired or joined all nodes since one of them restarted.
-    AdmittedAgain,
     /// A renewal counts a node that was joined with a floor above the lease's first token: a
     /// reissue has made it count.
     Regained,
 }
 
 impl Situation {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::TwoLeases,
         Self::SealNeeded,
         Self::LateGrant,
         Self::Reissued,
         Self::RenewedWithNewToken,
-        Self::AdmittedAgain,
         Self::Regained,
     ];
 
@@ -68,26 +65,8 @@ impl Situation {
                     returning.purpose == Purpose::Renewal && returning.token > client.token
                 })
             }),
-            Self::AdmittedAgain => {
-                state.restarts > 0
-                    && leases(state).any(|client| {
-                        client.restarted.is_empty() && has_acquired_on_all(state, client, nodes)
-                    })
-            }
             Self::Regained => leases(state).any(|client| has_regained(state, client, nodes)),
         }
-    }
-}
-
-/// Whether the client has the grants of all nodes. A round of one step leaves no record of them, but
-/// its locks.
-fn has_acquired_on_all(state: &State, client: &Client, nodes: usize) -> bool {
-    let has_lock = |node: NodeId| {
-        state.node(node).lock.is_some_and(|lock| state.client(lock.holder) == client)
-    };
-    match client.round {
-        Some(_) => client.granters().len() == nodes,
-        None => NodeId::first(nodes).all(has_lock),
     }
 }
 

@@ -28,8 +28,6 @@ pub struct Protocol {
     pub reissue: ReissueRule,
     /// Which token a renewal returns.
     pub renewal: RenewalRule,
-    /// How a restarted node gets its vote back.
-    pub admission: AdmissionRule,
     /// What the storage compares.
     pub fence: FenceRule,
     /// When locks expire.
@@ -46,7 +44,6 @@ impl Protocol {
         join: JoinRule::Floor,
         reissue: ReissueRule::RaisesAndSeals,
         renewal: RenewalRule::CompletesReissue,
-        admission: AdmissionRule::WaitsThenCopies,
         fence: FenceRule::ComparesTokenAndHolder,
         expiry: ExpiryRule::AnyMoment,
         release: ReleaseRule::ToAllNodes,
@@ -171,17 +168,6 @@ pub enum RenewalRule {
     CompletesReissue,
     /// The highest, without a seal.
     ReturnsTheHighest,
-}
-
-/// How a restarted node gets its vote back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdmissionRule {
-    /// It waits, then copies the counters of other nodes, then is admitted.
-    WaitsThenCopies,
-    /// It copies first, then waits, then is admitted.
-    CopiesThenWaits,
-    /// It votes on as if it had not restarted.
-    NoAdmission,
 }
 
 /// What the storage compares.

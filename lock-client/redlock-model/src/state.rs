@@ -16,8 +16,8 @@ pub struct State {
     pub(crate) nodes: [Node; MOST_NODES],
     pub(crate) clients: [Client; MOST_CLIENTS],
     pub(crate) storage: Storage,
-    /// The number of restarts so far.
-    pub(crate) restarts: u8,
+    /// How often a node has lost its lock and its counter.
+    pub(crate) losses: u8,
     pub(crate) history: History,
 }
 

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     client::{Client, Sent},
     id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet},
-    node::{Lock, Node, SavedCopy},
+    node::Lock,
     redlock::machines::acquire::Acquire,
     state::State,
     storage::{Fence, Storage},
@@ -50,7 +50,7 @@ fn node_key(state: &State, id: NodeId) -> u64 {
     let node = state.node(id);
     let index = id.index();
     let lock = node.lock.map(|lock| (lock.token, lock.grant, lock.floor));
-    let own = mix(&(lock, node.is_admitted(), node.copy.map(|copy| copy.counter)));
+    let own = mix(&lock);
     // A sum does not depend on the order of its terms.
     let clients = state.clients.iter().zip(0..).map(|(client, number)| {
         let Sent { asked, grants, seals, raised, .. } = client.sent;
@@ -60,7 +60,6 @@ fn node_key(state: &State, id: NodeId) -> u64 {
             client.update.map(|update| update.votes.votes.get(index).copied()),
             (asked.contains(id), grants[index], seals[index], raised[index]),
             node.lock.is_some_and(|lock| lock.holder == Holder(number)),
-            client.restarted.contains(id),
         ))
     });
     // The counter comes first, so that printed states list the nodes by their counters.
@@ -114,8 +113,7 @@ fn renumber_nodes(state: &State, order: &[NodeId; MOST_NODES]) -> State {
         return *state;
     }
     let mut renumbered = *state;
-    renumbered.nodes =
-        each(&state.nodes, order).map(|node| Node { vote: node.vote.renumbered(order), ..node });
+    renumbered.nodes = each(&state.nodes, order);
     renumbered.clients = state.clients.map(|client| Client {
         round: client.round.map(|round| Acquire { votes: round.votes.renumbered(order), ..round }),
         other_grants: each(&client.other_grants, order),
@@ -130,7 +128,6 @@ fn renumber_nodes(state: &State, order: &[NodeId; MOST_NODES]) -> State {
             raised: each(&client.sent.raised, order),
             ..client.sent
         },
-        restarted: client.restarted.renumbered(order),
         ..client
     });
     renumbered
@@ -151,9 +148,7 @@ fn renumber_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
 
     let mut renumbered = *state;
     for node in &mut renumbered.nodes {
-        let renamed_lock = |lock: Lock| Lock { holder: renamed(lock.holder), ..lock };
-        node.lock = node.lock.map(renamed_lock);
-        node.copy = node.copy.map(|copy| SavedCopy { lock: copy.lock.map(renamed_lock), ..copy });
+        node.lock = node.lock.map(|lock| Lock { holder: renamed(lock.holder), ..lock });
     }
     renumbered.clients = array::from_fn(|new| {
         let client = state.clients[order[new].index()];

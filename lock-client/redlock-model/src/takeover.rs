@@ -30,8 +30,8 @@
 //! prescribed ([`Config::script`]): the machine takes them, and every state after them is explored, with
 //! and without the fault.
 //!
-//! That a laggard does not jump to a later seat is redundant in the explored models, as long as it is
-//! prepared for that seat: its control breaks both rules. One rule has no control: a member without a
+//! A laggard that jumps to a later seat does no harm if it was prepared for that seat: the control breaks both
+//! rules. One rule has no control: a member without a
 //! vote never counts as closed. With three seats it is redundant: a term begins only if two voters stay, and these two are all members that stay. With five
 //! seats, a model in which such a member could count has too many states.
 //!

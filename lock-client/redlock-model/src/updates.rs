@@ -36,9 +36,6 @@ pub(crate) fn start_regain(
 ) -> Option<()> {
     let State { clients, nodes, .. } = state;
     let (client, node) = (&mut clients[holder.index()], &nodes[id.index()]);
-    if !network::has_vote(config, node, client, id) {
-        return None;
-    }
     let owner = client.owner(holder);
     let renewed = node.renew(owner, client.grant_on(id));
     let lease = client.lease?;

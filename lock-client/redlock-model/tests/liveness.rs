@@ -40,13 +40,6 @@ fn without_expiry_no_client_can_acquire_after_a_release_to_known_granters_only()
 mod at_length {
     use super::*;
 
-    /// 220 041 states; 3 s on one core.
-    #[test]
-    fn a_client_can_acquire_again_after_a_restart() {
-        let config = Config { restarts: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
-        assert_live(config, 220_000, 860);
-    }
-
     /// 455 762 states; 6 s on one core.
     #[test]
     fn a_client_can_always_acquire_again() {

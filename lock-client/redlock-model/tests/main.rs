@@ -4,7 +4,6 @@
 //! run at the same time.
 
 mod acquire;
-mod admission;
 mod join;
 mod liveness;
 mod reissue;

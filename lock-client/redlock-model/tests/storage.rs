@@ -7,8 +7,9 @@ use redlock_model::{
     properties::{
         NO_WRITE_IS_LOST,
         Situation::{Reissued, TwoLeases},
+        TOKENS_ARE_UNIQUE,
     },
-    protocol::{AdmissionRule, FenceRule, Protocol, ReissueRule},
+    protocol::{FenceRule, Protocol, ReissueRule},
 };
 
 use super::{assert_holds, assert_violates};
@@ -22,23 +23,24 @@ const STORAGE: Config = Config {
 };
 
 /// More than Redlock withstands: a node that lost its counter votes on, so a token is issued twice.
-const LOST_COUNTER: Config = Config {
-    restarts: 1,
-    checked: Checked::WritesOnly,
-    protocol: Protocol { admission: AdmissionRule::NoAdmission, ..Protocol::AS_BUILT },
-    ..STORAGE
-};
+const LOST_COUNTER: Config = Config { losses: 1, checked: Checked::WritesOnly, ..STORAGE };
+
+#[test]
+fn with_a_lost_counter_a_token_is_issued_twice() {
+    let config = Config { checked: Checked::TokensAndWrites, ..LOST_COUNTER };
+    assert_violates(config, TOKENS_ARE_UNIQUE, 3);
+}
 
 #[test]
 fn with_a_lost_counter_and_a_fence_that_compares_tokens_only_a_write_is_lost() {
-    let protocol = Protocol { fence: FenceRule::ComparesTokenOnly, ..LOST_COUNTER.protocol };
+    let protocol = Protocol { fence: FenceRule::ComparesTokenOnly, ..Protocol::AS_BUILT };
     assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 7);
 }
 
 /// The storage accepted the claim, and rejects only the write after it.
 #[test]
 fn with_a_lost_counter_and_a_reissue_that_resends_a_rejected_write_a_write_is_lost() {
-    let protocol = Protocol { reissue: ReissueRule::ResendsRejectedWrite, ..LOST_COUNTER.protocol };
+    let protocol = Protocol { reissue: ReissueRule::ResendsRejectedWrite, ..Protocol::AS_BUILT };
     assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 8);
 }
 

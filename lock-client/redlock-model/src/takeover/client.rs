@@ -252,8 +252,10 @@ pub(super) fn voters<'a>(
     state: &'a State,
     roster: &'a Roster,
 ) -> impl Iterator<Item = &'a Process> {
-    state.processes.iter().filter(|process| {
-        process.votes() && process.roster.is_some_and(|own| is_same(config, &own, roster))
+    let ignores_process = config.fault == Some(Fault::VoteIgnoresProcess);
+    state.processes.iter().filter(move |process| {
+        (process.votes() || ignores_process && process.is_admitted)
+            && process.roster.is_some_and(|own| is_same(config, &own, roster))
     })
 }
 

@@ -96,11 +96,11 @@ pub enum Fault {
     PrepareGoesBack,
     /// Of two rosters of a term, an operator finishes any.
     FinishesAnyRoster,
-    /// A member takes any decided roster that names it, also for a seat that it got later. The tests show
-    /// that this does no harm: it was prepared for that seat, and lost its vote.
-    LaggardAlwaysJumps,
-    /// The same, and a voter is taken for prepared for a seat although it is not.
-    UnpreparedLaggardJumps,
+    /// A member takes any decided roster that names it, also for a seat that it got later; and a voter is taken
+    /// for prepared for that seat although it is not.
+    LaggardJumps,
+    /// A process votes by its data, whatever process they name.
+    VoteIgnoresProcess,
     /// A client counts the votes of all admitted processes.
     VotesAcrossRosters,
     /// Clients and nodes compare the terms of their rosters only.
@@ -120,9 +120,5 @@ impl Fault {
                 | Self::PrepareTakesVoters
                 | Self::PrepareGoesBack
         )
-    }
-
-    pub(crate) const fn lets_laggards_jump(self) -> bool {
-        matches!(self, Self::LaggardAlwaysJumps | Self::UnpreparedLaggardJumps)
     }
 }

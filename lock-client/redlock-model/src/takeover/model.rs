@@ -9,7 +9,7 @@ use super::{
     state::State,
 };
 use crate::{
-    check::{Claims, Explore, Report, explore},
+    check::{Explore, Explored, Report, explore},
     id::Holder,
     redlock::machines::takeover::Command,
 };
@@ -100,6 +100,13 @@ impl Takeovers {
         next.expect("a step of a script changes something")
     }
 
+    fn violated(&self, state: &State) -> Vec<&'static str> {
+        let mut violated = state.history.violated();
+        violated.extend(state.has_two_electorates(&self.config).then_some(ONE_ELECTORATE));
+        violated.extend(state.leases_overlapped.then_some(LEASES_EXCLUDE));
+        violated
+    }
+
     fn add_process_steps(&self, state: &State, steps: &mut Vec<Step>) {
         let config = &self.config;
         for process in &state.processes {
@@ -149,9 +156,7 @@ fn add_faulty_requests(fault: Option<Fault>, state: &State, requests: &mut Vec<C
             Some(Fault::FinishesAnyRoster) => {
                 to.term == from.term && *to != from && process.is_admitted
             }
-            Some(fault) if fault.lets_laggards_jump() => {
-                to.term > from.term && state.is_decided(to)
-            }
+            Some(Fault::LaggardJumps) => to.term > from.term && state.is_decided(to),
             _ => false,
         });
         requests.extend(allowed.map(|to| Command::Close { process: process.id, from, to }));
@@ -207,26 +212,16 @@ impl Model for Takeovers {
     }
 }
 
-impl Claims for Takeovers {
-    type Situation = Situation;
-    const SITUATIONS: &'static [Situation] = &Situation::ALL;
-
-    fn violated(&self, state: &State) -> Vec<&'static str> {
-        let mut violated = state.history.violated();
-        violated.extend(state.has_two_electorates(&self.config).then_some(ONE_ELECTORATE));
-        violated.extend(state.leases_overlapped.then_some(LEASES_EXCLUDE));
-        violated
-    }
-
-    fn occurs(&self, situation: Situation, state: &State) -> bool {
-        situation.occurs_in(&self.config, state)
-    }
-}
-
 impl Explore for Config {
     type Situation = Situation;
 
     fn explore(self, threads: usize) -> Report<Situation> {
-        explore(Takeovers { config: self }, threads)
+        let explored = Explored {
+            model: Takeovers { config: self },
+            violated: Takeovers::violated,
+            situations: &Situation::ALL,
+            occurs: |model, situation, state| situation.occurs_in(&model.config, state),
+        };
+        explore(explored, threads)
     }
 }

@@ -196,8 +196,7 @@ impl Operator {
                 return self.take_for_done(config, state, &command, *process, *to);
             }
             Command::Prepare { process, roster }
-                if fault == Some(Fault::UnpreparedLaggardJumps)
-                    && state.process(*process).votes() =>
+                if fault == Some(Fault::LaggardJumps) && state.process(*process).votes() =>
             {
                 return self.take_for_done(config, state, &command, *process, *roster);
             }
