@@ -20,7 +20,7 @@ use super::{
     nodes::{Nodes, no_majority},
     patience::Patience,
     record::Record,
-    roster::Roster,
+    roster::{Roster, Seat},
     state::State,
 };
 use crate::{Moment, backend::BackendError};
@@ -177,17 +177,11 @@ impl Members {
             return Err(failed);
         };
         search.cluster = Some(roster.cluster.clone());
-        let is_same = |nodes: &Arc<Nodes>| {
-            let answered = answers
-                .iter()
-                .filter_map(|answer| Some((answer.server.address(), answer.process()?.as_str())));
-            nodes.has(&roster) && !nodes.has_moved(&answered.collect::<Vec<_>>())
-        };
-        if let Some(nodes) = nodes.filter(is_same) {
+        let servers = self.servers(&mut search, &roster, &answers);
+        if let Some(nodes) = nodes.filter(|nodes| nodes.are(&roster, &servers)) {
             nodes.confirm();
             return Ok(None);
         }
-        let servers = self.servers(&mut search, &roster, &answers);
         let nodes = Nodes::new(roster, servers, self.patience, self.background.clone());
         let nodes = Arc::new(nodes);
         self.nodes.send_replace(Some(nodes.clone()));
@@ -281,33 +275,29 @@ impl Members {
             && answers.iter().any(|answer| self.is_named(&answer.server) && has_seat(answer))
     }
 
-    /// Returns a server for each seat: the one at which its process has answered, or else the one at its
-    /// address. Of proxies, those that have not answered stand for the other members.
+    /// Returns the server of each seat: where its process has answered, now or before, or else the one at
+    /// its address. Of proxies, those at which nobody has answered stand for the other members.
     fn servers(&self, search: &mut Search, roster: &Roster, answers: &[Answer]) -> Vec<Arc<Node>> {
-        let answered = |process: &String| {
-            let found = answers.iter().filter(|answer| answer.process() == Some(process));
+        let known = self.nodes.borrow().clone();
+        let found = roster.seats.iter().map(|seat| {
+            let own = answers.iter().filter(|answer| answer.process() == Some(&seat.process));
             // A process may answer at a named proxy, and at its own address.
-            found.map(|answer| &answer.server).max_by_key(|server| self.is_named(server))
-        };
-        let found: Vec<_> = roster.seats.iter().map(|seat| answered(&seat.process)).collect();
-        let has_answered =
-            |url: &&NodeUrl| found.iter().flatten().any(|server| server.address() == url.address);
+            let own = own.map(|answer| &answer.server).max_by_key(|server| self.is_named(server));
+            own.or_else(|| known.as_ref()?.server_of(&seat.process)).cloned()
+        });
+        let found: Vec<_> = found.collect();
         let are_proxies = self.has_proxies(roster, answers);
-        let mut proxies = self.named.iter().filter(|url| are_proxies && !has_answered(url));
-        let found: Vec<_> = found.iter().map(|server| server.cloned()).collect();
-        let mut servers = Vec::new();
-        for (seat, found) in roster.seats.iter().zip(found) {
-            servers.push(match found {
-                Some(server) => server,
-                None => {
-                    let url = proxies.next().cloned().or_else(|| self.url(&seat.address));
-                    // An address that is no URL here leads to a named server, where another process
-                    // answers.
-                    self.server(search, &url.unwrap_or_else(|| self.named[0].clone()))
-                }
-            });
-        }
-        servers
+        let is_taken =
+            |url: &NodeUrl| found.iter().flatten().any(|server| server.address() == url.address);
+        let mut proxies = self.named.iter().filter(|url| are_proxies && !is_taken(url));
+        let server = |(seat, found): (&Seat, &Option<Arc<Node>>)| {
+            found.clone().unwrap_or_else(|| {
+                let url = proxies.next().cloned().or_else(|| self.url(&seat.address));
+                // An address that is no URL here leads to a named server, where another process answers.
+                self.server(search, &url.unwrap_or_else(|| self.named[0].clone()))
+            })
+        };
+        roster.seats.iter().zip(&found).map(server).collect()
     }
 
     /// Says why there is no majority.

@@ -1,9 +1,10 @@
 //! The nodes of one roster, which are asked at once.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
+    iter,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -20,7 +21,7 @@ use super::{
     node_error::NodeError,
     patience::{Patience, Request},
     record::vote,
-    roster::{Roster, Seat},
+    roster::Roster,
     state::State,
 };
 use crate::{
@@ -32,24 +33,16 @@ use crate::{
 /// The nodes of one roster. A step asks them alone: what it asks for holds for one roster only.
 pub(super) struct Nodes {
     roster: Roster,
-    /// What the client names in each request to a process.
-    votes: HashMap<String, String>,
-    /// The servers, one for each seat, in any order.
+    /// What the client names in each request to the process of a seat.
+    votes: Vec<String>,
+    /// The server of each seat. Only the seat's own process is asked there: one that answers at two
+    /// addresses has one vote.
     nodes: Vec<Arc<Node>>,
-    /// The server at which each process was met first. At another one, it must not vote again.
-    met: Mutex<HashMap<String, usize>>,
-    /// Whether the members may have changed.
+    /// Whether the members, or their addresses, may have changed.
     is_outdated: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: TaskTracker,
     patience: Patience,
-}
-
-/// The process of a node that has a seat, and what it votes for.
-pub(super) struct Voter {
-    process: Process,
-    /// What the client names in each request for a vote.
-    vote: String,
 }
 
 /// The nodes' answers, in order of arrival.
@@ -64,27 +57,21 @@ impl Nodes {
         background: TaskTracker,
     ) -> Self {
         assert_eq!(roster.seats.len(), nodes.len(), "each seat has a server");
-        let process = |seat: &Seat| (seat.process.clone(), vote(&roster, &seat.process));
-        let votes = roster.seats.iter().map(process).collect();
-        let (met, is_outdated) = (Mutex::default(), AtomicBool::new(false));
-        Self { roster, votes, nodes, met, is_outdated, background, patience }
+        let votes = roster.seats.iter().map(|seat| vote(&roster, &seat.process)).collect();
+        Self { roster, votes, nodes, is_outdated: AtomicBool::new(false), background, patience }
     }
 
-    pub(super) fn has(&self, roster: &Roster) -> bool {
-        self.roster == *roster
+    pub(super) fn are(&self, roster: &Roster, servers: &[Arc<Node>]) -> bool {
+        self.roster == *roster && iter::zip(&self.nodes, servers).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
-    /// Whether a search has met the process of a seat elsewhere than the last steps, and no more where they
-    /// met it. Then the next step needs nodes that have met none.
-    pub(super) fn has_moved(&self, answered: &[(&str, &str)]) -> bool {
-        let met = self.met.lock().expect("nothing panics while it holds this lock");
-        met.iter().any(|(process, first)| {
-            let mut places = answered.iter().filter(|(_, other)| other == process).peekable();
-            places.peek().is_some() && places.all(|(address, _)| *address != self.address(*first))
-        })
+    /// The server of the seat that a process has.
+    pub(super) fn server_of(&self, process: &str) -> Option<&Arc<Node>> {
+        let seat = self.roster.seats.iter().position(|seat| seat.process == process);
+        seat.map(|seat| &self.nodes[seat])
     }
 
-    /// Whether a node has rejected the roster since the last search, or has a process without a seat.
+    /// Whether a node has rejected the roster since the last search, or has another process.
     pub(super) fn is_outdated(&self) -> bool {
         self.is_outdated.load(Ordering::Relaxed)
     }
@@ -136,39 +123,28 @@ impl Nodes {
         }
     }
 
-    /// Returns the process of a node that can be asked now. Only one with a seat is asked for its vote.
-    pub(super) async fn voter(&self, node: usize, request: Request) -> Result<Voter, NodeError> {
+    /// Returns the process of a seat, if it can be asked now.
+    pub(super) async fn voter(&self, node: usize, request: Request) -> Result<Process, NodeError> {
         let process = self.nodes[node].connected(request).await?;
-        let Some(vote) = self.votes.get(&process.run_id).cloned() else {
-            // It may have a seat in a later roster.
-            self.is_outdated.store(true, Ordering::Relaxed);
-            return Err(NodeError::NoVote(State::Restarted.reason().to_owned()));
-        };
-        // A release grants nothing, so it needs no vote.
-        if request == Request::Release {
-            return Ok(Voter { process, vote });
+        if process.run_id == self.roster.seats[node].process {
+            return Ok(process);
         }
-        let mut met = self.met.lock().expect("nothing panics while it holds this lock");
-        let first = *met.entry(process.run_id.clone()).or_insert(node);
-        if first != node {
-            // Two nodes may have swapped their addresses.
-            self.is_outdated.store(true, Ordering::Relaxed);
-            return Err(NodeError::NoVote(format!(
-                "it is the same server as {}",
-                self.nodes[first].address()
-            )));
-        }
-        Ok(Voter { process, vote })
+        // It may have a seat in a later roster, or two members may have swapped their addresses.
+        self.is_outdated.store(true, Ordering::Relaxed);
+        Err(NodeError::NoVote(match self.server_of(&process.run_id) {
+            Some(own) => format!("it is the same server as {}", own.address()),
+            None => State::Restarted.reason().to_owned(),
+        }))
     }
 
     /// Runs a script on a node.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         node: usize,
-        voter: Voter,
+        process: Process,
         call: impl FnOnce(&str) -> Call,
     ) -> Result<T, NodeError> {
-        let answer = self.nodes[node].run(voter.process, &call(&voter.vote)).await;
+        let answer = self.nodes[node].run(process, &call(&self.votes[node])).await;
         if let Err(NodeError::OtherRoster(_)) = answer {
             self.is_outdated.store(true, Ordering::Relaxed);
         }

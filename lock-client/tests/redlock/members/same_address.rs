@@ -1,8 +1,12 @@
 //! Two processes at one address: a name that moved, a forwarder, or a socket that was bound again.
 
+use std::time::Duration;
+
+use fence::Holder;
 use futures_util::future::try_join_all;
 use lock_client::{
-    Locks, Ttl,
+    Locks, Order, Ttl,
+    backend::{Attempt, Backend},
     redlock::{
         Redlock,
         operator::{Operator, State, WatchEvent},
@@ -14,6 +18,7 @@ use tokio::time::timeout;
 use super::{
     HIGH, MAX_TTL, PATIENCE, client, nodes, operator, token, token_without, until_admitted,
 };
+use crate::names::name;
 
 /// Has a node's address lead to another server, as a name may that somebody has changed. Clients keep
 /// the connections that they have.
@@ -111,4 +116,35 @@ async fn two_addresses_that_lead_to_one_server_have_one_vote() {
     let WatchEvent::LeftAlone { node, reason } = event else { panic!("{event:?}") };
     assert_eq!(node, urls[0].split_once("://").unwrap().1);
     assert_eq!(reason, "another member answers there");
+}
+
+/// Nodes 1 and 2 are needed, and only node 1 answers, at two addresses.
+#[tokio::test]
+async fn release_counts_a_server_once_to_which_two_addresses_lead() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    let proxies = nodes.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    let urls: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    let longest = Ttl::new(Duration::from_secs(60)).unwrap();
+    Operator::new(&urls).unwrap().start_cluster(longest).await.unwrap();
+    let (redlock, r, holder) = (Redlock::open(&urls).unwrap(), name("r"), Holder::random());
+    let granted = redlock.try_acquire(&r, &holder, longest, Order::Unordered).await.unwrap();
+    let Attempt::Granted { token, ownership, .. } = granted else { panic!("{granted:?}") };
+    let clients = async || nodes.nodes()[1].info("connected_clients").await.unwrap().parse::<u8>();
+    let before = clients().await.unwrap();
+    proxies[0].switch_to(nodes.nodes()[1].socket());
+    proxies[0].cut();
+    proxies[0].mend();
+    let is_connected = async || {
+        let _ = redlock.status(&r).await;
+        Ok(clients().await? > before)
+    };
+    until_async(PATIENCE, is_connected).await.unwrap();
+    proxies[2].cut();
+    let released = redlock.release(&r, &ownership.holder, Some(token)).await;
+    assert!(released.is_err(), "{released:?}");
+    // The control: with another server.
+    proxies[2].mend();
+    let released = async || Ok(redlock.release(&r, &ownership.holder, Some(token)).await.is_ok());
+    until_async(PATIENCE, released).await.unwrap();
 }
