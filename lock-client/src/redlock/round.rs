@@ -29,7 +29,7 @@ use super::{
     patience::Request,
     reply::GrantReply,
     script,
-    tally::{Answer, Tally},
+    tally::{Against, Answer, Tally},
 };
 use crate::{
     Ttl,
@@ -182,7 +182,7 @@ impl Round {
     }
 
     fn request_grant(&self, node: usize) -> BoxFuture<'_, (usize, Answer)> {
-        Box::pin(async move { (node, self.grant(node).await.unwrap_or_else(Answer::Failed)) })
+        Box::pin(async move { (node, self.grant(node).await.unwrap_or_else(failed)) })
     }
 
     fn request_seal(&self, seal: Seal) -> BoxFuture<'_, (usize, Answer)> {
@@ -190,7 +190,7 @@ impl Round {
             seal.grant < seal.token,
             "a node that has reached the token needs no seal: {seal:?}"
         );
-        Box::pin(async move { (seal.node, self.seal(&seal).await.unwrap_or_else(Answer::Failed)) })
+        Box::pin(async move { (seal.node, self.seal(&seal).await.unwrap_or_else(failed)) })
     }
 
     async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
@@ -207,7 +207,7 @@ impl Round {
                         "it has not yet released the lock of an earlier attempt".to_owned(),
                     ));
                 }
-                Ok(Answer::Rejected { holder, remaining })
+                Ok(Answer::Against(Against::Rejected { holder, remaining }))
             }
         }
     }
@@ -253,4 +253,8 @@ impl Round {
             }
         }
     }
+}
+
+fn failed(error: NodeError) -> Answer {
+    Answer::Against(Against::Failed(error))
 }

@@ -17,16 +17,12 @@ pub(super) struct Tally {
     acquire: Acquire,
     /// Whether no majority can seal a token any more.
     has_failed: bool,
-    nodes: Vec<Seen>,
+    against: Vec<Option<Against>>,
 }
 
-/// What is known of the lock on one node.
+/// Why a node has not granted the lock.
 #[derive(Clone, Debug)]
-enum Seen {
-    /// The node has not answered yet.
-    Nothing,
-    /// The node granted the lock.
-    Granted,
+pub(super) enum Against {
     /// Another client has the node's lock.
     Rejected { holder: String, remaining: Option<Duration> },
     /// The node did not answer, or has no vote.
@@ -37,33 +33,28 @@ enum Seen {
 #[derive(Debug)]
 pub(super) enum Answer {
     Granted(Token),
-    Rejected {
-        holder: String,
-        remaining: Option<Duration>,
-    },
+    Against(Against),
     Sealed,
     /// The lock was not ours any more when the node should seal the token.
     NotSealed,
-    Failed(NodeError),
 }
 
 impl Tally {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { acquire: Acquire::new(nodes), has_failed: false, nodes: vec![Seen::Nothing; nodes] }
+        Self { acquire: Acquire::new(nodes), has_failed: false, against: vec![None; nodes] }
     }
 
     /// Counts a node's answer. Returns what the round must do now.
     pub(super) fn count(&mut self, node: usize, answer: Answer) -> Vec<Command> {
-        let (seen, vote) = match answer {
-            Answer::Granted(grant) => (Seen::Granted, acquire::Answer::Granted(grant)),
-            Answer::Sealed => (Seen::Granted, acquire::Answer::Sealed),
-            Answer::NotSealed => (Seen::Granted, acquire::Answer::Rejected),
-            Answer::Rejected { holder, remaining } => {
-                (Seen::Rejected { holder, remaining }, acquire::Answer::Rejected)
+        let vote = match answer {
+            Answer::Granted(grant) => acquire::Answer::Granted(grant),
+            Answer::Sealed => acquire::Answer::Sealed,
+            Answer::NotSealed => acquire::Answer::Rejected,
+            Answer::Against(reason) => {
+                self.against[node] = Some(reason);
+                acquire::Answer::Rejected
             }
-            Answer::Failed(error) => (Seen::Failed(error), acquire::Answer::Rejected),
         };
-        self.nodes[node] = seen;
         let commands = self.acquire.on(node, vote);
         self.has_failed |= commands.contains(&Command::Fail);
         commands
@@ -71,16 +62,17 @@ impl Tally {
 
     /// Whether no majority is possible any more, and it is known whether another client has one.
     pub(super) fn has_failed(&self) -> bool {
-        let open = self.nodes.iter().filter(|seen| matches!(seen, Seen::Nothing)).count();
-        let majority = majority(self.nodes.len());
+        let votes = &self.acquire.votes;
+        let open = votes.iter().filter(|vote| **vote == Vote::Open).count();
+        let majority = majority(votes.len());
         self.has_failed && !is_undecided(self.most_of_another(), open, majority)
     }
 
     /// Counts the nodes as failed that have not answered the request for a grant or for a seal.
     pub(super) fn give_up(&mut self) {
-        for (seen, vote) in self.nodes.iter_mut().zip(&self.acquire.votes) {
-            if let (Seen::Nothing, _) | (_, Vote::Sealing) = (&*seen, vote) {
-                *seen = Seen::Failed(NodeError::timed_out());
+        for (against, vote) in self.against.iter_mut().zip(&self.acquire.votes) {
+            if let Vote::Open | Vote::Sealing = vote {
+                *against = Some(Against::Failed(NodeError::timed_out()));
             }
         }
     }
@@ -92,20 +84,20 @@ impl Tally {
 
     /// The round's outcome without a majority.
     pub(super) fn without_majority(&self) -> Outcome {
-        let majority = majority(self.nodes.len());
-        let failed = |(node, seen): (usize, &Seen)| match seen {
-            Seen::Failed(error) => Some((node, error.clone())),
+        let majority = majority(self.against.len());
+        let failed = |(node, against): (usize, &Option<Against>)| match against {
+            Some(Against::Failed(error)) => Some((node, error.clone())),
             _ => None,
         };
-        let failed: Vec<_> = self.nodes.iter().enumerate().filter_map(failed).collect();
-        if self.nodes.len() - failed.len() < majority {
+        let failed: Vec<_> = self.against.iter().enumerate().filter_map(failed).collect();
+        if self.against.len() - failed.len() < majority {
             return Outcome::TooFewAnswers(failed);
         }
         // When each node will be free; `None` if that is unknown.
-        let free_in = self.nodes.iter().map(|seen| match seen {
-            Seen::Granted => Some(Duration::ZERO),
-            Seen::Rejected { remaining, .. } => *remaining,
-            Seen::Nothing | Seen::Failed(_) => None,
+        let free_in = self.against.iter().zip(&self.acquire.votes).map(|seen| match seen {
+            (Some(Against::Rejected { remaining, .. }), _) => *remaining,
+            (Some(Against::Failed(_)), _) | (None, Vote::Open) => None,
+            (None, _) => Some(Duration::ZERO),
         });
         let mut free_in: Vec<_> = free_in.collect();
         free_in.sort_by_key(|free_in| free_in.unwrap_or(Duration::MAX));
@@ -120,8 +112,8 @@ impl Tally {
     /// The largest number of rejecting nodes on which one and the same holder has the lock.
     fn most_of_another(&self) -> usize {
         let mut nodes: HashMap<&str, usize> = HashMap::new();
-        for seen in &self.nodes {
-            if let Seen::Rejected { holder, .. } = seen {
+        for against in self.against.iter().flatten() {
+            if let Against::Rejected { holder, .. } = against {
                 *nodes.entry(holder).or_default() += 1;
             }
         }
@@ -148,11 +140,11 @@ mod tests {
 
     fn rejected(holder: &str, seconds: u64) -> Answer {
         let remaining = Some(Duration::from_secs(seconds));
-        Answer::Rejected { holder: holder.to_owned(), remaining }
+        Answer::Against(Against::Rejected { holder: holder.to_owned(), remaining })
     }
 
     fn failed() -> Answer {
-        Answer::Failed(NodeError::NoAnswer("down".to_owned()))
+        Answer::Against(Against::Failed(NodeError::NoAnswer("down".to_owned())))
     }
 
     fn seal(node: usize, grant: u64, to: u64) -> Command {
