@@ -13,8 +13,7 @@
 --       4 the start of a missing counter.
 --       5 the lease's grant.
 --       6 the lease's token.
--- returns {grant, floor} if the holder has the lock;
---         else 0.
+-- returns {grant, grant, floor} if the holder has the lock; else {0}.
 
 local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
 if rejection then
@@ -25,9 +24,9 @@ if lock then
     local _, grant, holder, floor = parts(lock)
     if holder == ARGV[2] then
         -- The lease has the node already: it was granted late, or the answer to a join was lost.
-        return {tonumber(grant), tonumber(floor)}
+        return {tonumber(grant), tonumber(grant), tonumber(floor)}
     end
-    return 0
+    return {0}
 end
 local floor, problem = last_token(KEYS[2], ARGV[4])
 if not floor then
@@ -40,4 +39,4 @@ if floor > tonumber(ARGV[6]) then
 end
 redis.call('SET', KEYS[2], counter)
 redis.call('SET', KEYS[1], value(ARGV[6], grant, ARGV[2], digits(floor)), 'PX', ARGV[3])
-return {tonumber(grant), floor}
+return {tonumber(grant), tonumber(grant), floor}

@@ -14,12 +14,11 @@ use super::{
     lease::Lease,
     machines::{
         regain::{Command, Regain},
-        votes::OwnerReply,
+        votes::{Owned, OwnerReply},
     },
     node_error::NodeError,
     nodes::{Answers, Nodes},
     patience::Request,
-    reply::JoinReply,
     script,
     update::{Term, reissue_to_regain},
 };
@@ -94,7 +93,7 @@ impl Regaining {
                 return None;
             }
             match joined {
-                Some(Ok(JoinReply::Joined { grant, floor })) => {
+                Some(Ok(OwnerReply::Owned(Owned { number: grant, floor }))) => {
                     self.lease.set_grant(self.nodes.address(node), grant);
                     floor
                 }
@@ -104,7 +103,7 @@ impl Regaining {
     }
 
     /// Asks a node to grant the lock to the lease. Returns `None` if it was not asked.
-    async fn join(&self, node: usize) -> Option<Result<JoinReply, NodeError>> {
+    async fn join(&self, node: usize) -> Option<Result<OwnerReply, NodeError>> {
         let voter = self.nodes.voter(node, Request::Vote).await.ok()?;
         // After the deadline or the release, the node would keep the lock for nobody.
         if self.lease.has_ended() || self.term.valid_until.has_passed() {

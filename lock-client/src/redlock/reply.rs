@@ -27,35 +27,6 @@ impl FromRedisValue for GrantReply {
     }
 }
 
-/// The reply of `join.lua`.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum JoinReply {
-    /// The lease has the node.
-    Joined {
-        /// The node's grant.
-        grant: Token,
-        /// The node's counter before this ownership; `None` if it had none.
-        floor: Option<Token>,
-    },
-    /// Another holder has the node.
-    Rejected,
-}
-
-impl FromRedisValue for JoinReply {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        match &value {
-            Value::Array(parts) => match parts[..] {
-                [Value::Int(grant), Value::Int(floor)] => {
-                    Ok(Self::Joined { grant: token(grant)?, floor: counter(floor)? })
-                }
-                _ => Err(invalid("a reply has not the parts of a join")),
-            },
-            Value::Int(0) => Ok(Self::Rejected),
-            _ => Err(invalid("a reply has not the parts of a join")),
-        }
-    }
-}
-
 impl FromRedisValue for OwnerReply {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let numbers: Vec<i64> = from_redis_value(value)?;

@@ -6,7 +6,7 @@
 
 use super::{PerNode, Token, majority};
 
-/// The reply of a script that compares the ownership: `renew.lua`, `raise.lua` and `seal.lua`.
+/// The reply of a script that compares the ownership, and of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerReply {
     /// The lock belongs to this ownership, and the script has done its work.
@@ -23,7 +23,7 @@ pub(crate) enum OwnerReply {
 /// The reply to an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
-    /// The sealed token of a renewal and a seal, the counter of a raise.
+    /// The sealed token of a renewal and a seal, the counter of a raise, the grant of a join.
     pub(crate) number: Token,
     /// The node's counter before this ownership; `None` if it had none.
     pub(crate) floor: Option<Token>,

@@ -18,7 +18,11 @@ use crate::{
         transport::Transport,
         unix_millis,
     },
-    redlock::{record::vote, reply::JoinReply, script},
+    redlock::{
+        machines::votes::{Owned, OwnerReply},
+        record::vote,
+        script,
+    },
 };
 
 /// The lock whose vote is tried.
@@ -99,7 +103,7 @@ pub(super) async fn try_lock(
         let join = script::join(&keys, vote, &own, token, ttl, unix_millis());
         let joined = run("join a node", join).await?;
         let joined = from_redis_value(joined).map_err(|error| error.to_string())?;
-        let JoinReply::Joined { grant, .. } = joined else {
+        let OwnerReply::Owned(Owned { number: grant, .. }) = joined else {
             return Err("can't join a node: another client has the lock".to_owned());
         };
         run("release a lock", script::release(&keys, vote, &holder, Some(token))).await?;

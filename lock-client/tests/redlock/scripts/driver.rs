@@ -125,7 +125,6 @@ fn input(case: &Case, longest: &str) -> Value {
 fn outcome(case: &Case, output: &Value) -> Outcome {
     let reply = &output["reply"];
     let part = |place: usize| reply[place].as_u64().and_then(|part| Token::try_from(part).ok());
-    let takes = matches!(case.step, Step::Grant | Step::Join);
     let lock = lock(output["lock"].as_str().unwrap());
     let reply = if let Some(error) = reply["err"].as_str() {
         assert!(error.starts_with("NOVOTE") || error.starts_with("FENCED"), "{case:?}: {error}");
@@ -138,9 +137,6 @@ fn outcome(case: &Case, output: &Value) -> Outcome {
         Reply::Owned { number: grant, grant, floor }
     } else {
         match (part(0), part(1), part(2)) {
-            (Some(grant), Some(floor), None) if takes => {
-                Reply::Owned { number: grant, grant, floor }
-            }
             (_, None, None) => Reply::Rejected,
             (Some(0), Some(grant), Some(floor)) => Reply::Own { grant, floor },
             (Some(number), Some(grant), Some(floor)) => Reply::Owned { number, grant, floor },
