@@ -11,12 +11,12 @@ mod trial;
 mod view;
 mod watcher;
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use fence::ResourceName;
 
-use self::{servers::Servers, start::Replaced};
-use super::node_urls::InvalidNodes;
+use self::start::Replaced;
+use super::node_urls::{InvalidNodes, NodeUrl};
 use crate::{Ttl, redis::TimeLimits};
 
 pub use self::{
@@ -30,9 +30,16 @@ pub use super::state::State;
 
 /// The operator of a cluster. Unlike [`Redlock`](super::Redlock), it also talks to nodes that may
 /// not vote.
-#[derive(Debug)]
 pub struct Operator {
-    servers: Servers,
+    /// The servers that were named.
+    named: Vec<NodeUrl>,
+    limits: TimeLimits,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.named.iter().map(|url| &url.address)).finish()
+    }
 }
 
 impl Operator {
@@ -42,14 +49,14 @@ impl Operator {
     /// # Errors
     /// [`InvalidNodes`] in the cases of [`Redlock::open`](super::Redlock::open).
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Ok(Self { servers: Servers::new(urls)? })
+        Ok(Self { named: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
     }
 
     /// Waits up to ten times this long for each answer of a node, and four times for a connection.
     /// It is half a second by default.
     #[must_use]
     pub fn answer_within(self, timeout: Duration) -> Self {
-        Self { servers: self.servers.answer_within(TimeLimits::new(timeout)) }
+        Self { limits: TimeLimits::new(timeout), ..self }
     }
 
     /// Starts a cluster of all nodes. Completes a start that was interrupted. `max_ttl` is the
@@ -65,7 +72,7 @@ impl Operator {
     /// # Cancellation safety
     /// If this future is dropped, the cluster may be started in part. Call it again.
     pub async fn start_cluster(&self, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Replaced::Nothing, drop).await
+        start::start_cluster(self, max_ttl, Replaced::Nothing, drop).await
     }
 
     /// Starts a cluster in place of another one, whose number of nodes may differ, with counters at
@@ -84,25 +91,28 @@ impl Operator {
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
     ) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Replaced::Cluster(&old.servers), report).await
+        start::start_cluster(self, max_ttl, Replaced::Cluster(old), report).await
     }
 
-    /// Starts a cluster again that has lost its majority. Takes the votes of the voters that are left, and
-    /// waits for the longest ttl; `report` is told how long. Then all counters are at or above the highest of all nodes, and the clock. No server
-    /// that is left out must come back, because it may still vote in the old cluster.
+    /// Starts a cluster again that has lost its majority: the one with this id, which
+    /// [`inspect`](Self::inspect) shows, or `none` if no data are left. Takes the votes of the voters that
+    /// are left, and waits for the longest ttl; `report` is told how long. Then all counters are at or above
+    /// the highest of all nodes, and the clock. No server that is left out must come back, because it may
+    /// still vote in the old cluster.
     ///
     /// # Errors
-    /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if a majority
-    /// may vote, or a node that is not among these.
+    /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if no data name that
+    /// cluster; if a majority may vote; or if a member that is not among these answers, and may vote.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nodes may have lost their votes. Call it again.
     pub async fn start_again(
         &self,
+        cluster: &str,
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
     ) -> Result<Cluster, OperatorError> {
-        start::start_cluster(&self.servers, max_ttl, Replaced::LostMajority, report).await
+        start::start_cluster(self, max_ttl, Replaced::LostMajority(cluster), report).await
     }
 
     /// Lets the process at this URL vote, whose password may be left out: a member's that has
@@ -124,22 +134,22 @@ impl Operator {
         instead_of: Option<&str>,
         report: impl FnMut(WatchEvent),
     ) -> Result<CopiedCounters, OperatorError> {
-        let node = self.servers.parse(node)?;
-        let instead_of = instead_of.map(|old| self.servers.parse(old)).transpose()?;
-        Watcher::admit(&self.servers, node, instead_of, report).await
+        let node = self.parse(node)?;
+        let instead_of = instead_of.map(|old| self.parse(old)).transpose()?;
+        Watcher::admit(self, node, instead_of, report).await
     }
 
     /// Watches all nodes, and admits each one that restarts, once everything has expired that its
     /// process before may have voted for.
     pub fn watch(&self) -> Watcher<'_> {
-        Watcher::new(&self.servers)
+        Watcher::new(self)
     }
 
     /// Inspects all nodes, but not their counters. A node that does not answer is
     /// [`Unreachable`](State::Unreachable). Tries a vote on each node that has one, on a name that no
     /// client uses.
     pub async fn inspect(&self) -> Inspection {
-        view::inspect(&self.servers).await
+        view::inspect(self).await
     }
 
     /// Inspects all nodes and their counters.
@@ -147,7 +157,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError::Unavailable`] if a node stops answering meanwhile.
     pub async fn inspect_with_counters(&self) -> Result<Inspection, OperatorError> {
-        view::inspect_with_counters(&self.servers).await
+        view::inspect_with_counters(self).await
     }
 
     /// Tries all scripts on the node at this address, which may vote, on a lock of this name: grants,
@@ -162,6 +172,6 @@ impl Operator {
         name: &ResourceName,
         ttl: Ttl,
     ) -> Result<(), String> {
-        trial::try_lock(&self.servers, node, name, ttl).await
+        trial::try_lock(self, node, name, ttl).await
     }
 }

@@ -15,10 +15,13 @@ use crate::redis::keys::Keys;
 pub(super) struct Record {
     pub(super) roster: Roster,
     /// Set once a process was admitted. The voting scripts compare it with what a client names.
-    vote: Option<String>,
+    pub(super) vote: Option<String>,
     /// A process that has given up its vote, and the roster that it voted for.
-    retired: Option<(String, Roster)>,
+    pub(super) retired: Option<(String, Roster)>,
 }
+
+/// The fields of a record: the roster, the vote, and what is retired.
+pub(super) type Fields = (Option<String>, Option<String>, Option<String>);
 
 impl Record {
     /// Reads a node's record; `None` if there is none.
@@ -29,17 +32,28 @@ impl Record {
     pub(super) async fn read(connection: &mut impl ConnectionLike) -> RedisResult<Option<Self>> {
         let mut fields = redis::cmd("HMGET");
         fields.arg(Keys::NODE).arg("roster").arg("vote").arg("retired");
-        let (roster, vote, retired): (Option<String>, _, Option<String>) =
-            fields.query_async(connection).await?;
-        let retired = retired.as_deref().and_then(|retired| retired.split_once(' '));
-        let retired = retired
-            .and_then(|(process, roster)| Some((process.to_owned(), Roster::parse(roster)?)));
+        Self::parse(fields.query_async(connection).await?)
+    }
+
+    pub(super) fn parse((roster, vote, retired): Fields) -> RedisResult<Option<Self>> {
         let Some(roster) = roster else { return Ok(None) };
-        let roster = Roster::parse(&roster).ok_or_else(|| {
-            let unreadable = "its key fenced:node has a roster that this version can't read";
-            RedisError::from((ErrorKind::Client, unreadable))
-        })?;
-        Ok(Some(Self { roster, vote, retired }))
+        let parse = |roster: &str| {
+            Roster::parse(roster).ok_or_else(|| {
+                let unreadable = "its key fenced:node has a roster that this version can't read";
+                RedisError::from((ErrorKind::Client, unreadable))
+            })
+        };
+        let retired = retired.as_deref().and_then(|retired| retired.split_once(' '));
+        let retired =
+            retired.map(|(process, roster)| RedisResult::Ok((process.to_owned(), parse(roster)?)));
+        Ok(Some(Self { roster: parse(&roster)?, vote, retired: retired.transpose()? }))
+    }
+
+    /// The fields on the node; empty if there is none.
+    pub(super) fn fields(&self) -> [String; 3] {
+        let retired = self.retired.as_ref().map(|(process, roster)| format!("{process} {roster}"));
+        let vote = self.vote.clone().unwrap_or_default();
+        [self.roster.to_string(), vote, retired.unwrap_or_default()]
     }
 
     /// The record of a process that holds a roster, and votes for it or not.

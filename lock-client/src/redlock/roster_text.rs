@@ -1,8 +1,7 @@
 //! The text of a roster, which the nodes keep, and which the scripts compare as it is.
 //!
 //! The first line is `CLUSTER TERM MAX_TTL_MS`. Then each seat has a line `SINCE PROCESS ADDRESS`.
-//! There is a line feed between lines, and none after the last. So equal rosters have equal texts, and
-//! a script finds a seat by `'\n(%d+) ' .. process .. ' '`.
+//! There is a line feed between lines, and none after the last. So equal rosters have equal texts.
 
 use std::fmt;
 

@@ -40,6 +40,8 @@ pub enum State {
     NoCluster,
     /// The node is the same server as another node.
     SameServer,
+    /// The node answers, but its record can't be read.
+    Unreadable,
     /// The node does not answer.
     Unreachable,
 }
@@ -152,6 +154,7 @@ impl State {
                  `lock-client node init` if no majority votes"
             }
             Self::SameServer => "it is the same server as another node",
+            Self::Unreadable => "it answers, but its record can't be read",
             Self::Unreachable => "it does not answer",
         }
     }

@@ -236,7 +236,7 @@ async fn client_of_a_cluster_that_was_started_anew_must_be_restarted() {
         node.command::<()>(&["FLUSHALL"]).await.unwrap();
     }
     let again = operator(&nodes, &[0, 1, 2]);
-    again.start_again(lock_client::Ttl::new(MAX_TTL).unwrap(), drop).await.unwrap();
+    again.start_again("none", lock_client::Ttl::new(MAX_TTL).unwrap(), drop).await.unwrap();
     let error = token(&locks).await.unwrap_err();
     assert!(error.contains("if the cluster was started anew, restart this client"), "{error}");
     assert!(token(&client(&nodes, &[0, 1, 2])).await.is_ok());

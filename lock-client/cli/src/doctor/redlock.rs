@@ -151,10 +151,12 @@ fn membership(view: &View, user: &str) -> Check {
         }
         State::NotAMember => "name all members, and no others",
         State::OtherCluster | State::SameServer => "name all nodes of one cluster, and no others",
-        State::Unreachable if view.reason.as_deref().is_some_and(lacks_permission) => {
+        State::Unreachable | State::Unreadable
+            if view.reason.as_deref().is_some_and(lacks_permission) =>
+        {
             return no_vote(view, locking::node_permissions(user));
         }
-        State::Unreachable => return unreachable(view),
+        State::Unreachable | State::Unreadable => return unreachable(view),
     };
     no_vote(view, cure)
 }

@@ -31,9 +31,10 @@ nodes. A majority of its voters must answer. They lose their votes. The new clus
 longest ttl, with counters at or above the highest of the old one. The two may have nodes in common.
 
 --again starts a cluster again that has lost its majority: stop all clients, start an empty server for \
-each node that is lost for good, and name all nodes. The cluster starts after the longest ttl, with \
-counters at or above the highest of all nodes, and the clock of this machine. A lost server must never \
-come back, because it may still vote in the old cluster.";
+each node that is lost for good, and name all nodes, and the id that node status shows: none, if no node \
+has data. The cluster starts after the longest ttl, with counters at or above the highest of all nodes, \
+and the clock of this machine. A lost server must never come back, because it may still vote in the old \
+cluster.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {
@@ -47,9 +48,9 @@ pub(crate) struct Init {
     #[arg(long, value_name = "URL")]
     from: Vec<String>,
 
-    /// Start a cluster again that has lost its majority
-    #[arg(long, conflicts_with = "from")]
-    again: bool,
+    /// Start the cluster with this id again, which has lost its majority; node status shows the id
+    #[arg(long, value_name = "CLUSTER", conflicts_with = "from")]
+    again: Option<String>,
 }
 
 impl Init {
@@ -69,8 +70,8 @@ impl Init {
         let report = |remaining: Duration| {
             stderr::print(format!("waiting {remaining:.1?}, until all earlier locks have expired"));
         };
-        Ok(if self.again {
-            operator.start_again(self.max_ttl, report).await?
+        Ok(if let Some(cluster) = &self.again {
+            operator.start_again(cluster, self.max_ttl, report).await?
         } else if self.from.is_empty() {
             operator.start_cluster(self.max_ttl).await?
         } else {

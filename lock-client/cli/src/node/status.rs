@@ -30,6 +30,7 @@ is no member; then one for the cluster. A node's state is one of these:
   not-a-member   it is no member: see node admit
   no-cluster     it is a member of no cluster, or has lost everything: see node init and node admit
   same-server    it is the same server as another of the nodes
+  unreadable     it answers, but its record can't be read
   unreachable    it doesn't answer
 
 BEHIND is the number of names whose counter on this node is below the highest of all voting nodes. A \
@@ -45,7 +46,8 @@ user must not ask for it, the node counts by its record alone, and its reason sa
 With --json, each node is an object on a line, and the cluster is the last.
 
 The exit code is 0 if all members may vote, 81 if a majority may, but not all, and 69 if no \
-majority may. A --locks that names too few members, or other servers, does not change it.";
+majority may. It is 81, too, if --locks names fewer members than a majority: a client with this list \
+finds no cluster.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
@@ -74,7 +76,15 @@ impl Status {
         } else {
             print_bytes(text(&seen).as_bytes())?;
         }
-        verdict(&seen.cluster)
+        verdict(&seen.cluster)?;
+        let Cluster { nodes, majority, .. } = seen.cluster;
+        let named = seen.nodes.iter().take(nodes).filter(|view| view.is_named).count();
+        if named >= majority {
+            return Ok(());
+        }
+        Err(Failure::Degraded(format!(
+            "degraded: --locks names {named} of the {nodes} members, and a client needs {majority}"
+        )))
     }
 }
 

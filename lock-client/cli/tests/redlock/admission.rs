@@ -30,8 +30,9 @@ async fn restarted(arguments: &[&str]) -> Nodes {
 async fn forge_vote(nodes: &Nodes, node: usize) {
     let script = concat!(
         include_str!("../../../src/redlock/run_id.lua"),
-        include_str!("../../../src/redlock/operator/state.lua"),
-        "redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote_of(ARGV[1], run_id()))"
+        "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
+        local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' ' .. longest
+        redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
     );
     let roster: String = nodes.0[2].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
     let seat = roster.lines().nth(node + 1).unwrap();
@@ -176,7 +177,8 @@ async fn step_that_comes_too_late_is_reported() {
     let started = lock_client(&["node", "init", "--max-ttl", "500ms", "--locks", &all]).await;
     assert!(started.status.success(), "{started:?}");
     nodes.0[0].restart().await.unwrap();
-    let held = proxy.hold("Gives a process its vote");
+    // Only the admission names the vote: the process, and the longest ttl.
+    let held = proxy.hold(&format!(" {} 500", nodes.0[0].info("run_id").await.unwrap()));
     let admit = ["node", "admit", "--locks", &all, "--node", node];
     let change = async {
         let request = held.caught().await.unwrap();
@@ -260,4 +262,21 @@ async fn too_few_intact_nodes_admit_no_node() {
     assert_failed(&nodes.admit(0).await, 69, "lock-client node init --again");
     let stranger = nodes.command(&["admit", "--node", "redis://127.0.0.1:1"]).await;
     assert_failed(&stranger, 69, "refused");
+}
+
+#[tokio::test]
+async fn password_of_the_node_to_admit_may_be_left_out() {
+    let mut nodes = Nodes::start(4, &["--requirepass", "secret"]).await;
+    let urls: Vec<_> = nodes.0.iter().map(|node| node.url_as("default", "secret")).collect();
+    let urls = urls[..3].join(" ");
+    let command = async |more: &[&str]| {
+        lock_client(&[&["node", more[0], "--locks", &urls], &more[1..]].concat()).await
+    };
+    assert!(command(&["init", "--max-ttl", "500ms"]).await.status.success());
+    nodes.0[0].restart().await.unwrap();
+    let [zero, one, three] = [0, 1, 3].map(|node| nodes.0[node].url());
+    for admit in [&["--node", &zero][..], &["--node", &three, "--instead-of", &one]] {
+        let admitted = command(&[&["admit"], admit].concat()).await;
+        assert!(admitted.status.success(), "{admitted:?}");
+    }
 }

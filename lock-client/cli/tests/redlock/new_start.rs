@@ -7,10 +7,10 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use testbed::{Proxy, Redis, proxy::Latency};
+use testbed::{Proxy, Redis, proxy::Latency, wait::until_async};
 
 use super::nodes::{ALWAYS, Nodes};
-use crate::command::{assert_failed, events, lock_client};
+use crate::command::{PATIENCE, assert_failed, events, lock_client};
 
 const HIGH: u64 = 900_000_000_000_000;
 
@@ -178,25 +178,26 @@ async fn start_again_sees_a_majority_that_came_back_before_its_repeat() {
     let mut nodes = Nodes::start(5, &ALWAYS).await;
     let urls = nodes.urls();
     assert!(init(&urls[..3], &[]).await.status.success());
-    let vote = to_be_retired(&nodes.0[0]).await;
+    let (vote, cluster) = (to_be_retired(&nodes.0[0]).await, nodes.cluster_of_node(0).await);
+    let lost = ["--again", &cluster];
     let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
     pause(&mut nodes.0[1..3]).await;
-    assert!(init(&again, &["--again"]).await.status.success());
+    assert!(init(&again, &lost).await.status.success());
     leave_prepared(&nodes.0[3..]).await;
     leave_prepared_again(&nodes.0[0], &vote).await;
     nodes.0[1..3].iter_mut().for_each(|node| node.process().resume().unwrap());
 
     let majority = "a majority of the nodes may vote";
-    assert_failed(&init(&again, &["--again"]).await, 64, majority);
+    assert_failed(&init(&again, &lost).await, 64, majority);
     // What was prepared hides it no more if it restarts.
     for prepared in &mut nodes.0[3..] {
         prepared.restart().await.unwrap();
     }
-    assert_failed(&init(&again, &["--again"]).await, 64, majority);
+    assert_failed(&init(&again, &lost).await, 64, majority);
     assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
     // The control: without the majority, it starts.
     pause(&mut nodes.0[1..3]).await;
-    let started = init(&again, &["--again"]).await;
+    let started = init(&again, &lost).await;
     assert!(started.status.success(), "{started:?}");
 }
 
@@ -211,7 +212,8 @@ async fn prepared_servers_do_not_hide_a_cluster_that_runs() {
         let prepared = if members.len() == 3 { members } else { 3..5 };
         leave_prepared(&nodes.0[prepared]).await;
         let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
-        let rejected = init(&again, &["--again"]).await;
+        let cluster = nodes.cluster_of_node(0).await;
+        let rejected = init(&again, &["--again", &cluster]).await;
         assert_failed(&rejected, 64, "a majority of the nodes may vote");
         assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
     }
@@ -230,7 +232,8 @@ async fn start_takes_no_vote_if_a_node_belongs_to_another_cluster() {
     );
     let urls = nodes.urls();
     let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
-    assert_failed(&init(&again, &["--again"]).await, 64, "these servers belong to 2 clusters");
+    let lost = ["--again", &nodes.cluster_of_node(1).await];
+    assert_failed(&init(&again, &lost).await, 64, "a majority of the nodes may vote");
     assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
     assert_eq!(nodes.states_of(&[4, 5, 6]).await, ["voting"; 3]);
 }
@@ -253,18 +256,26 @@ async fn two_clusters() -> Nodes {
 async fn start_again_takes_no_vote_in_a_cluster_that_runs() {
     let nodes = two_clusters().await;
     let urls = nodes.urls();
-    let again = [urls[0].clone(), urls[1].clone(), urls[3].clone()];
-    let rejected = init(&again, &["--again"]).await;
-    assert_failed(&rejected, 69, "and may vote");
-    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
-    // Neither of the two has a majority of these.
-    let again = [urls[0].clone(), urls[6].clone(), urls[3].clone()];
-    let rejected = init(&again, &["--again"]).await;
-    assert_failed(&rejected, 64, "these servers belong to 2 clusters");
-    assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    let [one, other] = [nodes.cluster_of_node(0).await, nodes.cluster_of_node(3).await];
+    let lost = ["--again", &one];
+    for second in [1, 6] {
+        let again = [urls[0].clone(), urls[second].clone(), urls[3].clone()];
+        assert_failed(&init(&again, &lost).await, 69, "and may vote");
+        assert_failed(
+            &init(&again, &["--again", &other]).await,
+            64,
+            "a majority of the nodes may vote",
+        );
+        assert_failed(
+            &init(&again, &["--again", "none"]).await,
+            64,
+            "no server has data of cluster none",
+        );
+        assert_eq!(nodes.states_of(&[3, 4, 5]).await, ["voting"; 3]);
+    }
     // The control: without the stranger, it starts.
     let again = [urls[0].clone(), urls[1].clone(), urls[6].clone()];
-    let started = init(&again, &["--again"]).await;
+    let started = init(&again, &lost).await;
     assert!(started.status.success(), "{started:?}");
 }
 
@@ -292,13 +303,14 @@ async fn start_again_waits_for_the_longest_ttl_in_the_data() {
     let three = urls[..3].join(" ");
     let longer = ["node", "init", "--max-ttl", "4s", "--locks", &three];
     assert!(lock_client(&longer).await.status.success());
+    let lost = ["--again", &nodes.cluster_of_node(0).await];
     nodes.0[0].restart().await.unwrap();
     for lost in [1, 2] {
         nodes.0[lost].process().kill().unwrap();
     }
     let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
     let asked = Instant::now();
-    let started = init(&again, &["--again"]).await;
+    let started = init(&again, &lost).await;
     assert!(started.status.success(), "{started:?}");
     assert!(asked.elapsed() >= Duration::from_millis(4_042), "{:?}", asked.elapsed());
 }
@@ -309,7 +321,8 @@ async fn cluster_of_which_a_minority_is_named_is_not_started_again() {
     let nodes = seven().await;
     let urls = nodes.urls();
     let again = [urls[1].clone(), urls[3].clone(), urls[4].clone()];
-    assert_failed(&init(&again, &["--again"]).await, 64, "a majority of the nodes may vote");
+    let lost = ["--again", &nodes.cluster_of_node(1).await];
+    assert_failed(&init(&again, &lost).await, 64, "a majority of the nodes may vote");
     assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
 }
 
@@ -331,7 +344,8 @@ async fn without_majority() -> (Nodes, u64) {
 async fn tokens_grow_when_a_cluster_is_started_again() {
     let (nodes, before) = without_majority().await;
     let asked = Instant::now();
-    let started = init(&nodes.urls(), &["--again"]).await;
+    let lost = ["--again", &nodes.cluster_of_node(0).await];
+    let started = init(&nodes.urls(), &lost).await;
     assert!(started.status.success(), "{started:?}");
     assert!(asked.elapsed() >= Duration::from_millis(2_022), "the longest ttl");
     assert_eq!(nodes.states().await, ["voting"; 3]);
@@ -355,15 +369,138 @@ async fn if_old_counters_are_kept_a_token_is_issued_twice() {
 async fn cluster_whose_majority_votes_is_not_started_again() {
     let mut nodes = Nodes::cluster(&[]).await;
     nodes.0[0].restart().await.unwrap();
-    assert_failed(&init(&nodes.urls(), &["--again"]).await, 64, "a majority of the nodes may vote");
+    let lost = ["--again", &nodes.cluster_of_node(1).await];
+    assert_failed(&init(&nodes.urls(), &lost).await, 64, "a majority of the nodes may vote");
     assert_eq!(nodes.states().await, ["no-cluster", "voting", "voting"]);
     // With all nodes empty, it waits as well.
     for node in 0..3 {
         nodes.0[node].restart().await.unwrap();
     }
     let asked = Instant::now();
-    let started = init(&nodes.urls(), &["--again"]).await;
+    let started = init(&nodes.urls(), &["--again", "none"]).await;
     assert!(started.status.success(), "{started:?}");
     assert!(asked.elapsed() >= Duration::from_millis(2_022), "the longest ttl");
     assert!(nodes.token().await.is_ok());
+}
+
+/// Nodes 0 and 1 have lost their data. The third server belongs to a cluster of which one voter is left.
+#[tokio::test]
+async fn voter_of_another_cluster_does_not_decide_which_one_is_started_again() {
+    let mut nodes = seven().await;
+    let urls = nodes.urls();
+    let cluster = nodes.cluster_of_node(0).await;
+    assert!(init(&urls[4..], &[]).await.status.success());
+    for lost in [1, 5, 6] {
+        nodes.0[lost].process().kill().unwrap();
+    }
+    nodes.0[2].process().kill().unwrap();
+    nodes.0[0].command::<()>(&["FLUSHALL"]).await.unwrap();
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    for lost in [&cluster, "none"] {
+        let rejected = init(&again, &["--again", lost]).await;
+        assert_failed(&rejected, 64, &format!("no server has data of cluster {lost}"));
+    }
+    assert_eq!(nodes.0[4].command::<u8>(&["HEXISTS", "fenced:node", "vote"]).await.unwrap(), 1);
+}
+
+/// It is no member that is gone. The operator may have another password than the one that it takes.
+#[tokio::test]
+async fn cluster_is_not_started_again_while_a_member_rejects_the_password() {
+    let mut nodes = seven().await;
+    let urls = nodes.urls();
+    let lost = ["--again", &nodes.cluster_of_node(0).await];
+    nodes.0[1].process().kill().unwrap();
+    nodes.0[2].command::<()>(&["CONFIG", "SET", "requirepass", "secret"]).await.unwrap();
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    let rejected = init(&again, &lost).await;
+    assert_failed(&rejected, 64, "may vote in the cluster that is started again");
+    assert_eq!(nodes.states_of(&[0, 3, 4]).await[0], "voting");
+    // The control: it is gone.
+    nodes.0[2].process().kill().unwrap();
+    let started = init(&again, &lost).await;
+    assert!(started.status.success(), "{started:?}");
+}
+
+/// Two nodes hold one roster of the second term, and two another one. The fifth is lost.
+#[tokio::test]
+async fn cluster_of_five_that_is_split_for_good_is_started_again() {
+    let mut nodes = Nodes::start(8, &[]).await;
+    let urls = nodes.urls();
+    assert!(init(&urls[..5], &[]).await.status.success());
+    nodes.set_counters(HIGH).await;
+    let first: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    let script = concat!(
+        include_str!("../../../src/redlock/run_id.lua"),
+        "local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' 2000'
+        redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
+    );
+    for (seat, new, members) in [(4, 5, [0, 1]), (3, 6, [2, 4])] {
+        let mut lines: Vec<_> = first.lines().map(ToOwned::to_owned).collect();
+        lines[0] = lines[0].replacen(" 1 ", " 2 ", 1);
+        let process = nodes.0[new].info("run_id").await.unwrap();
+        lines[seat + 1] = format!("2 {process} {}", nodes.0[new].socket().display());
+        let next = lines.join("\n");
+        for member in members {
+            let set = ["EVAL", script, "1", "fenced:node", &next];
+            nodes.0[member].command::<()>(&set).await.unwrap();
+        }
+    }
+    nodes.0[3].process().kill().unwrap();
+    nodes.0[7].set("fenced:{r}:token", "1").await.unwrap();
+    let admitted = nodes.admit(3).await;
+    assert!(!admitted.status.success(), "nobody decides the term: {admitted:?}");
+    let again = [0, 1, 2, 4, 7].map(|node| urls[node].clone());
+    let started = init(&again, &["--again", &nodes.cluster_of_node(0).await]).await;
+    assert!(started.status.success(), "{started:?}");
+    assert_eq!(nodes.states_of(&[0, 1, 2, 4, 7]).await, ["voting"; 5]);
+    assert!(nodes.counter(7).await >= Some(HIGH));
+}
+
+/// The nodes of a start that replaces nothing have no counters of the old cluster.
+#[tokio::test]
+async fn start_from_another_cluster_completes_no_start_without_its_counters() {
+    let nodes = seven().await;
+    assert!(init(&nodes.urls()[3..6], &[]).await.status.success());
+    leave_prepared(&nodes.0[4..6]).await;
+    let rejected = init_from(&nodes, &[0, 1, 2], &[3, 4, 5]).await;
+    assert_failed(
+        &rejected,
+        69,
+        "a cluster can only be started on nodes that belong to no cluster",
+    );
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["voting"; 3]);
+    // The control: a start that copied them is completed, without another wait.
+    let nodes = seven().await;
+    assert!(init_from(&nodes, &[0, 1, 2], &[3, 4, 5]).await.status.success());
+    leave_prepared(&nodes.0[4..6]).await;
+    let cluster = nodes.cluster_of_node(3).await;
+    let completed = init_from(&nodes, &[0, 1, 2], &[3, 4, 5]).await;
+    assert!(completed.status.success(), "{completed:?}");
+    assert_eq!(events(&completed)[0]["cluster"], cluster);
+    assert_eq!(nodes.counter(5).await, Some(HIGH + 1));
+}
+
+/// A node becomes a member of another cluster during the wait, and restarts there.
+#[tokio::test]
+async fn nodes_are_looked_at_again_after_the_wait() {
+    let nodes = seven().await;
+    let starting = init_from(&nodes, &[0, 1, 2], &[2, 3, 4]);
+    let joining = async {
+        until_async(PATIENCE, async || Ok(retired(&nodes.0[0]).await.is_some())).await.unwrap();
+        assert!(init(&nodes.urls()[4..], &[]).await.status.success());
+        let (node, record) = (&nodes.0[4], "fenced:node");
+        let roster: String = node.command(&["HGET", record, "roster"]).await.unwrap();
+        let before = roster.replace(&node.info("run_id").await.unwrap(), "before");
+        node.command::<()>(&["HSET", record, "roster", &before]).await.unwrap();
+        node.command::<()>(&["HDEL", record, "vote"]).await.unwrap();
+        before
+    };
+    let (rejected, before) = tokio::join!(starting, joining);
+    assert_failed(
+        &rejected,
+        69,
+        "a cluster can only be started on nodes that belong to no cluster",
+    );
+    let roster: String = nodes.0[4].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    assert_eq!(roster, before);
 }

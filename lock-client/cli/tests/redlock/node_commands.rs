@@ -272,11 +272,13 @@ async fn roster_that_cannot_be_read_is_reported() {
     record(&nodes.0[0], &["roster", "{}"]).await;
     let seen = nodes.command(&["status", "--json", "--no-counters"]).await;
     assert_failed(&seen, 81, "2 of 3 nodes may vote");
+    assert_eq!(events(&seen)[0]["state"], "unreadable");
     let reason = events(&seen)[0]["reason"].as_str().unwrap().to_owned();
     assert!(reason.contains("a roster that this version can't read"), "{reason}");
     let text = "a roster that this version can't read";
     assert_failed(&nodes.admit(0).await, 69, text);
-    assert_failed(&nodes.command(&["init", "--again", "--max-ttl", TTL]).await, 69, text);
+    let again = ["init", "--again", &nodes.cluster_of_node(1).await, "--max-ttl", TTL];
+    assert_failed(&nodes.command(&again).await, 69, text);
     assert_eq!(
         nodes.0[0].command::<String>(&["HGET", "fenced:node", "roster"]).await.unwrap(),
         "{}"

@@ -113,6 +113,13 @@ impl Nodes {
         token
     }
 
+    /// The cluster in a node's record.
+    pub(super) async fn cluster_of_node(&self, node: usize) -> String {
+        let roster: String =
+            self.0[node].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+        roster.split_once(' ').unwrap().0.to_owned()
+    }
+
     /// The fields of a node's record.
     pub(super) async fn fields(&self, node: usize) -> Vec<String> {
         self.0[node].command(&["HKEYS", "fenced:node"]).await.unwrap()

@@ -161,6 +161,13 @@ async fn server_that_has_a_seat_takes_no_other() {
     };
     assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
     assert_failed(&instead_of_one(&nodes, &same).await, 64, "has a seat already");
+    // Its address leads to another member. A success would say that it votes.
+    let sockets = [1, 2].map(|member: usize| nodes.0[member].socket().to_owned());
+    std::fs::rename(&sockets[0], sockets[0].with_extension("aside")).unwrap();
+    std::os::unix::fs::symlink(&sockets[1], &sockets[0]).unwrap();
+    let admitted = node(&nodes, "admit", &[0, 1, 2], &["--node", &one]).await;
+    assert_failed(&admitted, 64, "has a seat already");
+    std::fs::rename(sockets[0].with_extension("aside"), &sockets[0]).unwrap();
     nodes.0[2].restart().await.unwrap();
     assert_failed(&instead_of_one(&nodes, &two).await, 64, "has a seat already");
     assert_eq!(status(&nodes, &[0, 1, 2]).await.1["term"], 1);
@@ -203,7 +210,9 @@ async fn status_of_a_cluster_needs_the_name_of_one_member() {
     let (states, cluster) = status(&nodes, &[0, 3, 4]).await;
     assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
     assert_eq!(cluster["voting"], 3);
-    assert!(node(&nodes, "status", &[0, 3, 4], &[]).await.status.success());
+    // But a client finds no cluster with this list.
+    let text = "--locks names 1 of the 3 members, and a client needs 2";
+    assert_failed(&node(&nodes, "status", &[0, 3, 4], &[]).await, 81, text);
     // What changes anything does not take it for the cluster that is meant.
     let three = nodes.0[3].url();
     let replace = ["--node", &three, "--instead-of", &nodes.0[1].url()];

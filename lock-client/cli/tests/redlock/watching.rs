@@ -127,7 +127,8 @@ async fn too_few_voters_need_a_person_and_the_service_continues() {
     sleep(Duration::from_secs(3)).await;
     assert_eq!(nodes.states().await, ["no-cluster", "no-cluster", "voting"]);
     // The person decides to start anew, as the message says.
-    let again = nodes.command(&["init", "--again", "--max-ttl", "500ms"]).await;
+    let again = ["init", "--again", &nodes.cluster_of_node(2).await, "--max-ttl", "500ms"];
+    let again = nodes.command(&again).await;
     assert!(again.status.success(), "{again:?}");
     watch.reported("a majority of the nodes votes again", 1).await;
     nodes.0[0].restart().await.unwrap();

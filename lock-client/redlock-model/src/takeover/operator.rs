@@ -166,7 +166,7 @@ impl Operator {
     fn carry(&mut self, config: &Config, state: &mut State, index: usize, command: Command) {
         let fault = config.fault;
         match &command {
-            Command::Rest(_) => return,
+            Command::Rest => return,
             Command::Wait { process, since, .. } => {
                 let is_early =
                     matches!(fault, Some(Fault::WaitFromFirstSight | Fault::WaitFromFirstClose));

@@ -1,6 +1,7 @@
-//! A process: its data, and the scripts of the membership that change them.
+//! A process: its data, and the requests of operators that change them.
 //!
-//! Each method has the same effect as one of the scripts of `lock-client`'s Redlock.
+//! Each method has the effect of the request of that name in `lock-client` (`operator/peer.rs`), if the record
+//! is as that operator has seen it. Otherwise a request does nothing there.
 
 use super::config::Fault;
 use crate::{
@@ -44,7 +45,7 @@ impl Process {
         }
     }
 
-    /// Runs the script of a request that names this process.
+    /// Runs a request that names this process.
     pub(crate) fn run(&mut self, command: &Command, fault: Option<Fault>) {
         match command {
             Command::Prepare { roster, .. } => self.prepare(roster, fault),
@@ -60,7 +61,7 @@ impl Process {
         }
     }
 
-    /// prepare.lua: takes the vote and the locks away.
+    /// Takes the vote and the locks away.
     fn prepare(&mut self, roster: &Roster, fault: Option<Fault>) {
         if let Some(own) = self.own_roster() {
             let is_earlier = roster.term < own.term;
@@ -79,7 +80,7 @@ impl Process {
         }
     }
 
-    /// close.lua: exchanges exactly one roster for another.
+    /// Exchanges exactly one roster for another.
     fn close(&mut self, process: u8, from: &Roster, to: &Roster, fault: Option<Fault>) {
         let is_process = process == self.id || fault == Some(Fault::CloseComparesAddress);
         let is_same = match fault {

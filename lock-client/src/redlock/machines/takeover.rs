@@ -37,8 +37,8 @@ use crate::redlock::roster::{Roster, Seat};
 pub(crate) struct Takeover {
     /// Answers of other clusters are set aside.
     cluster: Cluster,
-    /// A seat that the operator wants to move; else each seat stays at its address.
-    relocation: Option<Relocation>,
+    /// The addresses between which the operator wants to move a seat; else each stays at its own.
+    relocation: Option<[Address; 2]>,
     /// The answers to the last look.
     answers: Vec<Answer>,
     has_looked: bool,
@@ -47,13 +47,6 @@ pub(crate) struct Takeover {
     /// The processes that did not do what they were asked. They are left out until the next rest, so
     /// that one of them does not block the others.
     failed: Vec<Process>,
-}
-
-/// A seat that moves to another address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Relocation {
-    pub(crate) from: Address,
-    pub(crate) to: Address,
 }
 
 /// The answer of a process, to a look or to a request that a script compares.
@@ -88,39 +81,7 @@ pub(crate) enum Command {
     /// Admit a process that holds exactly this roster.
     Admit { process: Process, roster: Roster },
     /// Nothing more can be done now. Look again later, if that makes sense.
-    Rest(Rest),
-}
-
-/// Why there is nothing to do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Rest {
-    /// All members vote.
-    AllVote,
-    /// These members have no vote, or have not moved yet.
-    Blocked(Vec<(Seat, Reason)>),
-    /// A term has several rosters, and none of them is decided. If too many members are gone for good, only
-    /// a start of the whole cluster helps.
-    Undecided(Vec<Roster>),
-    /// No process has a roster.
-    NoCluster,
-}
-
-/// Why a member has no vote, or has not moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Reason {
-    /// Its process waits for the longest ttl.
-    Waits,
-    /// No process answers at its address, or the one there is of another cluster, or did not do what it was
-    /// asked.
-    Silent,
-    /// The settings of the process at its address don't suit a voter.
-    Unfit,
-    /// Another member has no vote.
-    AnotherFirst,
-    /// Fewer than M voters would stay, or can be copied from.
-    TooFewVoters,
-    /// The process at its address has another seat.
-    HasOtherSeat,
+    Rest,
 }
 
 /// A wait for the longest ttl.
@@ -149,7 +110,7 @@ impl Takeover {
     /// Moves a member to another address. The process there takes its seat, whatever the old process
     /// does.
     pub(crate) fn relocating(cluster: Cluster, from: Address, to: Address) -> Self {
-        Self { relocation: Some(Relocation { from, to }), ..Self::new(cluster) }
+        Self { relocation: Some([from, to]), ..Self::new(cluster) }
     }
 
     /// Records the answer to a look. A process of another cluster is left out: it must not lose its vote
@@ -220,7 +181,7 @@ impl Takeover {
             None => self.finish(),
         };
         if commands.is_empty() {
-            commands.push(Command::Rest(self.rest()));
+            commands.push(Command::Rest);
             self.failed.clear();
         }
         // Each step is decided by a look of its own.
@@ -398,9 +359,15 @@ impl Takeover {
 
     /// The process that should have a seat instead of the one that has it.
     fn candidate(&self, roster: &Roster, seat: &Seat) -> Option<&Answer> {
-        let address = self.address_of(seat);
+        let relocated = self.relocation.as_ref().filter(|[from, _]| *from == seat.address);
+        let address = relocated.map_or(&seat.address, |[_, to]| to);
         let moves = *address != seat.address;
-        if moves && self.must_stay(roster, seat) {
+        // It would take away a voter that answers while another member has no vote, so that fewer failures
+        // would be withstood than before.
+        if moves
+            && self.votes(seat, roster)
+            && !roster.seats.iter().all(|other| self.votes(other, roster))
+        {
             return None;
         }
         // A process that has lost the record of its seat may have lost more.
@@ -420,64 +387,6 @@ impl Takeover {
                 .seat_of(&answer.process)
                 .is_some_and(|other| other != seat || keeps_seat(answer));
             answer.address == *address && answer.is_fit && !has_a_seat
-        })
-    }
-
-    /// Where the process of a seat should be.
-    fn address_of<'a>(&'a self, seat: &'a Seat) -> &'a Address {
-        let relocated = self.relocation.as_ref().filter(|moved| moved.from == seat.address);
-        relocated.map_or(&seat.address, |moved| &moved.to)
-    }
-
-    /// Whether a seat can't move yet: it would take away a voter that answers while another member has no
-    /// vote, so that fewer failures would be withstood than before.
-    fn must_stay(&self, roster: &Roster, seat: &Seat) -> bool {
-        self.votes(seat, roster) && !roster.seats.iter().all(|other| self.votes(other, roster))
-    }
-
-    fn rest(&self) -> Rest {
-        let newest = self.newest();
-        let decided = newest.iter().find(|roster| self.is_decided(roster)).copied();
-        if decided.is_none() && newest.len() > 1 {
-            return Rest::Undecided(newest.into_iter().cloned().collect());
-        }
-        // A roster that no process has started was prepared.
-        let held = self.answers.iter().filter_map(|answer| answer.roster.as_ref());
-        let Some(roster) = decided.or(newest.first().copied()).or(held.max_by_key(|it| it.term))
-        else {
-            return Rest::NoCluster;
-        };
-        let blocked = |seat: &Seat| Some((seat.clone(), self.reason(roster, seat)?));
-        let blocked: Vec<_> = roster.seats.iter().filter_map(blocked).collect();
-        if blocked.is_empty() { Rest::AllVote } else { Rest::Blocked(blocked) }
-    }
-
-    /// Why a member has no vote, or has not moved; `None` if it votes where it should be.
-    fn reason(&self, roster: &Roster, seat: &Seat) -> Option<Reason> {
-        let address = self.address_of(seat);
-        let moves = *address != seat.address;
-        if !moves && self.votes(seat, roster) {
-            return None;
-        }
-        if moves && self.must_stay(roster, seat) {
-            return Some(Reason::AnotherFirst);
-        }
-        let is_here = |answer: &&Answer| {
-            answer.address == *address || !moves && answer.process == seat.process
-        };
-        let mut here = self.answers.iter().filter(is_here).peekable();
-        let is_waiting = |wait: &Wait| wait.process == seat.process && !wait.is_over;
-        let others = roster.seats.iter().filter(|other| *other != seat);
-        Some(if here.peek().is_none() {
-            Reason::Silent
-        } else if !here.any(|answer| answer.is_fit) {
-            Reason::Unfit
-        } else if !moves && self.waits.iter().any(is_waiting) {
-            Reason::Waits
-        } else if others.filter(|other| self.votes(other, roster)).count() < roster.majority() {
-            Reason::TooFewVoters
-        } else {
-            Reason::HasOtherSeat
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// About how many counters make a batch.
-const BATCH: usize = 500;
+pub(super) const BATCH: usize = 500;
 
 static RAISE_COUNTERS: Script =
     script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
@@ -114,10 +114,10 @@ pub(super) async fn copy(
     // A forwarder may have moved the connection to another process meanwhile.
     match read_process(&mut from.connection.clone()).await {
         Ok(process) if process == from.process => Ok(()),
-        Ok(_) => Err(PeerError {
-            address: from.address.clone(),
-            reason: "another process answers than the one whose counters are copied".to_owned(),
-        }),
+        Ok(_) => Err(PeerError::new(
+            &from.address,
+            "another process answers than the one whose counters are copied",
+        )),
         Err(error) => Err(from.error(&error)),
     }
 }

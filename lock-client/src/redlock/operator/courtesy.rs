@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::servers::{Servers, Sight};
+use super::{Operator, servers::Sight};
 use crate::{
     AcquireError, Lease, Locks, Moment, Terms, Ttl,
     redlock::{Redlock, members::Members, patience::Patience},
@@ -25,8 +25,8 @@ pub(super) struct Courtesy {
 }
 
 impl Courtesy {
-    pub(super) fn new(servers: &Servers) -> Self {
-        let members = Members::new(servers.named.clone(), Patience(servers.limits()));
+    pub(super) fn new(operator: &Operator) -> Self {
+        let members = Members::new(operator.named.clone(), Patience(operator.limits));
         let locks = Locks::new(Redlock::with(members).of_reserved_locks());
         Self { locks, lease: None, other_until: None }
     }

@@ -9,21 +9,18 @@ use crate::{
     redis::{
         TimeLimits,
         keys::Keys,
-        script::{Call, Script, script},
+        script::{Script, script},
     },
     redlock::{
         machines::takeover::Answer,
         node_urls::NodeUrl,
-        record::{Record, read_process},
+        record::{Fields, Record, read_process, vote},
         roster::Roster,
         state::State,
     },
 };
 
-static PREPARE: Script = script!("../run_id.lua", "state.lua", "prepare.lua");
-static CLOSE: Script = script!("../run_id.lua", "state.lua", "close.lua");
-static ADMIT: Script = script!("../run_id.lua", "state.lua", "admit.lua");
-static RETIRE: Script = script!("../run_id.lua", "state.lua", "retire.lua");
+static CHANGE: Script = script!("../run_id.lua", "change.lua");
 
 /// A server that an operator is connected to.
 pub(super) struct Peer {
@@ -46,16 +43,47 @@ pub(super) struct Peer {
 pub(super) struct PeerError {
     pub(super) address: String,
     pub(super) reason: String,
+    /// [`Unreachable`](State::Unreachable), or [`Unreadable`](State::Unreadable).
+    pub(super) state: State,
+    /// Whether nobody answers there. A server that answers anything at all may vote.
+    pub(super) is_gone: bool,
+}
+
+impl PeerError {
+    /// No connection, or no answer that can be read.
+    pub(super) fn new(address: &str, reason: impl ToString) -> Self {
+        let (address, reason) = (address.to_owned(), reason.to_string());
+        Self { address, reason, state: State::Unreachable, is_gone: false }
+    }
+
+    fn on_connecting(address: &str, error: &RedisError) -> Self {
+        let reason = error.to_string();
+        // A host that is down, and a name that nobody has any more.
+        let no_host = ["No route to host", "Network is unreachable", "failed to lookup address"];
+        let is_gone = error.is_connection_refusal()
+            || error.is_timeout()
+            || no_host.iter().any(|text| reason.contains(text));
+        let state = match error.is_io_error() {
+            true => State::Unreachable,
+            false => State::Unreadable,
+        };
+        Self { state, is_gone, ..Self::new(address, reason) }
+    }
 }
 
 impl Peer {
     /// Connects to a server, and reads its record.
     pub(super) async fn connect(url: &NodeUrl, limits: TimeLimits) -> Result<Self, PeerError> {
-        let error = |reason| PeerError { address: url.address.clone(), reason };
         // A server that hangs must not hold up the others.
-        let connected = timeout(limits.answer * 4, Self::read(url, limits)).await;
-        let connected = connected.map_err(|_| error("no answer in time".to_owned()))?;
-        connected.map_err(|source| error(source.to_string()))
+        match timeout(limits.answer * 4, Self::read(url, limits)).await {
+            Ok(connected) => {
+                connected.map_err(|error| PeerError::on_connecting(&url.address, &error))
+            }
+            Err(_) => Err(PeerError {
+                is_gone: true,
+                ..PeerError::new(&url.address, "no answer in time")
+            }),
+        }
     }
 
     async fn read(url: &NodeUrl, limits: TimeLimits) -> RedisResult<Self> {
@@ -111,57 +139,74 @@ impl Peer {
 
     /// What the machine of an operator knows of it.
     pub(super) fn answer(&self) -> Answer {
+        self.answer_of(self.process.clone(), self.record.as_ref())
+    }
+
+    // Each request is computed from what was seen, and changes nothing unless that is still so.
+
+    /// Has a process without a vote hold this roster, and deletes its locks: a lease might count them. A
+    /// process's term never falls. One that votes keeps its vote, unless the roster is of a later term.
+    pub(super) async fn prepare(&self, roster: &Roster) -> Result<Answer, PeerError> {
+        let own = self.roster().filter(|own| own.seat_of(&self.process).is_some());
+        let is_possible = own.is_none_or(|own| match own.cluster == roster.cluster {
+            true => own.term < roster.term || own.term == roster.term && !self.votes(),
+            false => !self.votes(),
+        });
+        let retired = self.record.as_ref().and_then(|record| record.retired.clone());
+        let next = Record { roster: roster.clone(), vote: None, retired };
+        self.change(is_possible.then_some(next), "fenced:{*}:lock").await
+    }
+
+    /// Exchanges exactly this roster for another. From then on, the process rejects all votes for the roster
+    /// before. If it was admitted, it votes for the new one.
+    pub(super) async fn close(&self, from: &Roster, to: &Roster) -> Result<Answer, PeerError> {
+        let vote = self.votes().then(|| vote(to, &self.process));
+        let own = self.record.clone().filter(|own| own.roster == *from);
+        self.change(own.map(|own| Record { roster: to.clone(), vote, ..own }), "").await
+    }
+
+    /// Gives the process its vote, if it holds exactly this roster, and has not given that vote up.
+    pub(super) async fn admit(&self, roster: &Roster) -> Result<Answer, PeerError> {
+        let is_possible =
+            self.roster() == Some(roster) && self.retired_from().is_none_or(|own| own != roster);
+        let admitted = Record::new(roster.clone(), &self.process, true);
+        self.change(is_possible.then_some(admitted), "").await
+    }
+
+    /// Takes the vote of a process away, before its cluster is started anew. Notes that it had one: its
+    /// counters are those of a voter. So a start that was interrupted can be repeated.
+    pub(super) async fn retire(&self) -> Result<Answer, PeerError> {
+        let voting = self.record.clone().filter(|_| self.votes());
+        let next = voting.map(|own| {
+            let retired = Some((self.process.clone(), own.roster.clone()));
+            Record { vote: None, retired, ..own }
+        });
+        self.change(next, "").await
+    }
+
+    /// Changes the record. Without a change, returns what was seen.
+    async fn change(&self, next: Option<Record>, locks: &str) -> Result<Answer, PeerError> {
+        let Some(next) = next else { return Ok(self.answer()) };
+        let call = CHANGE.with([Keys::NODE.to_owned()]).arg(&self.process);
+        let seen = self.record.as_ref().map(Record::fields).unwrap_or_default();
+        let call = call.arg(&seen[..]).arg(&next.fields()[..]).arg(locks);
+        let changed = call.in_full().query_async(&mut self.connection.clone()).await;
+        let (process, fields): (String, Fields) = changed.map_err(|error| self.error(&error))?;
+        let record = Record::parse(fields).map_err(|error| self.error(&error))?;
+        Ok(self.answer_of(process, record.as_ref()))
+    }
+
+    fn answer_of(&self, process: String, record: Option<&Record>) -> Answer {
         Answer {
             address: self.address.clone(),
-            process: self.process.clone(),
-            roster: self.roster().cloned(),
-            is_admitted: self.votes(),
+            roster: record.map(|record| record.roster.clone()),
+            is_admitted: record.is_some_and(|record| record.admits(&process)),
             is_fit: self.unfit.is_none(),
+            process,
         }
     }
 
-    // Each request that changes a record is one script. It compares before it changes anything, because a
-    // request that arrives late must do no harm.
-
-    /// Has a process without a vote hold this roster, if its data have not changed since the look.
-    pub(super) async fn prepare(&self, roster: &Roster) -> Result<Answer, PeerError> {
-        let seen = self.roster().map(ToString::to_string).unwrap_or_default();
-        self.request(self.call(&PREPARE).arg(roster.to_string()).arg(seen)).await
-    }
-
-    /// Exchanges exactly this roster for another.
-    pub(super) async fn close(&self, from: &Roster, to: &Roster) -> Result<Answer, PeerError> {
-        self.request(self.call(&CLOSE).arg(from.to_string()).arg(to.to_string())).await
-    }
-
-    /// Gives the process its vote, if it holds exactly this roster.
-    pub(super) async fn admit(&self, roster: &Roster) -> Result<Answer, PeerError> {
-        self.request(self.call(&ADMIT).arg(roster.to_string())).await
-    }
-
-    /// Takes the vote of a process away that votes for this roster.
-    pub(super) async fn retire(&self, roster: &Roster) -> Result<Answer, PeerError> {
-        self.request(self.call(&RETIRE).arg(roster.to_string())).await
-    }
-
-    fn call(&self, script: &'static Script) -> Call {
-        script.with([Keys::NODE.to_owned()]).arg(&self.process)
-    }
-
-    async fn request(&self, call: Call) -> Result<Answer, PeerError> {
-        let state = call.in_full().query_async(&mut self.connection.clone()).await;
-        let (process, roster, is_admitted): (_, Option<String>, _) =
-            state.map_err(|error| self.error(&error))?;
-        Ok(Answer {
-            address: self.address.clone(),
-            process,
-            roster: roster.and_then(|text| Roster::parse(&text)),
-            is_admitted,
-            is_fit: self.unfit.is_none(),
-        })
-    }
-
     pub(super) fn error(&self, error: &RedisError) -> PeerError {
-        PeerError { address: self.address.clone(), reason: error.to_string() }
+        PeerError::new(&self.address, error)
     }
 }

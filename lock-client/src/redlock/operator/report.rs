@@ -6,7 +6,6 @@ use super::{counters::CopiedCounters, error::OperatorError, watcher::Watcher};
 use crate::{
     redis::keys::Keys,
     redlock::{
-        machines::takeover::{Reason, Rest},
         node_urls::NodeUrl,
         roster::{Roster, Seat},
     },
@@ -90,7 +89,7 @@ impl Watcher<'_> {
         let problems: Vec<_> = roster
             .seats
             .iter()
-            .map(|seat| (seat.address.clone(), self.problem(roster, &seat.address, &seat.process)))
+            .map(|seat| (seat.address.clone(), self.problem(roster, seat)))
             .collect();
         for (node, problem) in problems {
             if problem.is_err() {
@@ -115,17 +114,9 @@ impl Watcher<'_> {
     ///
     /// # Errors
     /// The member does not answer.
-    fn problem(
-        &self,
-        roster: &Roster,
-        address: &str,
-        process: &str,
-    ) -> Result<Option<String>, String> {
-        // A process that has another seat is no second voter.
-        let at_address =
-            || self.sight.at(address).filter(|peer| roster.seat_of(&peer.process).is_none());
-        let peer = self.sight.with(process).or_else(at_address);
-        let Some(peer) = peer else { return Err(self.sight.silence(address).reason) };
+    fn problem(&self, roster: &Roster, seat: &Seat) -> Result<Option<String>, String> {
+        let peer =
+            self.operator.at_seat(&self.sight, roster, seat).map_err(|silent| silent.reason)?;
         if peer.votes() && peer.roster() == Some(roster) || self.is_waiting(&peer.process) {
             return Ok(None);
         }
@@ -142,18 +133,16 @@ impl Watcher<'_> {
         address: &str,
         instead_of: Option<&NodeUrl>,
     ) -> Result<(), OperatorError> {
-        let (Some(old), Some((roster, _))) = (instead_of, self.sight.newest()) else {
-            return Ok(());
-        };
-        let process = self.sight.at(address).map(|peer| &peer.process);
-        let has_this = |seat: &Seat| seat.address == address || process == Some(&seat.process);
-        let is_member = roster.seats.iter().any(|seat| seat.address == old.address);
-        match roster.seats.iter().find(|seat| has_this(seat)) {
-            Some(own) if is_member && old.address != address => {
+        let Some((roster, _)) = self.sight.newest() else { return Ok(()) };
+        let seat = instead_of.map_or(address, |old| &old.address);
+        let of_address = |address: &str| roster.seats.iter().find(|own| own.address == address);
+        let of_process = self.sight.at(address).and_then(|peer| roster.seat_of(&peer.process));
+        match of_process.or_else(|| of_address(address)) {
+            Some(own) if [&*own.address, address] != [seat; 2] && of_address(seat).is_some() => {
                 Err(OperatorError::Invalid(format!(
-                    "{address} has a seat already, that of {}, and can't take the seat of {}: name a \
+                    "{address} has a seat already, that of {}, and can't take the seat of {seat}: name a \
                      server that is no member",
-                    own.address, old.address
+                    own.address
                 )))
             }
             _ => Ok(()),
@@ -207,42 +196,30 @@ impl Watcher<'_> {
         if self.is_waiting_for_any() {
             return None;
         }
-        match self.blocked(seat) {
-            Some(Reason::AnotherFirst) => {
-                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
-                let others = roster.seats.iter().filter(|own| !votes(own));
-                let others: Vec<_> = others.map(|own| own.address.as_str()).collect();
-                unavailable(format!(
-                    "{address} is not admitted yet: {seat} votes, and stays until {} votes, or is \
-                     replaced first",
-                    others.join(", ")
-                ))
-            }
-            Some(Reason::TooFewVoters) => {
-                let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
-                let staying = roster.seats.iter().filter(|own| own.address != seat).filter(votes);
-                unavailable(format!(
-                    "{address} is not admitted yet: {} of the members that stay must vote, and {} do \
-                     ({})",
-                    roster.majority(),
-                    staying.count(),
-                    self.sight.reasons(Some(roster))
-                ))
-            }
-            _ => {
-                let failure = self.failures.get(&peer.process).cloned();
-                let failure =
-                    failure.unwrap_or_else(|| peer.state(Some(roster)).reason().to_owned());
-                unavailable(format!("{address} is not admitted yet: {failure}"))
-            }
-        }
-    }
-
-    /// Why the member at an address has no vote, or has not moved.
-    fn blocked(&self, address: &str) -> Option<Reason> {
-        let Some(Rest::Blocked(blocked)) = &self.at_rest else { return None };
-        let mut blocked = blocked.iter().filter(|(seat, _)| seat.address == address);
-        blocked.next().map(|(_, reason)| *reason)
+        let votes = |own: &&Seat| self.sight.votes(&own.process, roster);
+        let voteless: Vec<_> = roster.seats.iter().filter(|own| !votes(own)).collect();
+        let others = roster.seats.iter().filter(|own| own.address != *seat);
+        let staying = others.filter(votes).count();
+        let moves = instead_of.is_some_and(|old| {
+            old.address != address && voteless.iter().all(|own| own.address != old.address)
+        });
+        let reason = if moves && !voteless.is_empty() {
+            let others: Vec<_> = voteless.iter().map(|own| own.address.as_str()).collect();
+            format!(
+                "{seat} votes, and stays until {} votes, or is replaced first",
+                others.join(", ")
+            )
+        } else if staying < roster.majority() {
+            format!(
+                "{} of the members that stay must vote, and {staying} do ({})",
+                roster.majority(),
+                self.sight.reasons(Some(roster))
+            )
+        } else {
+            let state = || peer.state(Some(roster)).reason().to_owned();
+            self.failures.get(&peer.process).cloned().unwrap_or_else(state)
+        };
+        unavailable(format!("{address} is not admitted yet: {reason}"))
     }
 
     /// Says that too few members vote, and what to do.
@@ -253,17 +230,12 @@ impl Watcher<'_> {
             return format!("no node can be admitted: {no_cluster} ({})", self.sight.reasons(None));
         };
         let (majority, all) = (roster.majority(), roster.seats.len());
-        let undecided = match &self.at_rest {
-            Some(Rest::Undecided(rosters)) => {
-                format!(", and {} changes have begun at once", rosters.len())
-            }
-            _ => String::new(),
-        };
         format!(
             "no node can be admitted, because only a majority knows all issued tokens: \
-             {voters} of {all} members vote, and {majority} must{undecided} ({}). If they don't come \
-             back with their vote, a person must decide: see `lock-client node init --again`",
-            self.sight.reasons(Some(roster))
+             {voters} of {all} members vote, and {majority} must ({}). If they don't come back with their \
+             vote, a person must decide: see `lock-client node init --again {}`",
+            self.sight.reasons(Some(roster)),
+            roster.cluster
         )
     }
 }

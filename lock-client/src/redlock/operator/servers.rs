@@ -5,25 +5,17 @@ use std::collections::{BTreeSet, HashSet};
 use futures_util::future::join_all;
 
 use super::{
+    Operator,
     error::OperatorError,
     peer::{Peer, PeerError},
 };
-use crate::{
-    redis::TimeLimits,
-    redlock::{
-        majority::majority,
-        node_urls::{InvalidNodes, NodeUrl},
-        nodes::by_reason,
-        record::Record,
-        roster::Roster,
-    },
+use crate::redlock::{
+    majority::majority,
+    node_urls::NodeUrl,
+    nodes::by_reason,
+    record::Record,
+    roster::{Roster, Seat},
 };
-
-/// The servers that an operator has named.
-pub(super) struct Servers {
-    pub(super) named: Vec<NodeUrl>,
-    limits: TimeLimits,
-}
 
 /// The answers of all servers at one time.
 #[derive(Default)]
@@ -34,29 +26,14 @@ pub(super) struct Sight {
     pub(super) cluster: Option<String>,
 }
 
-impl std::fmt::Debug for Servers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.named.iter().map(|url| &url.address)).finish()
-    }
-}
-
-impl Servers {
-    pub(super) fn new<U: AsRef<str>>(urls: &[U]) -> Result<Self, InvalidNodes> {
-        Ok(Self { named: NodeUrl::parse_all(urls)?, limits: TimeLimits::default() })
-    }
-
-    pub(super) fn answer_within(self, limits: TimeLimits) -> Self {
-        Self { limits, ..self }
-    }
-
-    pub(super) fn limits(&self) -> TimeLimits {
-        self.limits
-    }
-
-    /// Parses the URL of a node of this cluster.
+impl Operator {
+    /// Parses the URL of a node of this cluster. Without a password, it has that of the node that was named
+    /// with this address, or of the first one.
     pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
-        let url = self.named[0].parse_another(url);
-        url.map_err(|error| OperatorError::Invalid(error.to_string()))
+        let node = self.named[0].parse_another(url);
+        let node = node.map_err(|error| OperatorError::Invalid(error.to_string()))?;
+        let has_password = url.contains('@') || url.contains("pass=");
+        Ok(self.url(&[], &node.address).filter(|_| !has_password).unwrap_or(node))
     }
 
     /// Whether the operator has named the server at an address.
@@ -64,93 +41,29 @@ impl Servers {
         self.named.iter().any(|url| url.address == address)
     }
 
-    /// The cluster of a majority of the named servers, by their data. Otherwise the known one. Otherwise the
-    /// only one that has a majority of them by its rosters, too, with those that have no data or do not
-    /// answer. A server of another cluster must not decide it.
-    fn cluster(&self, sight: &Sight, known: Option<&str>) -> Option<String> {
-        let mut processes = HashSet::new();
-        let is_first = |url: &&NodeUrl| {
-            sight.at(&url.address).is_none_or(|peer| processes.insert(&peer.process))
-        };
-        let named: Vec<_> = self.named.iter().filter(is_first).collect();
-        let own = |url: &NodeUrl| sight.at(&url.address).and_then(Peer::cluster);
-        let clusters: BTreeSet<&str> = named.iter().filter_map(|url| own(url)).collect();
-        let has_seat = |url: &NodeUrl, cluster: &str| {
-            let mut seats = sight.rosters(Some(cluster)).flat_map(|roster| &roster.seats);
-            seats.any(|seat| seat.address == url.address)
-        };
-        let majority = majority(self.named.len());
-        let by_data = |cluster: &str| {
-            named.iter().filter(|url| own(url) == Some(cluster)).count() >= majority
-        };
-        let by_rosters = |cluster: &str| {
-            let belongs = |url: &NodeUrl| {
-                own(url).map_or_else(|| has_seat(url, cluster), |own| own == cluster)
-            };
-            named.iter().filter(|url| belongs(url)).count() >= majority
-        };
-        let of_data = clusters.iter().find(|cluster| by_data(cluster)).copied();
-        let mut of_rosters = clusters.iter().filter(|cluster| by_rosters(cluster)).copied();
-        let only = of_rosters.next().filter(|_| of_rosters.next().is_none());
-        of_data.or(known).or(only).map(ToOwned::to_owned)
+    /// The URL of an address. A server that is not named has the user and the password of the first one.
+    fn url(&self, others: &[NodeUrl], address: &str) -> Option<NodeUrl> {
+        let known = self.named.iter().chain(others).find(|url| url.address == address);
+        known.cloned().or_else(|| self.named[0].at(address))
     }
 
     /// Connects to the server at an address, and to no other.
-    pub(super) async fn connect_at(&self, address: &str) -> Result<Peer, PeerError> {
-        let named = self.named.iter().find(|url| url.address == address).cloned();
-        match named.or_else(|| self.named[0].at(address)) {
-            Some(url) => Peer::connect(&url, self.limits).await,
-            None => Err(PeerError {
-                address: address.to_owned(),
-                reason: "this is no address of a server".to_owned(),
-            }),
-        }
-    }
-
-    /// Connects to the servers that were named.
-    pub(super) async fn look_at_named(&self) -> Sight {
-        let mut sight = Sight::default();
-        let named = self.named.iter().map(|url| Peer::connect(url, self.limits));
-        for answer in join_all(named).await {
-            match answer {
-                Ok(peer) => sight.peers.push(peer),
-                Err(error) => sight.silent.push(error),
-            }
-        }
-        sight
-    }
-
-    /// Connects to the servers that were named, to these others, and to the members that they name.
-    /// Follows the known cluster, unless a majority of the named servers have another in their data.
-    pub(super) async fn look(&self, others: &[NodeUrl], known: Option<&str>) -> Sight {
-        self.follow(others, |sight| {
-            sight.cluster = self.cluster(sight, known);
-            // A majority that votes must be seen, also if another server was named in its place.
-            let is_own = |roster: &&Roster| {
-                sight.cluster.as_ref().is_none_or(|cluster| roster.cluster == *cluster)
-            };
-            addresses(sight.peers.iter().filter_map(Peer::roster).filter(is_own))
-        })
-        .await
-    }
-
-    /// Connects to the servers that were named, and to all that any data name, of whatever cluster. An
-    /// interrupted start leaves data of a cluster that never was, and the old one in few of them.
-    pub(super) async fn look_everywhere(&self) -> Sight {
-        self.follow(&[], |sight| {
-            let records = sight.peers.iter().filter_map(|peer| peer.record.as_ref());
-            addresses(records.flat_map(Record::rosters))
-        })
-        .await
-    }
-
-    /// Connects to the servers that were named, to these others, and then to those that this sight
-    /// leads to, as long as there are any.
-    async fn follow(
+    pub(super) async fn connect_at(
         &self,
         others: &[NodeUrl],
-        leads_to: impl Fn(&mut Sight) -> Vec<String>,
-    ) -> Sight {
+        address: &str,
+    ) -> Result<Peer, PeerError> {
+        match self.url(others, address) {
+            Some(url) => Peer::connect(&url, self.limits).await,
+            None => Err(PeerError::new(address, "this is no address of a server")),
+        }
+    }
+
+    /// Connects to the servers that were named, to these others, and to all that any data name, of whatever
+    /// cluster: an interrupted start leaves data of a cluster that never was, and the old one in few of
+    /// them. The cluster is the known one, unless a majority of the named servers have another in their
+    /// data.
+    pub(super) async fn look(&self, others: &[NodeUrl], known: Option<&str>) -> Sight {
         let mut sight = Sight::default();
         let mut asked = HashSet::new();
         let named = self.named.iter().chain(others).map(|url| url.address.clone());
@@ -158,31 +71,75 @@ impl Servers {
         loop {
             next.retain(|address| asked.insert(address.clone()));
             if next.is_empty() {
-                return sight;
+                break;
             }
-            let connect = |address: String| {
-                let other = others.iter().find(|url| url.address == address).cloned();
-                async move {
-                    match other {
-                        Some(url) => Peer::connect(&url, self.limits).await,
-                        None => self.connect_at(&address).await,
-                    }
-                }
-            };
-            for answer in join_all(next.drain(..).map(connect)).await {
+            let connecting = next.iter().map(|address| self.connect_at(others, address));
+            for answer in join_all(connecting).await {
                 match answer {
                     Ok(peer) => sight.peers.push(peer),
                     Err(error) => sight.silent.push(error),
                 }
             }
-            next = leads_to(&mut sight);
+            let records = sight.peers.iter().filter_map(|peer| peer.record.as_ref());
+            let seats = records.flat_map(Record::rosters).flat_map(|roster| &roster.seats);
+            next = seats.map(|seat| seat.address.clone()).collect();
         }
+        sight.cluster = self.cluster(&sight, known, Peer::roster);
+        sight
     }
-}
 
-/// The addresses of all members.
-fn addresses<'a>(rosters: impl Iterator<Item = &'a Roster>) -> Vec<String> {
-    rosters.flat_map(|roster| &roster.seats).map(|seat| seat.address.clone()).collect()
+    /// The cluster to which a majority of the named servers belong, by the rosters that `own` finds in
+    /// their data. Otherwise the known one. Otherwise the only one that has a majority of them by its
+    /// rosters, too, with those that have no data or do not answer. A server of another cluster must not
+    /// decide it.
+    pub(super) fn cluster(
+        &self,
+        sight: &Sight,
+        known: Option<&str>,
+        own: fn(&Peer) -> Option<&Roster>,
+    ) -> Option<String> {
+        let mut processes = HashSet::new();
+        let is_first = |url: &&NodeUrl| {
+            sight.at(&url.address).is_none_or(|peer| processes.insert(&peer.process))
+        };
+        let named: Vec<_> = self.named.iter().filter(is_first).collect();
+        let own_cluster = |url: &NodeUrl| Some(own(sight.at(&url.address)?)?.cluster.as_str());
+        let clusters: BTreeSet<&str> = named.iter().filter_map(|url| own_cluster(url)).collect();
+        let belongs = |url: &NodeUrl, cluster: &str| {
+            let rosters = sight.peers.iter().filter_map(own);
+            let mut seats =
+                rosters.filter(|roster| roster.cluster == cluster).flat_map(|it| &it.seats);
+            own_cluster(url)
+                .map_or_else(|| seats.any(|seat| seat.address == url.address), |own| own == cluster)
+        };
+        let is_majority = |number: usize| number >= majority(self.named.len());
+        let by_data = |cluster: &&&str| {
+            is_majority(named.iter().filter(|url| own_cluster(url) == Some(**cluster)).count())
+        };
+        let by_rosters = |cluster: &&&str| {
+            is_majority(named.iter().filter(|url| belongs(url, **cluster)).count())
+        };
+        let of_data = clusters.iter().find(by_data).copied();
+        let mut of_rosters = clusters.iter().filter(by_rosters).copied();
+        let only = of_rosters.next().filter(|_| of_rosters.next().is_none());
+        of_data.or(known).or(only).map(ToOwned::to_owned)
+    }
+
+    /// Who answers for a seat: its process, where it was named if it is; or else a process without a seat
+    /// at its address, because one that has another seat is no second voter.
+    pub(super) fn at_seat<'a>(
+        &self,
+        sight: &'a Sight,
+        roster: &Roster,
+        seat: &Seat,
+    ) -> Result<&'a Peer, PeerError> {
+        let own = sight.peers.iter().filter(|peer| peer.process == seat.process);
+        let own =
+            own.max_by_key(|peer| (self.has_named(&peer.address), peer.address == seat.address));
+        let without_seat = |peer: &&Peer| roster.seat_of(&peer.process).is_none();
+        own.or_else(|| sight.at(&seat.address).filter(without_seat))
+            .ok_or_else(|| sight.silence(&seat.address))
+    }
 }
 
 impl Sight {
@@ -234,10 +191,7 @@ impl Sight {
     /// Why there was no answer from an address.
     pub(super) fn silence(&self, address: &str) -> PeerError {
         let silent = self.silent.iter().find(|error| error.address == address).cloned();
-        silent.unwrap_or_else(|| PeerError {
-            address: address.to_owned(),
-            reason: "another member answers there".to_owned(),
-        })
+        silent.unwrap_or_else(|| PeerError::new(address, "another member answers there"))
     }
 
     /// The peer at an address.
@@ -248,21 +202,6 @@ impl Sight {
     /// The peer with a process.
     pub(super) fn with(&self, process: &str) -> Option<&Peer> {
         self.peers.iter().find(|peer| peer.process == process)
-    }
-
-    /// Checks that no two of these servers are one. It would have two seats.
-    pub(super) fn check_distinct(&self) -> Result<(), OperatorError> {
-        let mut seen = HashSet::new();
-        for peer in &self.peers {
-            if !seen.insert(&peer.process) {
-                let other = self.with(&peer.process).expect("it was seen");
-                return Err(OperatorError::Invalid(format!(
-                    "{} and {} are one server: each node must be a Redis of its own",
-                    other.address, peer.address
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Why each server has no vote for a roster.

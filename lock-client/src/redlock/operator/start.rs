@@ -12,179 +12,118 @@
 //! node before.
 //!
 //! Counters come from an old cluster, if there is one. Its voters give up their votes first. Then the
-//! start waits for the longest ttl, copies their counters to all nodes, and looks at the voters again.
+//! start waits for the longest ttl, copies their counters to all nodes, and looks at all again. The id of
+//! the new cluster says which one it replaces. So a start that was interrupted is completed only for the
+//! cluster whose counters it has copied.
 //!
 //! A cluster that has lost its majority may have voters left. They are no reason to reject its new start:
 //! their counters are the best that are left, and a restart might lose them. They give up their votes, too.
 //! A voter that was not named can't be asked to, so the start rejects. It also rejects if a majority votes,
-//! because then a takeover loses nothing.
+//! because then a takeover loses nothing. The operator names the cluster that is lost: data alone don't
+//! show which one that is, if most of them are lost.
 //!
 //! So a start looks at all servers that any data name. What an earlier start has prepared must not hide
 //! the voters of the old cluster.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use fence::Holder;
 
 use super::{
+    Operator,
     counters::{self, CopiedCounters},
     error::OperatorError,
     peer::Peer,
-    servers::{Servers, Sight, several_clusters},
+    servers::{Sight, several_clusters},
     view::Cluster,
 };
 use crate::{
     Moment, Ttl,
     redis::unix_millis,
-    redlock::{majority::majority, roster::Roster},
+    redlock::{record::Record, roster::Roster},
 };
 
+/// The id of a cluster of which no data are left.
+const NO_CLUSTER: &str = "none";
+
 /// What a new cluster replaces.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) enum Replaced<'a> {
     /// Nothing: the nodes are new.
     Nothing,
-    /// Another cluster. A majority of its voters give their counters.
-    Cluster(&'a Servers),
-    /// The cluster of the same nodes, which has lost its majority. Too few of them are left that know all
+    /// The cluster of these servers. A majority of its voters give their counters.
+    Cluster(&'a Operator),
+    /// The cluster with this id, which has lost its majority. Too few of its nodes are left that know all
     /// issued tokens. So each counter is raised to the clock, too.
-    LostMajority,
+    LostMajority(&'a str),
+}
+
+/// What an operator has seen before a step of a start.
+struct Survey<'a> {
+    operator: &'a Operator,
+    replaced: Replaced<'a>,
+    sight: Sight,
+    /// The last roster of the cluster that is replaced; `None` if there is none, or no data of it.
+    old: Option<Roster>,
 }
 
 /// Starts a cluster of all nodes, or completes a start that was interrupted.
 pub(super) async fn start_cluster(
-    servers: &Servers,
+    operator: &Operator,
     max_ttl: Ttl,
     replaced: Replaced<'_>,
     report: impl FnOnce(Duration),
 ) -> Result<Cluster, OperatorError> {
     // 1. Look at all nodes, and at the cluster that is replaced. Nothing is changed unless all nodes
     //    answer and are fit, and none belongs to another cluster.
-    let mut sight = connect(servers).await?;
-    let old_servers = match replaced {
-        Replaced::Nothing => None,
-        Replaced::Cluster(old) => Some(old),
-        Replaced::LostMajority => Some(servers),
-    };
-    let old_sight = match old_servers {
-        Some(old) => old.look_everywhere().await,
-        None => Sight::default(),
-    };
-    let old = old_servers.map_or(Ok(None), |servers| last_roster(servers, &old_sight));
-    if let Some(roster) = interrupted_start(&sight, &old) {
-        check_ttl(&roster, max_ttl)?;
-        return admit(&sight, &roster).await;
+    let mut survey = Survey::take(operator, replaced).await?;
+    if let Some(roster) = survey.begun() {
+        check_ttl(roster, max_ttl)?;
+        return survey.admit(roster).await;
     }
-    let old = old?;
-    check_replaced(&old_sight, &sight, old.as_ref(), replaced)?;
-    check_strangers(&sight, old.as_ref(), replaced)?;
+    survey.check()?;
 
-    // 2. Take the votes of the old cluster, wait until all its locks have expired, and copy its counters
-    //    to all nodes. They are connected to again: a server may have closed an idle connection.
-    if let Some(old_servers) = old_servers {
-        retire(&old_sight, old.as_ref()).await?;
+    // 2. Take the votes of the old cluster, and wait until all its locks have expired. Then look at all
+    //    again: the nodes may belong to another cluster now, and servers close idle connections.
+    if !matches!(replaced, Replaced::Nothing) {
+        survey.retire().await?;
         // Data may be left of a cluster that is not known to be the old one.
-        let in_data = old_sight.peers.iter().chain(&sight.peers).map(Peer::longest_ttl_ms).max();
+        let in_data = survey.sight.peers.iter().map(Peer::longest_ttl_ms).max();
         let longest = Duration::from_millis(max_ttl.as_millis().max(in_data.unwrap_or(0)));
         let ready_at = Moment::now() + longest + longest / 100 + Duration::from_millis(2);
         report(ready_at.remaining());
         ready_at.passed().await;
-        sight = connect(servers).await?;
-        copy(old_servers, &sight, old.as_ref(), replaced).await?;
+        survey = Survey::take(operator, replaced).await?;
+        survey.check()?;
+        survey.copy().await?;
     }
 
     // 3. Prepare all nodes, in one order, and admit them.
-    let members = servers.named.iter().filter_map(|url| {
-        let peer = sight.at(&url.address)?;
-        Some((peer.address.clone(), peer.process.clone()))
-    });
-    let cluster = Holder::random().as_str().to_owned();
-    let roster = Roster::first(cluster, max_ttl.as_millis(), members);
-    let peers = in_order(&sight);
-    for &peer in &peers {
+    let id = Holder::random().as_str().to_owned();
+    let id = survey.replaced_id().map_or(id.clone(), |old| format!("{id}.{}", short(old)));
+    let members = survey.nodes().map(|peer| (peer.address.clone(), peer.process.clone()));
+    let roster = Roster::first(id, max_ttl.as_millis(), members);
+    for peer in survey.in_order() {
         let state = peer.prepare(&roster).await?;
         if state.roster.as_ref() != Some(&roster) {
-            return Err(changed_meanwhile(peer));
+            return Err(changed_meanwhile(&peer.address));
         }
     }
+    for peer in &mut survey.sight.peers {
+        let retired = peer.record.take().and_then(|record| record.retired);
+        peer.record = Some(Record { roster: roster.clone(), vote: None, retired });
+    }
     // If the first node is not admitted, another operator may have prepared the later ones since.
-    if !peers[0].admit(&roster).await?.is_admitted {
-        return Err(changed_meanwhile(peers[0]));
+    let first = survey.in_order()[0];
+    if !first.admit(&roster).await?.is_admitted {
+        return Err(changed_meanwhile(&first.address));
     }
-    admit(&sight, &roster).await
+    survey.admit(&roster).await
 }
 
-/// Connects to all nodes, and checks that each can be one.
-async fn connect(servers: &Servers) -> Result<Sight, OperatorError> {
-    let sight = servers.look_at_named().await;
-    if !sight.silent.is_empty() {
-        let errors: Vec<_> = sight.silent.iter().map(ToString::to_string).collect();
-        return Err(OperatorError::Unavailable(format!(
-            "all nodes must answer: {}",
-            errors.join("; ")
-        )));
-    }
-    sight.check_distinct()?;
-    sight.peers.iter().try_for_each(OperatorError::if_unfit)?;
-    Ok(sight)
-}
-
-/// The nodes in the order in which every operator takes them.
-fn in_order(sight: &Sight) -> Vec<&Peer> {
-    let mut peers: Vec<_> = sight.peers.iter().collect();
-    peers.sort_unstable_by(|one, other| one.process.cmp(&other.process));
-    peers
-}
-
-/// The roster of the old cluster for which most processes vote, or have voted until they gave up their
-/// votes; without any, the newest one. `None` if these servers belong to no cluster.
-///
-/// # Errors
-/// The servers belong to several clusters, and none of them has a majority of them.
-fn last_roster(servers: &Servers, sight: &Sight) -> Result<Option<Roster>, OperatorError> {
-    // A start that was interrupted may have prepared servers for a new cluster. They belong to the old
-    // one, if they have voted in it.
-    let last = |peer: &Peer| {
-        let in_data = || peer.record.as_ref()?.last_roster();
-        peer.voted_for().or_else(in_data).cloned()
-    };
-    let own = servers.named.iter().filter_map(|url| last(sight.at(&url.address)?));
-    let mut clusters: BTreeMap<String, usize> = BTreeMap::new();
-    own.for_each(|roster| *clusters.entry(roster.cluster).or_default() += 1);
-    let majority = majority(servers.named.len());
-    let cluster = match clusters.len() {
-        0 => return Ok(None),
-        1 => clusters.keys().next(),
-        _ => clusters.iter().find(|(_, number)| **number >= majority).map(|(cluster, _)| cluster),
-    };
-    let Some(cluster) = cluster else {
-        return Err(OperatorError::Invalid(several_clusters(clusters.len())));
-    };
-    let rosters = sight.peers.iter().filter_map(last).filter(|roster| roster.cluster == *cluster);
-    Ok(rosters.max_by_key(|roster| (voted(sight, roster).count(), roster.term)))
-}
-
-/// Returns the first roster of a cluster whose start was interrupted after a node was admitted, or that
-/// has ended. `None` if no node votes in one, or if that cluster is the one to be replaced.
-fn interrupted_start(sight: &Sight, old: &Result<Option<Roster>, OperatorError>) -> Option<Roster> {
-    let is_of_these = |roster: &&Roster| {
-        let is_here = |process: &str| sight.with(process).is_some();
-        // Otherwise another process has taken a seat since.
-        let is_last = |own: &Roster| own == *roster || own.cluster != roster.cluster;
-        roster.is_first()
-            && sight.peers.iter().filter_map(Peer::roster).all(is_last)
-            && roster.seats.len() == sight.peers.len()
-            && roster.seats.iter().all(|seat| is_here(&seat.process))
-            // Otherwise another operator is replacing it.
-            && !sight.peers.iter().any(|peer| peer.retired_from() == Some(roster))
-    };
-    let mut voted = sight.peers.iter().filter(|peer| peer.votes()).filter_map(Peer::roster);
-    let roster = voted.find(is_of_these)?;
-    let is_held = sight.peers.iter().all(|peer| peer.roster() == Some(roster));
-    let is_incomplete = is_held && !sight.peers.iter().all(Peer::votes);
-    let is_another =
-        old.as_ref().is_ok_and(|old| old.as_ref().is_none_or(|old| old.cluster != roster.cluster));
-    (is_another || is_incomplete).then(|| roster.clone())
+/// What the id of a cluster has of that of the cluster before.
+fn short(id: &str) -> String {
+    id.chars().take(8).collect()
 }
 
 fn check_ttl(roster: &Roster, max_ttl: Ttl) -> Result<(), OperatorError> {
@@ -198,189 +137,295 @@ fn check_ttl(roster: &Roster, max_ttl: Ttl) -> Result<(), OperatorError> {
     )))
 }
 
-/// Admits all nodes that hold the first roster of a cluster. The script passes over a node that has lost
-/// it, and may have voted: the watcher admits that one.
-async fn admit(sight: &Sight, roster: &Roster) -> Result<Cluster, OperatorError> {
-    assert!(roster.is_first(), "others wait before they are admitted");
-    let mut voting = 0;
-    for peer in in_order(sight) {
-        let state = peer.admit(roster).await?;
-        voting += usize::from(state.is_admitted && state.roster.as_ref() == Some(roster));
+impl<'a> Survey<'a> {
+    /// Looks at all servers. Checks that each node answers and can be one.
+    async fn take(operator: &'a Operator, replaced: Replaced<'a>) -> Result<Self, OperatorError> {
+        let sight = match replaced {
+            Replaced::Cluster(old) => old.look(&operator.named, None).await,
+            _ => operator.look(&[], None).await,
+        };
+        let silent = sight.silent.iter().filter(|error| operator.has_named(&error.address));
+        let silent: Vec<_> = silent.map(ToString::to_string).collect();
+        if !silent.is_empty() {
+            let silent = silent.join("; ");
+            return Err(OperatorError::Unavailable(format!("all nodes must answer: {silent}")));
+        }
+        let mut survey = Self { operator, replaced, sight, old: None };
+        survey.check_nodes()?;
+        survey.old = survey.last_roster()?;
+        Ok(survey)
     }
-    if voting == 0 {
-        return Err(changed_meanwhile(in_order(sight)[0]));
-    }
-    Ok(Cluster {
-        cluster: Some(roster.cluster.clone()),
-        term: Some(roster.term),
-        nodes: roster.seats.len(),
-        majority: roster.majority(),
-        voting,
-        max_ttl_ms: Some(roster.max_ttl_ms),
-    })
-}
 
-/// Checks that the old cluster can be replaced: a majority of its voters have the counters; or, if it has
-/// lost its majority, none of its voters is left out.
-fn check_replaced(
-    old_sight: &Sight,
-    sight: &Sight,
-    old: Option<&Roster>,
-    replaced: Replaced<'_>,
-) -> Result<(), OperatorError> {
-    match (replaced, old) {
-        (Replaced::Nothing, _) | (Replaced::LostMajority, None) => Ok(()),
-        (Replaced::Cluster(_), None) => Err(too_few_sources(0, None, old_sight)),
-        (Replaced::Cluster(_), Some(old)) => match voted(old_sight, old).count() {
-            number if number < old.majority() => Err(too_few_sources(number, Some(old), old_sight)),
-            _ => Ok(()),
-        },
-        (Replaced::LostMajority, Some(old)) if old_sight.voters(old) >= old.majority() => {
-            Err(OperatorError::Invalid(
+    /// The nodes of the new cluster.
+    fn nodes(&self) -> impl Iterator<Item = &Peer> {
+        self.operator.named.iter().filter_map(|url| self.sight.at(&url.address))
+    }
+
+    /// The nodes in the order in which every operator takes them.
+    fn in_order(&self) -> Vec<&Peer> {
+        let mut peers: Vec<_> = self.nodes().collect();
+        peers.sort_unstable_by(|one, other| one.process.cmp(&other.process));
+        peers
+    }
+
+    /// Checks that each node is a server of its own, and fit.
+    fn check_nodes(&self) -> Result<(), OperatorError> {
+        for peer in self.nodes() {
+            let mut same = self.nodes().filter(|other| other.process == peer.process);
+            if let Some(other) = same.find(|other| other.address != peer.address) {
+                return Err(OperatorError::Invalid(format!(
+                    "{} and {} are one server: each node must be a Redis of its own",
+                    peer.address, other.address
+                )));
+            }
+            OperatorError::if_unfit(peer)?;
+        }
+        Ok(())
+    }
+
+    /// The roster of the old cluster for which most processes vote, or have voted until they gave up
+    /// their votes; without any, the newest one. `None` if these servers belong to no cluster.
+    fn last_roster(&self) -> Result<Option<Roster>, OperatorError> {
+        let rosters = self.sight.peers.iter().filter_map(last_roster);
+        let invalid = |reason| Err(OperatorError::Invalid(reason));
+        let cluster = match self.replaced {
+            Replaced::Nothing => return Ok(None),
+            Replaced::Cluster(old) => {
+                let named = old.named.iter().filter_map(|url| self.sight.at(&url.address));
+                let clusters: BTreeSet<_> =
+                    named.filter_map(last_roster).map(|roster| &roster.cluster).collect();
+                match old.cluster(&self.sight, None, last_roster) {
+                    None if clusters.len() > 1 => return invalid(several_clusters(clusters.len())),
+                    None => return Ok(None),
+                    Some(cluster) => cluster,
+                }
+            }
+            Replaced::LostMajority(id) => {
+                let clusters: BTreeSet<&str> =
+                    rosters.clone().map(|roster| roster.cluster.as_str()).collect();
+                let is_without_data = clusters.is_empty() && id == NO_CLUSTER;
+                if !is_without_data && !clusters.contains(id) && self.begun().is_none() {
+                    let clusters: Vec<_> = clusters.into_iter().collect();
+                    return invalid(format!(
+                        "no server has data of cluster {id}: name the one that has lost its majority, or \
+                         `{NO_CLUSTER}` if there are no data; there are those of [{}]",
+                        clusters.join(", ")
+                    ));
+                }
+                id.to_owned()
+            }
+        };
+        let rosters = rosters.filter(|roster| roster.cluster == cluster);
+        Ok(rosters.max_by_key(|roster| (self.voted(roster).count(), roster.term)).cloned())
+    }
+
+    /// The id of the cluster that is replaced.
+    fn replaced_id(&self) -> Option<&str> {
+        match self.replaced {
+            Replaced::LostMajority(id) => Some(id),
+            _ => self.old.as_ref().map(|old| old.cluster.as_str()),
+        }
+    }
+
+    /// The first roster of such a start that was interrupted after a node was admitted, or that has ended.
+    fn begun(&self) -> Option<&Roster> {
+        let replaced = self.replaced_id().map(short);
+        let is_of_these = |roster: &&Roster| {
+            let is_here = |process: &str| self.nodes().any(|peer| peer.process == process);
+            // Otherwise another process has taken a seat since.
+            let is_last = |own: &Roster| own == *roster || own.cluster != roster.cluster;
+            let replaces = roster.cluster.split_once('.').map(|(_, old)| old);
+            roster.is_first()
+                && replaces == replaced.as_deref()
+                && self.nodes().filter_map(Peer::roster).all(is_last)
+                && roster.seats.len() == self.operator.named.len()
+                && roster.seats.iter().all(|seat| is_here(&seat.process))
+                // Otherwise another operator is replacing it.
+                && !self.nodes().any(|peer| peer.retired_from() == Some(roster))
+        };
+        self.nodes().filter(|peer| peer.votes()).filter_map(Peer::roster).find(is_of_these)
+    }
+
+    /// The processes that vote in the old cluster.
+    fn voters_of(&self, old: &Roster) -> impl Iterator<Item = &Peer> {
+        let voters = self.sight.peers.iter().filter(|peer| peer.votes());
+        voters.filter(|peer| peer.cluster() == Some(old.cluster.as_str()))
+    }
+
+    /// The processes that vote, or have voted, for a roster.
+    fn voted(&self, roster: &Roster) -> impl Iterator<Item = &Peer> {
+        let peers = roster.seats.iter().filter_map(|seat| self.sight.with(&seat.process));
+        peers.filter(move |peer| peer.voted_for() == Some(roster))
+    }
+
+    /// Checks that nothing speaks against the start: neither the old cluster nor another one.
+    fn check(&self) -> Result<(), OperatorError> {
+        match (self.replaced, &self.old) {
+            (Replaced::Cluster(_), None) => return Err(self.too_few_sources(0)),
+            (Replaced::Cluster(_), Some(old)) => {
+                let number = self.voted(old).count();
+                if number < old.majority() {
+                    return Err(self.too_few_sources(number));
+                }
+            }
+            (Replaced::LostMajority(_), Some(old)) => self.check_is_lost(old)?,
+            _ => {}
+        }
+        if self.nodes().all(|peer| self.is_free(peer)) {
+            return Ok(());
+        }
+        let memberships = self.nodes().map(|peer| match peer.cluster() {
+            None => format!("{} belongs to no cluster", peer.address),
+            Some(cluster) => {
+                let state = match peer.retired_from() {
+                    _ if peer.votes() => "may vote",
+                    Some(_) => "has given up its vote for another start, which was interrupted",
+                    None => "has no vote",
+                };
+                format!("{} belongs to cluster {cluster}, and {state}", peer.address)
+            }
+        });
+        Err(OperatorError::Unavailable(format!(
+            "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node that \
+             restarted, run `lock-client node admit`; to start anew, `lock-client node init --again`, or \
+             `--from` for another number of nodes. Run a start that was interrupted with the same options",
+            memberships.collect::<Vec<_>>().join("; "),
+        )))
+    }
+
+    /// Checks that the old cluster has lost its majority, and that no voter is left out.
+    fn check_is_lost(&self, old: &Roster) -> Result<(), OperatorError> {
+        let invalid = |reason| Err(OperatorError::Invalid(reason));
+        if self.sight.voters(old) >= old.majority() {
+            return invalid(
                 "a majority of the nodes may vote, and knows all issued tokens: run `lock-client node \
                  admit` for the others"
                     .to_owned(),
-            ))
+            );
         }
-        (Replaced::LostMajority, Some(old)) => {
-            let mut voters = voters_of(old_sight, old);
-            match voters.find(|peer| sight.with(&peer.process).is_none()) {
-                None => Ok(()),
-                Some(peer) => Err(OperatorError::Invalid(format!(
-                    "{} may vote in the cluster that is started again, and was not named: name it, or \
-                     stop it for good",
-                    peer.address
-                ))),
-            }
+        let may_vote = "may vote in the cluster that is started again, and was not named: name it, or \
+                        stop it for good";
+        let is_node = |peer: &Peer| self.nodes().any(|node| node.process == peer.process);
+        if let Some(peer) = self.voters_of(old).find(|peer| !is_node(peer)) {
+            return invalid(format!("{} {may_vote}", peer.address));
         }
+        // Only silence shows that a member is gone.
+        let rosters = self.sight.rosters(Some(&old.cluster));
+        let seats: Vec<_> = rosters.flat_map(|roster| &roster.seats).collect();
+        let mut answering = self.sight.silent.iter().filter(|error| !error.is_gone);
+        let member = answering.find(|error| seats.iter().any(|seat| seat.address == error.address));
+        member.map_or(Ok(()), |error| invalid(format!("{error}. It {may_vote}")))
     }
-}
 
-/// Checks that no node belongs to a cluster that this start does not replace.
-fn check_strangers(
-    sight: &Sight,
-    old: Option<&Roster>,
-    replaced: Replaced<'_>,
-) -> Result<(), OperatorError> {
-    let is_replaced = |roster: &Roster| old.is_some_and(|old| old.cluster == roster.cluster);
-    let is_free = |peer: &Peer| {
+    /// Whether a node belongs to no cluster that this start does not replace.
+    fn is_free(&self, peer: &Peer) -> bool {
+        let is_replaced =
+            |roster: &Roster| self.old.as_ref().is_some_and(|old| old.cluster == roster.cluster);
         let Some(roster) = peer.roster() else { return true };
-        match replaced {
-            Replaced::LostMajority => !peer.votes() || is_replaced(roster),
+        if is_replaced(roster) {
+            return true;
+        }
+        match self.replaced {
+            Replaced::LostMajority(_) => !peer.votes(),
             // A start that was interrupted has prepared it. It never voted in a cluster that goes on.
             _ => {
-                is_replaced(roster)
-                    || is_prepared_for(peer, roster) && peer.retired_from().is_none_or(is_replaced)
+                roster.is_first()
+                    && roster.seat_of(&peer.process).is_some()
+                    && !peer.votes()
+                    && peer.retired_from().is_none_or(is_replaced)
             }
         }
-    };
-    if sight.peers.iter().all(is_free) {
-        return Ok(());
     }
-    let memberships = sight.peers.iter().map(|peer| match peer.cluster() {
-        None => format!("{} belongs to no cluster", peer.address),
-        Some(cluster) => {
-            let state = match peer.retired_from() {
-                _ if peer.votes() => "may vote",
-                Some(_) => "has given up its vote for another start, which was interrupted",
-                None => "has no vote",
-            };
-            format!("{} belongs to cluster {cluster}, and {state}", peer.address)
+
+    /// Takes the votes of the old cluster.
+    async fn retire(&self) -> Result<(), OperatorError> {
+        for peer in self.old.iter().flat_map(|old| self.voters_of(old)) {
+            if peer.retire().await?.is_admitted {
+                return Err(changed_meanwhile(&peer.address));
+            }
         }
-    });
-    Err(OperatorError::Unavailable(format!(
-        "a cluster can only be started on nodes that belong to no cluster: {}. To admit a node that \
-         restarted, run `lock-client node admit`; to start anew, `lock-client node init --again`, or \
-         `--from` for another number of nodes. Run a start that was interrupted with the same options",
-        memberships.collect::<Vec<_>>().join("; "),
-    )))
-}
+        Ok(())
+    }
 
-/// Whether a process holds a first roster that names it, and has no vote.
-fn is_prepared_for(peer: &Peer, roster: &Roster) -> bool {
-    roster.is_first() && roster.seat_of(&peer.process).is_some() && !peer.votes()
-}
-
-/// Takes the votes of the old cluster.
-async fn retire(old_sight: &Sight, old: Option<&Roster>) -> Result<(), OperatorError> {
-    for peer in old.into_iter().flat_map(|old| voters_of(old_sight, old)) {
-        let roster = peer.roster().expect("it votes for one");
-        if peer.retire(roster).await?.is_admitted {
-            return Err(changed_meanwhile(peer));
+    /// Copies the counters of the old cluster to all nodes of the new one.
+    async fn copy(&self) -> Result<(), OperatorError> {
+        let (sources, at_least): (Vec<_>, _) = match (self.replaced, &self.old) {
+            (Replaced::Cluster(_), Some(old)) => (self.voted(old).collect(), 0),
+            _ => (self.nodes().collect(), unix_millis()),
+        };
+        let mut copied = CopiedCounters::default();
+        for to in self.nodes() {
+            for source in &sources {
+                counters::copy(source, to, at_least, &mut copied).await?;
+            }
         }
-    }
-    Ok(())
-}
-
-/// The processes that vote in the cluster of a roster.
-fn voters_of<'a>(sight: &'a Sight, old: &'a Roster) -> impl Iterator<Item = &'a Peer> {
-    let voters = sight.peers.iter().filter(|peer| peer.votes());
-    voters.filter(|peer| peer.cluster() == Some(old.cluster.as_str()))
-}
-
-/// The processes that vote, or have voted, for a roster.
-fn voted<'a>(sight: &'a Sight, roster: &'a Roster) -> impl Iterator<Item = &'a Peer> {
-    let peers = roster.seats.iter().filter_map(|seat| sight.with(&seat.process));
-    peers.filter(move |peer| peer.voted_for() == Some(roster))
-}
-
-/// Copies the counters of the old cluster to all nodes of the new one.
-async fn copy(
-    old_servers: &Servers,
-    new: &Sight,
-    old: Option<&Roster>,
-    replaced: Replaced<'_>,
-) -> Result<(), OperatorError> {
-    let cluster = old.map(|old| old.cluster.as_str());
-    let before = old_servers.look_everywhere().await;
-    let (sources, at_least): (Vec<_>, _) = match (replaced, old) {
-        (Replaced::Cluster(_), Some(old)) => (voted(&before, old).collect(), 0),
-        _ => (new.peers.iter().collect(), unix_millis()),
-    };
-    let mut copied = CopiedCounters::default();
-    for to in &new.peers {
-        for source in &sources {
-            counters::copy(source, to, at_least, &mut copied).await?;
+        // A source may have restarted or lost its data meanwhile, or somebody may have admitted it again.
+        let after = Self::take(self.operator, self.replaced).await?;
+        let cluster = self.old.as_ref().map(|old| old.cluster.as_str());
+        let mut voters = after.sight.peers.iter().filter(|peer| peer.votes());
+        if let Some(peer) = voters.find(|peer| cluster.is_none() || peer.cluster() == cluster) {
+            return Err(OperatorError::Unavailable(format!(
+                "{} votes in the cluster that is replaced: stop all else that admits nodes there, and run \
+                 `lock-client node init` again with the same options",
+                peer.address
+            )));
         }
-    }
-    // A source may have restarted or lost its data meanwhile, or somebody may have admitted it again.
-    let after = old_servers.look_everywhere().await;
-    let mut voters = after.peers.iter().filter(|peer| peer.votes());
-    if let Some(peer) = voters.find(|peer| cluster.is_none() || peer.cluster() == cluster) {
-        return Err(OperatorError::Unavailable(format!(
-            "{} votes in the cluster that is replaced: stop all else that admits nodes there, and run \
-             `lock-client node init` again with the same options",
-            peer.address
-        )));
-    }
-    if let (Replaced::Cluster(_), Some(old)) = (replaced, old) {
-        let still = |peer: &&&Peer| voted(&after, old).any(|own| own.process == peer.process);
-        let number = sources.iter().filter(still).count();
-        if number < old.majority() {
-            return Err(too_few_sources(number, Some(old), &after));
+        if let (Replaced::Cluster(_), Some(old)) = (self.replaced, &self.old) {
+            let still = |peer: &&&Peer| after.voted(old).any(|own| own.process == peer.process);
+            let number = sources.iter().filter(still).count();
+            if number < old.majority() {
+                return Err(after.too_few_sources(number));
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Admits all nodes that hold the first roster of a cluster. The script passes over a node that has
+    /// lost it, and may have voted: the watcher admits that one.
+    async fn admit(&self, roster: &Roster) -> Result<Cluster, OperatorError> {
+        assert!(roster.is_first(), "others wait before they are admitted");
+        let (peers, mut voting) = (self.in_order(), 0);
+        for peer in &peers {
+            let state = peer.admit(roster).await?;
+            voting += usize::from(state.is_admitted && state.roster.as_ref() == Some(roster));
+        }
+        if voting == 0 {
+            return Err(changed_meanwhile(&peers[0].address));
+        }
+        Ok(Cluster {
+            cluster: Some(roster.cluster.clone()),
+            term: Some(roster.term),
+            nodes: roster.seats.len(),
+            majority: roster.majority(),
+            voting,
+            max_ttl_ms: Some(roster.max_ttl_ms),
+        })
+    }
+
+    fn too_few_sources(&self, number: usize) -> OperatorError {
+        let needed = match &self.old {
+            None => "no voter of a cluster answers".to_owned(),
+            Some(old) => {
+                let (majority, all) = (old.majority(), old.seats.len());
+                format!("{majority} of the {all} voters must give their counters, and {number} can")
+            }
+        };
+        OperatorError::Unavailable(format!(
+            "the old cluster can't be replaced: {needed} ({})",
+            self.sight.reasons(self.old.as_ref())
+        ))
+    }
 }
 
-fn too_few_sources(number: usize, roster: Option<&Roster>, sight: &Sight) -> OperatorError {
-    let needed = roster.map_or_else(
-        || "no voter of a cluster answers".to_owned(),
-        |roster| {
-            let (majority, all) = (roster.majority(), roster.seats.len());
-            format!("{majority} of the {all} voters must give their counters, and {number} can")
-        },
-    );
+/// The last roster of a cluster to which the data of a server belong. A start that was interrupted may have
+/// prepared it for a new cluster. It belongs to the old one, if it has voted in it.
+fn last_roster(peer: &Peer) -> Option<&Roster> {
+    peer.voted_for().or_else(|| peer.record.as_ref()?.last_roster())
+}
+
+fn changed_meanwhile(address: &str) -> OperatorError {
     OperatorError::Unavailable(format!(
-        "the old cluster can't be replaced: {needed} ({})",
-        sight.reasons(roster)
-    ))
-}
-
-fn changed_meanwhile(peer: &Peer) -> OperatorError {
-    OperatorError::Unavailable(format!(
-        "{}: another operator is starting a cluster on it: wait until that has ended, and run \
-         `lock-client node init` again with the same options",
-        peer.address
+        "{address}: another operator is starting a cluster on it: wait until that has ended, and run \
+         `lock-client node init` again with the same options"
     ))
 }

@@ -4,8 +4,8 @@ use fence::{Holder, ResourceName, Token};
 use redis::{RedisResult, Value, from_redis_value};
 
 use super::{
+    Operator,
     peer::{Peer, PeerError},
-    servers::Servers,
 };
 use crate::{
     Ttl,
@@ -22,6 +22,7 @@ use crate::{
         machines::votes::{Owned, OwnerReply},
         record::vote,
         script,
+        state::State,
     },
 };
 
@@ -30,49 +31,38 @@ const TRIAL: &str = "trial";
 
 static TRY_VOTE: Script = script!("../vote.lua", "try_vote.lua");
 
-/// What a trial of a vote has shown.
-pub(super) enum Trial {
-    /// The node votes.
-    Votes,
-    /// It does not. It may answer and yet be read-only, its memory may be full, or it may lack the
-    /// replicas that it asks for.
-    Rejected(String),
-    /// It has another roster than at the look, or no vote any more.
-    Outdated(String),
-    /// The user must not try it.
-    Forbidden(String),
-}
-
-/// Tries whether a node that may vote does so.
+/// Tries whether a node that may vote does so: it may answer and yet be read-only, its memory may be full, or
+/// it may lack the replicas that it asks for. Returns its state, the reason, and whether it has another roster
+/// than at the look, or no vote any more.
 ///
 /// # Errors
 /// The node does not answer any more.
-pub(super) async fn try_vote(peer: &Peer) -> Result<Trial, PeerError> {
+pub(super) async fn try_vote(peer: &Peer) -> Result<(State, String, bool), PeerError> {
     let (keys, roster) = (Keys::reserved(TRIAL), peer.roster().expect("it may vote for one"));
     let vote = vote(roster, &peer.process);
     let trial = TRY_VOTE.with([keys.lock(), Keys::NODE.to_owned()]).arg(vote);
     let tried: RedisResult<()> = trial.in_full().query_async(&mut peer.connection.clone()).await;
     match tried {
-        Ok(()) => Ok(Trial::Votes),
+        Ok(()) => Ok((State::Voting, String::new(), false)),
         Err(error) if error.code().is_none() => Err(peer.error(&error)),
         Err(error) if lacks_permission(&error.to_string()) => {
-            Ok(Trial::Forbidden(error.to_string()))
+            Ok((State::Voting, format!("no vote was tried: {error}"), false))
         }
-        Err(error) => Ok(match error.code() {
-            Some("OTHERROSTER" | "NOVOTE") => Trial::Outdated(error.to_string()),
-            _ => Trial::Rejected(error.to_string()),
-        }),
+        Err(error) => {
+            let is_outdated = matches!(error.code(), Some("OTHERROSTER" | "NOVOTE"));
+            Ok((State::Rejecting, format!("{}: {error}", State::Rejecting.reason()), is_outdated))
+        }
     }
 }
 
 /// Grants, seals, renews, raises, reads, releases and joins a lock on one node that may vote.
 pub(super) async fn try_lock(
-    servers: &Servers,
+    operator: &Operator,
     node: &str,
     name: &ResourceName,
     ttl: Ttl,
 ) -> Result<(), String> {
-    let peer = servers.connect_at(node).await;
+    let peer = operator.connect_at(&[], node).await;
     let peer = peer.map_err(|error| format!("can't connect: {error}"))?;
     let roster = peer.roster().ok_or("it belongs to no cluster")?;
     if ttl.as_millis() > roster.max_ttl_ms {

@@ -16,19 +16,18 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::{
+    Operator,
     counters::{self, CopiedCounters},
     courtesy::Courtesy,
     error::OperatorError,
     report::WatchEvent,
-    servers::{Servers, Sight},
+    servers::Sight,
 };
 use crate::{
     Moment,
     redlock::{
-        machines::takeover::{Answer, Command, Rest, Takeover},
+        machines::takeover::{Answer, Command, Takeover},
         node_urls::NodeUrl,
-        record::Record,
-        roster::Roster,
     },
 };
 
@@ -38,7 +37,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// A watcher of all nodes of a cluster, which [admits](super::Operator::watch) those that restart.
 #[must_use = "it watches while `next` is awaited"]
 pub struct Watcher<'a> {
-    servers: &'a Servers,
+    pub(super) operator: &'a Operator,
     /// A server that takes a seat, and need not be named.
     candidate: Option<NodeUrl>,
     /// The addresses between which a seat moves.
@@ -65,8 +64,6 @@ pub struct Watcher<'a> {
     /// How long to rest before the next round; `None` during a round.
     rest: Option<Duration>,
     has_rested: bool,
-    /// Why there was nothing more to do in the last round.
-    pub(super) at_rest: Option<Rest>,
 }
 
 struct Wait {
@@ -77,8 +74,10 @@ struct Wait {
     has_ended: bool,
 }
 
-/// What became of a request.
+/// What became of a command.
 enum Outcome {
+    /// It is no request.
+    Nothing,
     State(Answer),
     /// The sources from which everything has arrived, and what went wrong with the others.
     Copied {
@@ -90,22 +89,22 @@ enum Outcome {
 
 impl fmt::Debug for Watcher<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watcher").field("servers", &self.servers).finish_non_exhaustive()
+        f.debug_struct("Watcher").field("servers", &self.operator).finish_non_exhaustive()
     }
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(servers: &'a Servers) -> Self {
-        Self { courtesy: Some(Courtesy::new(servers)), ..Self::with(servers, None, None) }
+    pub(super) fn new(operator: &'a Operator) -> Self {
+        Self { courtesy: Some(Courtesy::new(operator)), ..Self::with(operator, None, None) }
     }
 
     fn with(
-        servers: &'a Servers,
+        operator: &'a Operator,
         relocation: Option<[String; 2]>,
         candidate: Option<NodeUrl>,
     ) -> Self {
         Self {
-            servers,
+            operator,
             candidate,
             relocation,
             takeover: None,
@@ -121,7 +120,6 @@ impl<'a> Watcher<'a> {
             events: VecDeque::new(),
             rest: Some(Duration::ZERO),
             has_rested: false,
-            at_rest: None,
         }
     }
 
@@ -166,13 +164,13 @@ impl<'a> Watcher<'a> {
 
     /// Takes the seat of a member over, for the process at this address. Returns what was copied.
     pub(super) async fn admit(
-        servers: &'a Servers,
+        operator: &'a Operator,
         node: NodeUrl,
         instead_of: Option<NodeUrl>,
         mut report: impl FnMut(WatchEvent),
     ) -> Result<CopiedCounters, OperatorError> {
         let relocation = instead_of.as_ref().map(|old| [old.address.clone(), node.address.clone()]);
-        let mut watcher = Self::with(servers, relocation, Some(node.clone()));
+        let mut watcher = Self::with(operator, relocation, Some(node.clone()));
         loop {
             let has_rested = watcher.step().await;
             watcher.check_can_take_seat(&node.address, instead_of.as_ref())?;
@@ -208,8 +206,7 @@ impl<'a> Watcher<'a> {
                 self.begin_wait(process, *since, Duration::from_millis(*max_ttl_ms));
             }
         }
-        if let Some(Command::Rest(why)) = commands.first() {
-            self.at_rest = Some(why.clone());
+        if commands == [Command::Rest] {
             self.has_rested = true;
             return true;
         }
@@ -239,14 +236,14 @@ impl<'a> Watcher<'a> {
         let known = self.takeover.replace((cluster, takeover));
         // The nodes of another cluster have a lock of their own.
         if let (Some(_), Some(courtesy)) = (known, &mut self.courtesy) {
-            *courtesy = Courtesy::new(self.servers);
+            *courtesy = Courtesy::new(self.operator);
         }
         self.waits.clear();
     }
 
     async fn look(&self) -> Sight {
         let known = self.takeover.as_ref().map(|(cluster, _)| cluster.as_str());
-        self.servers.look(self.candidate.as_slice(), known).await
+        self.operator.look(self.candidate.as_slice(), known).await
     }
 
     /// Reports the answers to the machine, without those of other clusters. A process may answer at
@@ -266,31 +263,22 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Carries a request. Returns `None` for what is none.
-    async fn carry(&self, command: &Command) -> Option<Result<Outcome, String>> {
+    /// Carries a request.
+    async fn carry(&self, command: &Command) -> Result<Outcome, String> {
         let peer = |process: &str| {
             self.sight.with(process).ok_or_else(|| "it does not answer any more".to_owned())
         };
         let state = match command {
-            Command::Prepare { process, roster } => match peer(process) {
-                Ok(peer) => peer.prepare(roster).await,
-                Err(gone) => return Some(Err(gone)),
-            },
-            Command::Close { process, from, to } => match peer(process) {
-                Ok(peer) => peer.close(from, to).await,
-                Err(gone) => return Some(Err(gone)),
-            },
-            Command::Admit { process, roster } => match peer(process) {
-                Ok(peer) => peer.admit(roster).await,
-                Err(gone) => return Some(Err(gone)),
-            },
-            Command::Copy { to, from, .. } => return Some(Ok(self.copy(to, from).await)),
-            Command::Look | Command::Wait { .. } | Command::Rest(_) => return None,
+            Command::Prepare { process, roster } => peer(process)?.prepare(roster).await,
+            Command::Close { process, from, to } => peer(process)?.close(from, to).await,
+            Command::Admit { process, roster } => peer(process)?.admit(roster).await,
+            Command::Copy { to, from, .. } => return Ok(self.copy(to, from).await),
+            Command::Look | Command::Wait { .. } | Command::Rest => return Ok(Outcome::Nothing),
         };
-        Some(state.map(Outcome::State).map_err(|error| error.reason))
+        state.map(Outcome::State).map_err(|error| error.reason)
     }
 
-    /// Copies the counters of these processes. Returns those from which everything has arrived.
+    /// Copies the counters of these processes.
     async fn copy(&self, to: &str, from: &[String]) -> Outcome {
         let (mut arrived, mut failures) = (Vec::new(), Vec::new());
         let mut copied = CopiedCounters::default();
@@ -305,65 +293,42 @@ impl<'a> Watcher<'a> {
         Outcome::Copied { arrived, copied, failures }
     }
 
-    fn note(&mut self, command: &Command, outcome: Option<Result<Outcome, String>>) {
+    /// Reports the outcome of a command to the machine.
+    fn note(&mut self, command: &Command, outcome: Result<Outcome, String>) {
+        let Some((_, takeover)) = &mut self.takeover else { return };
         match (command, outcome) {
             (
                 Command::Copy { to, roster, .. },
-                Some(Ok(Outcome::Copied { arrived, copied, failures })),
+                Ok(Outcome::Copied { arrived, copied, failures }),
             ) => {
                 if !failures.is_empty() {
                     let failure = format!("can't copy its counters: {}", failures.join("; "));
                     self.failures.insert(to.clone(), failure);
                 }
                 self.copied.insert(to.clone(), copied);
-                if let Some((_, takeover)) = &mut self.takeover {
-                    takeover.observe_copy(to, arrived, roster);
+                takeover.observe_copy(to, arrived, roster);
+            }
+            (_, Ok(Outcome::State(answer))) => {
+                if matches!(command, Command::Admit { .. }) && answer.is_admitted {
+                    let copied = self.copied.get(&answer.process).cloned().unwrap_or_default();
+                    let node = answer.address.clone();
+                    self.left_alone.remove(&node);
+                    self.waits.retain(|wait| wait.process != answer.process);
+                    self.events.push_back(WatchEvent::Admitted { node, copied });
                 }
+                takeover.observe_result(command, Some(answer));
             }
             (
                 Command::Prepare { process, .. }
                 | Command::Close { process, .. }
                 | Command::Admit { process, .. },
-                outcome,
+                Err(failure),
             ) => {
-                let answer = match outcome {
-                    Some(Ok(Outcome::State(answer))) => Some(answer),
-                    Some(Err(failure)) => {
-                        self.failures.insert(process.clone(), failure);
-                        None
-                    }
-                    _ => None,
-                };
-                if let Some(answer) = &answer {
-                    self.note_state(answer);
-                    if matches!(command, Command::Admit { .. }) && answer.is_admitted {
-                        self.note_admission(answer);
-                    }
-                }
-                if let Some((_, takeover)) = &mut self.takeover {
-                    takeover.observe_result(command, answer);
-                }
+                self.failures.insert(process.clone(), failure);
+                takeover.observe_result(command, None);
             }
             _ => {}
         }
-    }
-
-    /// Notes the state of a process in what the last look has seen.
-    fn note_state(&mut self, answer: &Answer) {
-        let own = self.sight.peers.iter_mut().filter(|peer| peer.process == answer.process);
-        for peer in own {
-            let record =
-                |roster: &Roster| Record::new(roster.clone(), &answer.process, answer.is_admitted);
-            peer.record = answer.roster.as_ref().map(record);
-        }
-    }
-
-    fn note_admission(&mut self, answer: &Answer) {
-        let copied = self.copied.get(&answer.process).cloned().unwrap_or_default();
-        let node = answer.address.clone();
-        self.left_alone.remove(&node);
-        self.waits.retain(|wait| wait.process != answer.process);
-        self.events.push_back(WatchEvent::Admitted { node, copied });
     }
 
     fn begin_wait(&mut self, process: &str, since: u64, longest: Duration) {

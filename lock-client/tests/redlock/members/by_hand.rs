@@ -27,8 +27,9 @@ enum Step {
 /// Has the process that runs it vote for a roster.
 const VOTE: &str = concat!(
     include_str!("../../../src/redlock/run_id.lua"),
-    include_str!("../../../src/redlock/operator/state.lua"),
-    "redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote_of(ARGV[1], run_id()))"
+    "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
+    local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' ' .. longest
+    redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
 );
 
 /// Starts four nodes, the first three of them as a cluster.
@@ -36,7 +37,7 @@ async fn four_nodes() -> RedlockNodes {
     nodes_for(Duration::from_millis(MAX_TTL), 4, 3).await
 }
 
-async fn set_roster(node: &Redis, roster: &str) {
+pub(super) async fn set_roster(node: &Redis, roster: &str) {
     node.command::<()>(&["EVAL", VOTE, "1", "fenced:node", roster]).await.unwrap();
 }
 

@@ -4,21 +4,14 @@ use lock_client::redlock::operator::State;
 use testbed::RedlockNodes;
 
 use super::{
-    HIGH, client, nodes, operator, replace, roster, states, token, token_without, until_admitted,
+    HIGH, by_hand::set_roster, client, nodes, operator, replace, roster, states, token,
+    token_without, until_admitted,
 };
 
-/// The script by which a member takes the roster of the next term.
-const CLOSE: &str = concat!(
+/// The script by which an operator changes the record of a process.
+const CHANGE: &str = concat!(
     include_str!("../../../src/redlock/run_id.lua"),
-    include_str!("../../../src/redlock/operator/state.lua"),
-    include_str!("../../../src/redlock/operator/close.lua")
-);
-
-/// The script by which a process without a vote takes a roster.
-const PREPARE: &str = concat!(
-    include_str!("../../../src/redlock/run_id.lua"),
-    include_str!("../../../src/redlock/operator/state.lua"),
-    include_str!("../../../src/redlock/operator/prepare.lua")
+    include_str!("../../../src/redlock/operator/change.lua")
 );
 
 /// The roster of the next term, in which a server has a member's seat. The server is prepared for it.
@@ -33,27 +26,15 @@ async fn next_roster(nodes: &RedlockNodes, seat: usize, server: usize) -> String
     let process = server.info("run_id").await.unwrap();
     lines[seat + 1] = format!("{term} {process} {}", server.socket().display());
     let next = lines.join("\n");
-    let prepare = ["EVAL", PREPARE, "1", "fenced:node", &process, &next, ""];
-    let (_, held, _): (String, String, u8) = server.command(&prepare).await.unwrap();
-    assert_eq!(held, next);
+    server.command::<()>(&["HSET", "fenced:node", "roster", &next]).await.unwrap();
     next
 }
 
-/// Has a member close its term, as an operator leaves it that ends in the middle. Returns whether it
-/// has.
-pub(super) async fn close(nodes: &RedlockNodes, member: usize, to: &str) -> bool {
-    let node = &nodes.nodes()[member];
-    let process = node.info("run_id").await.unwrap();
-    let from = roster(node).await.unwrap();
-    let close = ["EVAL", CLOSE, "1", "fenced:node", &process, &from, to];
-    let (_, held, admitted): (String, String, u8) = node.command(&close).await.unwrap();
-    held == to && admitted == 1
-}
-
-/// Has one member close for a roster in which a server has a member's seat.
+/// Has one member close for a roster in which a server has a member's seat, as an operator leaves it that
+/// ends in the middle.
 pub(super) async fn close_half(nodes: &RedlockNodes, member: usize, [seat, server]: [usize; 2]) {
     let next = next_roster(nodes, seat, server).await;
-    assert!(close(nodes, member, &next).await);
+    set_roster(&nodes.nodes()[member], &next).await;
 }
 
 #[tokio::test]
@@ -62,7 +43,7 @@ async fn takeover_that_is_half_done_is_finished_by_a_watcher() {
         let nodes = nodes(4, 3).await;
         let next = next_roster(&nodes, 0, 3).await;
         for &member in closed {
-            assert!(close(&nodes, member, &next).await);
+            set_roster(&nodes.nodes()[member], &next).await;
         }
         let operator = operator(&nodes, &[0, 1, 2]);
         until_admitted(&operator, 1).await;
@@ -104,7 +85,7 @@ async fn one_of_two_rosters_of_a_term_gives_way() {
     let nodes = nodes(5, 3).await;
     let rosters = [next_roster(&nodes, 0, 3).await, next_roster(&nodes, 0, 4).await];
     for (member, next) in [1, 2].into_iter().zip(&rosters) {
-        assert!(close(&nodes, member, next).await);
+        set_roster(&nodes.nodes()[member], next).await;
     }
     let operator = operator(&nodes, &[0, 1, 2]);
     assert_eq!(operator.inspect().await.cluster.term, None, "neither has a majority");
@@ -122,15 +103,24 @@ async fn member_takes_no_roster_in_place_of_another_than_its_own() {
     let next = next_roster(&nodes, 0, 3).await;
     let node = &nodes.nodes()[1];
     let (own, process) = (roster(node).await.unwrap(), node.info("run_id").await.unwrap());
-    let without = next.replace(&process, "other");
-    for (process, from, to) in [
-        (&process, &format!("{own} "), &next),
-        (&"other".to_owned(), &own, &next),
-        (&process, &own, &without),
+    let vote: String = node.command(&["HGET", "fenced:node", "vote"]).await.unwrap();
+    let change = async |process: &str, from: &str, seen: &str| {
+        let change =
+            ["EVAL", CHANGE, "1", "fenced:node", process, from, seen, "", &next, "", "", ""];
+        let (_, fields): (String, (String, Option<String>, Option<String>)) =
+            node.command(&change).await.unwrap();
+        fields
+    };
+    for (process, from, seen) in [
+        (&*process, &*format!("{own} "), &*vote),
+        ("other", &own, &vote),
+        (&process, &own, ""),
+        (&process, &own, &vote.replacen(' ', "  ", 1)),
     ] {
-        let close = ["EVAL", CLOSE, "1", "fenced:node", process, from, to];
-        let (_, held, admitted): (String, String, u8) = node.command(&close).await.unwrap();
-        assert_eq!((&held, admitted), (&own, 1));
+        let unchanged = (own.clone(), Some(vote.clone()), None);
+        assert_eq!(change(process, from, seen).await, unchanged);
     }
     assert!(token_without(&nodes.nodes()[2], &client(&nodes, &[0, 1, 2])).await.is_ok());
+    // The control: it is exactly as it was seen.
+    assert_eq!(change(&process, &own, &vote).await, (next.clone(), None, None));
 }
