@@ -20,16 +20,12 @@ pub struct LivenessReport {
     pub required: usize,
     /// The number of those states that have no such path.
     pub stuck: usize,
-    /// The fewest steps to such a stuck state.
-    pub steps_to_stuck: Option<Vec<Action>>,
 }
 
 /// All states, and the steps between them. States are numbered in the order of their discovery.
 #[derive(Default)]
 struct Graph {
     states: Vec<State>,
-    /// The state and the step that each state was discovered by. An initial state has none.
-    found_by: Vec<Option<(usize, Action)>>,
     /// The states that are one step before each state.
     predecessors: Vec<Vec<u32>>,
     /// The states in which a client can acquire in one step.
@@ -43,13 +39,10 @@ pub fn check_liveness(config: Config) -> LivenessReport {
     let required: Vec<usize> = (0..graph.states.len())
         .filter(|state| requires_a_path(&config, &graph.states[*state]))
         .collect();
-    let stuck: Vec<usize> = required.iter().copied().filter(|state| !can_acquire[*state]).collect();
     LivenessReport {
         states: graph.states.len(),
         required: required.len(),
-        stuck: stuck.len(),
-        // The search is breadth-first, so the first state has the fewest steps.
-        steps_to_stuck: stuck.first().map(|state| graph.steps_to(*state)),
+        stuck: required.iter().filter(|state| !can_acquire[**state]).count(),
     }
 }
 
@@ -65,7 +58,7 @@ impl Graph {
         let mut numbers = HashMap::new();
         let mut queue = VecDeque::new();
         for state in model.init_states() {
-            let number = graph.add(state, None);
+            let number = graph.add(state);
             numbers.insert(state, number);
             queue.push_back(number);
         }
@@ -79,7 +72,7 @@ impl Graph {
             for action in actions.drain(..) {
                 let Some(next) = model.next_state(&state, action) else { continue };
                 let to = *numbers.entry(next).or_insert_with(|| {
-                    let number = graph.add(next, Some((from, action)));
+                    let number = graph.add(next);
                     queue.push_back(number);
                     number
                 });
@@ -90,9 +83,8 @@ impl Graph {
         graph
     }
 
-    fn add(&mut self, state: State, found_by: Option<(usize, Action)>) -> usize {
+    fn add(&mut self, state: State) -> usize {
         self.states.push(state);
-        self.found_by.push(found_by);
         self.predecessors.push(Vec::new());
         self.states.len() - 1
     }
@@ -108,15 +100,5 @@ impl Graph {
             }
         }
         can_acquire
-    }
-
-    fn steps_to(&self, mut state: usize) -> Vec<Action> {
-        let mut steps = Vec::new();
-        while let Some((from, action)) = self.found_by[state] {
-            steps.push(action);
-            state = from;
-        }
-        steps.reverse();
-        steps
     }
 }

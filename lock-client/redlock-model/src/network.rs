@@ -59,23 +59,6 @@ pub enum Message {
     SealReissued,
 }
 
-impl Message {
-    const ALL: [Self; 12] = [
-        Self::Grant,
-        Self::GrantAnswerLost,
-        Self::GrantAnswer,
-        Self::Seal,
-        Self::Release,
-        Self::Renew,
-        Self::Join,
-        Self::EarlyJoin,
-        Self::Raise,
-        Self::RaiseAnswerLost,
-        Self::RaiseAnswer,
-        Self::SealReissued,
-    ];
-}
-
 /// The messages between a client and a node that may be delivered. Some of them change nothing.
 pub(crate) fn messages(
     config: &Config,
@@ -98,20 +81,22 @@ pub(crate) fn messages(
     };
     let join_sent = joins && client.has_acquired();
     let raise_sent = client.has_acquired() && sent.raise_above != 0;
-    Message::ALL.into_iter().filter(move |message| match message {
-        Message::Grant => grant_sent,
-        Message::GrantAnswerLost => grant_sent && sent.grants[index] != 0,
-        Message::GrantAnswer => sent.grants[index] != 0,
-        Message::Seal => sent.seals[index] != 0,
-        Message::Release => release_sent,
-        Message::Renew => client.request() == Some(Request::Renew) && client.awaits_answer(node),
-        Message::Join => join_sent,
-        Message::EarlyJoin => join_sent && client.grant < client.height(),
-        Message::Raise => raise_sent,
-        Message::RaiseAnswerLost => raise_sent && sent.raised[index] != 0,
-        Message::RaiseAnswer => sent.raised[index] != 0,
-        Message::SealReissued => client.has_acquired() && sent.reissued != 0,
-    })
+    let renew_sent = client.request() == Some(Request::Renew) && client.awaits_answer(node);
+    let messages = [
+        (Message::Grant, grant_sent),
+        (Message::GrantAnswerLost, grant_sent && sent.grants[index] != 0),
+        (Message::GrantAnswer, sent.grants[index] != 0),
+        (Message::Seal, sent.seals[index] != 0),
+        (Message::Release, release_sent),
+        (Message::Renew, renew_sent),
+        (Message::Join, join_sent),
+        (Message::EarlyJoin, join_sent && client.grant < client.height()),
+        (Message::Raise, raise_sent),
+        (Message::RaiseAnswerLost, raise_sent && sent.raised[index] != 0),
+        (Message::RaiseAnswer, sent.raised[index] != 0),
+        (Message::SealReissued, client.has_acquired() && sent.reissued != 0),
+    ];
+    messages.into_iter().filter(|(_, is_sent)| *is_sent).map(|(message, _)| message)
 }
 
 /// Delivers a message: changes the node by a script, and the client by the answer.
