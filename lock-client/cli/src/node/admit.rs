@@ -17,21 +17,17 @@ pub(super) const HELP: &str = "\
 A node that restarted may have lost its counters, and has no vote: its process is another. So is that \
 of an empty server at the same address, and of one at another address (--instead-of). First the other \
 members agree that it takes the seat: from then on, the process before has no vote, whatever it does. \
-Then the command waits for the longest ttl, so that every lock has expired that the process before has \
-voted for; only the clock of this machine counts. Then it copies the highest counters from a majority \
-of the members, and lets the node vote. SIGHUP, SIGINT, SIGQUIT and SIGTERM end it, and the node stays \
-without a vote. Run it again, or let the watcher go on.
+After the longest ttl, on the clock of this machine, every lock has expired that the process before has \
+voted for. Then the command copies the highest counters from a majority of the members, and lets the node \
+vote. A key that has the name of a counter and is none is skipped, and named. If the command is \
+interrupted, the node stays without a vote: run it again, or let the watcher go on.
 
-With --watch it runs as a service, and does this for every node that restarts. With fewer voters than a \
-majority, it reports that a person must decide, and continues to watch. A node that gets no vote is \
-reported once for each reason. Each admission is a line on stdout; all else is on stderr. Several may \
-run at once, on different machines: one works, and the others stand by. SIGTERM ends it with exit \
-code 0.
+With --watch it runs as a service, and does this for every node that restarts. If no majority votes, it \
+reports that a person must decide, and goes on. It reports each reason once. Each admission is a line on \
+stdout, all else on stderr. Of several on different machines, one works. SIGTERM ends it with exit code 0.
 
-A key that has the name of a counter and is none is skipped, and named.
-
-Clients find a server at another address by themselves. Name it to them and to the watcher, too, before \
-so many of the old addresses are gone that a new client finds no majority.";
+Name a server at another address to clients and to the watcher, too. They find it by themselves while a \
+majority of the addresses is left that they have.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Admit {

@@ -20,21 +20,15 @@ use crate::{
 
 pub(super) const HELP: &str = "\
 All nodes must be running. Each must be a server of its own, without a replica, with maxmemory-policy \
-noeviction, and a member of no cluster. If init is interrupted, run it again with the same options. It prints the cluster, as \
-node status --json does.
+noeviction, and a member of no cluster. If init is interrupted, run it again with the same options. A node \
+has no vote after a restart until it is admitted: run node admit --watch as a service.
 
-A node has no vote after a restart, whatever its settings, until it is admitted: run node admit \
---watch as a service. After you restored a backup on a node, restart it.
-
---from starts a cluster with another number of nodes: stop all clients, and name the old cluster's \
-nodes. A majority of its voters must answer. They lose their votes. The new cluster starts after the \
-longest ttl, with counters at or above the highest of the old one. The two may have nodes in common.
-
---again starts a cluster again that has lost its majority: stop all clients, start an empty server for \
-each node that is lost for good, and name all nodes, and the id that node status shows: none, if no node \
-has data. The cluster starts after the longest ttl, with counters at or above the highest of all nodes, \
-and the clock of this machine. A lost server must never come back, because it may still vote in the old \
-cluster.";
+--from starts a cluster with another number of nodes: stop all clients, and name the old cluster's nodes. \
+A majority of its voters must answer. They lose their votes. The two may have nodes in common. --again \
+starts a cluster again that has lost its majority: stop all clients, start an empty server for each lost \
+node, which must never come back, and name all nodes and the id that node status shows. It is none if no \
+data are left. Both take the longest ttl. The counters are at or above the highest of the old nodes, and \
+after a loss, of the clock.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {

@@ -13,41 +13,19 @@ use crate::{
 
 pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
-is no member; then one for the cluster. A node's state is one of these:
-  voting         it may vote
-  rejecting      it rejects all votes: it is read-only, its memory is full, or it is busy
-  replicated     it is a replica, or has one: a failover would bring back old counters
-  evicting       it evicts keys when its memory is full, and counters with them
-  clustered      it is part of a Redis Cluster
-  unknown        it doesn't show whether it is fit
-  restarted      it restarted, and may have lost its counters: see node admit
-  waiting        it has a seat, and was not admitted yet: see node admit
-  retired        it has given up its vote for a start that was interrupted: see node init
-  behind         it missed a change of the members: see node admit
-  ahead          it has begun a change that is not decided yet: see node admit
-  replaced       another process has its seat: stop it
-  other-cluster  it is a member of another cluster
-  not-a-member   it is no member: see node admit
-  no-cluster     it is a member of no cluster, or has lost everything: see node init and node admit
-  same-server    it is the same server as another of the nodes
-  unreadable     it answers, but its record can't be read
-  unreachable    it doesn't answer
+is no member; then why a node does not vote, and what to do; then a line for the cluster. LAG is how long \
+a node took to answer.
 
-BEHIND is the number of names whose counter on this node is below the highest of all voting nodes. A \
-name that is being locked may be among them for a moment. One whose lock was acquired without this node \
-stays among them until it is released or acquired with it: that is no loss. To know it, all counters of all nodes \
-are read: --no-counters leaves that out, for a check that runs often. LAG is how long the node took \
-to answer.
+BEHIND is the number of names whose counter on this node is below the highest of all voting nodes. That \
+is no loss: a lock that is held, or was acquired without this node, may be among them. All counters of all \
+nodes are read for it, unless --no-counters is given.
 
-To see whether a node grants anything, it is asked to grant a lock that no name has. A node that is \
-replicated or evicting still votes, but does not count here: its vote must not be relied on. If the \
-user must not ask for it, the node counts by its record alone, and its reason says so.
+Each node is asked to grant a lock that no name has. If the user must not ask for it, the node counts by \
+its record alone. One that is replicated or evicting votes, but does not count: its vote must not be \
+relied on. With --json, each node is an object on a line, and the cluster is the last.
 
-With --json, each node is an object on a line, and the cluster is the last.
-
-The exit code is 0 if all members may vote, 81 if a majority may, but not all, and 69 if no \
-majority may. It is 81, too, if --locks names fewer members than a majority: a client with this list \
-finds no cluster.";
+The exit code is 0 if all members may vote, 81 if a majority may, but not all, or if --locks names fewer \
+members than a majority, so that a client finds no cluster; and 69 if no majority may.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
