@@ -5,10 +5,7 @@ use std::{fmt, time::Duration};
 use super::{counters::CopiedCounters, error::OperatorError, watcher::Watcher};
 use crate::{
     redis::keys::Keys,
-    redlock::{
-        node_urls::NodeUrl,
-        roster::{Roster, Seat},
-    },
+    redlock::roster::{Roster, Seat},
 };
 
 /// What a [`Watcher`](super::Watcher) saw or did. Nodes are named by their addresses, without
@@ -128,17 +125,15 @@ impl Watcher<'_> {
 
     /// Checks that a server can take a member's seat: it has none, unless it has taken this one before.
     /// Otherwise nothing would happen, and the member would keep its seat.
-    pub(super) fn check_can_take_seat(
-        &self,
-        address: &str,
-        instead_of: Option<&NodeUrl>,
-    ) -> Result<(), OperatorError> {
-        let Some((roster, _)) = self.sight.newest() else { return Ok(()) };
-        let seat = instead_of.map_or(address, |old| &old.address);
+    pub(super) fn check_can_take_seat(&self) -> Result<(), OperatorError> {
+        let (Some([seat, address]), Some((roster, _))) = (&self.relocation, self.sight.newest())
+        else {
+            return Ok(());
+        };
         let of_address = |address: &str| roster.seats.iter().find(|own| own.address == address);
         let of_process = self.sight.at(address).and_then(|peer| roster.seat_of(&peer.process));
         match of_process.or_else(|| of_address(address)) {
-            Some(own) if [&*own.address, address] != [seat; 2] && of_address(seat).is_some() => {
+            Some(own) if [&own.address, address] != [seat; 2] && of_address(seat).is_some() => {
                 Err(OperatorError::Invalid(format!(
                     "{address} has a seat already, that of {}, and can't take the seat of {seat}: name a \
                      server that is no member",
@@ -149,12 +144,9 @@ impl Watcher<'_> {
         }
     }
 
-    /// What has become of the takeover for this address; `None` while it waits.
-    pub(super) fn outcome(
-        &mut self,
-        address: &str,
-        instead_of: Option<&NodeUrl>,
-    ) -> Option<Result<CopiedCounters, OperatorError>> {
+    /// What has become of the takeover for one address; `None` while it waits.
+    pub(super) fn outcome(&mut self) -> Option<Result<CopiedCounters, OperatorError>> {
+        let [seat, address] = self.relocation.as_ref()?;
         let unavailable = |reason| Some(Err(OperatorError::Unavailable(reason)));
         let Some(peer) = self.sight.at(address) else {
             // It may restart once more.
@@ -184,8 +176,7 @@ impl Watcher<'_> {
                 Keys::NODE
             ));
         }
-        let seat = instead_of.map_or(address, |old| &old.address);
-        if !roster.seats.iter().any(|own| own.address == seat || own.process == peer.process) {
+        if !roster.seats.iter().any(|own| own.address == *seat || own.process == peer.process) {
             let members: Vec<_> = roster.seats.iter().map(|seat| seat.address.as_str()).collect();
             return Some(Err(OperatorError::Invalid(format!(
                 "{seat} is no member of the cluster, whose members are {}: to put a server in place of \
@@ -200,9 +191,7 @@ impl Watcher<'_> {
         let voteless: Vec<_> = roster.seats.iter().filter(|own| !votes(own)).collect();
         let others = roster.seats.iter().filter(|own| own.address != *seat);
         let staying = others.filter(votes).count();
-        let moves = instead_of.is_some_and(|old| {
-            old.address != address && voteless.iter().all(|own| own.address != old.address)
-        });
+        let moves = seat != address && voteless.iter().all(|own| own.address != *seat);
         let reason = if moves && !voteless.is_empty() {
             let others: Vec<_> = voteless.iter().map(|own| own.address.as_str()).collect();
             format!(

@@ -105,22 +105,22 @@ impl Operator {
         let named: Vec<_> = self.named.iter().filter(is_first).collect();
         let own_cluster = |url: &NodeUrl| Some(own(sight.at(&url.address)?)?.cluster.as_str());
         let clusters: BTreeSet<&str> = named.iter().filter_map(|url| own_cluster(url)).collect();
-        let belongs = |url: &NodeUrl, cluster: &str| {
-            let rosters = sight.peers.iter().filter_map(own);
-            let mut seats =
-                rosters.filter(|roster| roster.cluster == cluster).flat_map(|it| &it.seats);
-            own_cluster(url)
-                .map_or_else(|| seats.any(|seat| seat.address == url.address), |own| own == cluster)
+        let has_seat = |url: &NodeUrl, cluster: &str| {
+            let mut rosters = sight.peers.iter().filter_map(own).filter(|it| it.cluster == cluster);
+            rosters.any(|roster| roster.seats.iter().any(|seat| seat.address == url.address))
         };
-        let is_majority = |number: usize| number >= majority(self.named.len());
-        let by_data = |cluster: &&&str| {
-            is_majority(named.iter().filter(|url| own_cluster(url) == Some(**cluster)).count())
+        let is_majority = |belongs: &dyn Fn(&NodeUrl) -> bool| {
+            named.iter().filter(|url| belongs(url)).count() >= majority(self.named.len())
         };
-        let by_rosters = |cluster: &&&str| {
-            is_majority(named.iter().filter(|url| belongs(url, **cluster)).count())
+        let by_data = |cluster: &str| is_majority(&|url| own_cluster(url) == Some(cluster));
+        let by_rosters = |cluster: &str| {
+            is_majority(&|url| match own_cluster(url) {
+                Some(own) => own == cluster,
+                None => has_seat(url, cluster),
+            })
         };
-        let of_data = clusters.iter().find(by_data).copied();
-        let mut of_rosters = clusters.iter().filter(by_rosters).copied();
+        let of_data = clusters.iter().copied().find(|cluster| by_data(cluster));
+        let mut of_rosters = clusters.iter().copied().filter(|cluster| by_rosters(cluster));
         let only = of_rosters.next().filter(|_| of_rosters.next().is_none());
         of_data.or(known).or(only).map(ToOwned::to_owned)
     }

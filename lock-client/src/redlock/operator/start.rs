@@ -314,7 +314,7 @@ impl<'a> Survey<'a> {
         let seats: Vec<_> = rosters.flat_map(|roster| &roster.seats).collect();
         let mut answering = self.sight.silent.iter().filter(|error| !error.is_gone);
         let member = answering.find(|error| seats.iter().any(|seat| seat.address == error.address));
-        member.map_or(Ok(()), |error| invalid(format!("{error}. It {may_vote}")))
+        member.map_or(Ok(()), |error| invalid(format!("{error}: it {may_vote}")))
     }
 
     /// Whether a node belongs to no cluster that this start does not replace.

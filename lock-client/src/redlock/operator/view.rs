@@ -175,12 +175,13 @@ impl View {
     async fn read(peer: &Peer, mut state: State) -> (Self, bool) {
         let (mut reason, mut has_changed) = (state.reason().to_owned(), false);
         if state == State::Voting {
-            match (peer.unfit, try_vote(peer)) {
-                (Some(unfit), _) => (state, reason) = (unfit, unfit.reason().to_owned()),
-                (None, tried) => match tried.await {
-                    Ok(tried) => (state, reason, has_changed) = tried,
-                    Err(error) => return (Self::of_silent(error), false),
-                },
+            let tried = match peer.unfit {
+                Some(unfit) => Ok((unfit, unfit.reason().to_owned(), false)),
+                None => try_vote(peer).await,
+            };
+            match tried {
+                Ok(tried) => (state, reason, has_changed) = tried,
+                Err(error) => return (Self::of_silent(error), false),
             }
         }
         let view = Self {

@@ -40,8 +40,8 @@ pub struct Watcher<'a> {
     pub(super) operator: &'a Operator,
     /// A server that takes a seat, and need not be named.
     candidate: Option<NodeUrl>,
-    /// The addresses between which a seat moves.
-    relocation: Option<[String; 2]>,
+    /// The address of the seat that it takes, and its own. Only a seat that moves has two.
+    pub(super) relocation: Option<[String; 2]>,
     /// The takeovers in this cluster; `None` until it is known.
     takeover: Option<(String, Takeover)>,
     /// What the last look has seen.
@@ -169,16 +169,17 @@ impl<'a> Watcher<'a> {
         instead_of: Option<NodeUrl>,
         mut report: impl FnMut(WatchEvent),
     ) -> Result<CopiedCounters, OperatorError> {
-        let relocation = instead_of.as_ref().map(|old| [old.address.clone(), node.address.clone()]);
-        let mut watcher = Self::with(operator, relocation, Some(node.clone()));
+        let seat = instead_of.as_ref().unwrap_or(&node).address.clone();
+        let relocation = Some([seat, node.address.clone()]);
+        let mut watcher = Self::with(operator, relocation, Some(node));
         loop {
             let has_rested = watcher.step().await;
-            watcher.check_can_take_seat(&node.address, instead_of.as_ref())?;
+            watcher.check_can_take_seat()?;
             watcher.events.drain(..).for_each(&mut report);
             if !has_rested {
                 continue;
             }
-            if let Some(outcome) = watcher.outcome(&node.address, instead_of.as_ref()) {
+            if let Some(outcome) = watcher.outcome() {
                 return outcome;
             }
             sleep(watcher.until_next_wait()).await;
