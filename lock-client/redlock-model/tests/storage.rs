@@ -54,10 +54,10 @@ mod at_length {
         assert_holds(config, 342_000, &[TwoLeases, Reissued]);
     }
 
-    /// 574 619 states; 4 s on one core.
+    /// 383 504 states; 4 s on one core.
     #[test]
     fn no_accepted_write_is_lost_even_if_a_counter_is() {
-        let config = Config { clients: 3, highest_counter: 3, ..LOST_COUNTER };
-        assert_holds(config, 574_000, &[TwoLeases, Reissued]);
+        let config = Config { clients: 3, ..LOST_COUNTER };
+        assert_holds(config, 383_000, &[TwoLeases, Reissued]);
     }
 }
