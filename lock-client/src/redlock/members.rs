@@ -304,34 +304,30 @@ impl Members {
     fn failure(&self, cluster: Option<&str>, answers: &[Answer]) -> Failed {
         let cluster = self.cluster(cluster, answers);
         let is_replaced = self.cluster(None, answers).is_some_and(|now| Some(now) != cluster);
-        let mut errors = Vec::new();
-        for url in &self.named {
+        let error_of = |url: &NodeUrl| {
             let answer = answers.iter().find(|answer| answer.server.address() == url.address);
-            let error = match answer.map(|answer| &answer.seen) {
-                None => NodeError::timed_out(),
-                Some(Err(error)) => error.clone(),
-                Some(Ok((process, record))) => {
-                    let same = answers.iter().find(|other| other.process() == Some(process));
-                    let first = same.expect("it is one of them").server.address();
-                    let is_foreign = cluster.is_some_and(|cluster| {
-                        record.as_ref().is_some_and(|record| record.roster.cluster != cluster)
-                    });
-                    let standing = match State::determine(process, record.as_ref(), None) {
-                        _ if is_foreign => State::OtherCluster,
-                        standing => standing,
-                    };
-                    NodeError::NoVote(match standing {
-                        _ if is_foreign && is_replaced => STARTED_ANEW.to_owned(),
-                        _ if first != url.address => {
-                            format!("it is the same server as {first}: name different servers")
-                        }
-                        State::Voting => continue,
-                        other => other.reason().to_owned(),
-                    })
-                }
+            let (process, record) = match answer.map(|answer| &answer.seen) {
+                None => return Some(NodeError::timed_out()),
+                Some(Err(error)) => return Some(error.clone()),
+                Some(Ok(seen)) => (&seen.0, seen.1.as_ref()),
             };
-            errors.push((url.address.as_str(), error));
-        }
+            let first = answers.iter().find(|other| other.process() == Some(process))?;
+            let is_foreign = cluster.is_some_and(|cluster| {
+                record.is_some_and(|record| record.roster.cluster != cluster)
+            });
+            Some(NodeError::NoVote(match State::determine(process, record, None) {
+                _ if is_foreign && is_replaced => STARTED_ANEW.to_owned(),
+                _ if first.server.address() != url.address => {
+                    let first = first.server.address();
+                    format!("it is the same server as {first}: name different servers")
+                }
+                _ if is_foreign => State::OtherCluster.reason().to_owned(),
+                State::Voting => return None,
+                other => other.reason().to_owned(),
+            }))
+        };
+        let errors = self.named.iter().filter_map(|url| Some((&*url.address, error_of(url)?)));
+        let errors: Vec<_> = errors.collect();
         let rejects = |(_, error): &&(&str, NodeError)| matches!(error, NodeError::NoVote(_));
         let rejecting = errors.iter().filter(rejects).count();
         Failed {

@@ -151,6 +151,17 @@ impl Nodes {
         answer
     }
 
+    /// Asks the process of a seat.
+    pub(super) async fn ask<T: FromRedisValue>(
+        &self,
+        node: usize,
+        request: Request,
+        call: impl FnOnce(&str) -> Call,
+    ) -> Result<T, NodeError> {
+        let process = self.voter(node, request).await?;
+        self.run(node, process, call).await
+    }
+
     /// Asks all nodes at once, in the background. The caller may stop reading once it has enough
     /// answers.
     pub(super) fn ask_all<T: FromRedisValue + Send + 'static>(
@@ -161,11 +172,10 @@ impl Nodes {
         let (sender, answers) = mpsc::unbounded_channel();
         let nodes = self.clone();
         self.background.spawn(async move {
-            let ask = async |node: usize| {
-                let voter = nodes.voter(node, request).await?;
-                nodes.run(node, voter, |vote: &_| call(node, vote)).await
+            let (asked, call) = (&nodes, &call);
+            let answer = |node| async move {
+                (node, asked.ask(node, request, |vote: &_| call(node, vote)).await)
             };
-            let answer = |node| async move { (node, ask(node).await) };
             let mut pending: FuturesUnordered<_> = (0..nodes.len()).map(answer).collect();
             let mut silent: Vec<_> = (0..nodes.len()).collect();
             // A send fails once the caller has dropped its end, and that is fine.

@@ -119,14 +119,10 @@ impl Regaining {
     }
 
     async fn release(&self, node: usize) -> Result<(), NodeError> {
-        let releasing = async {
-            let voter = self.nodes.voter(node, Request::Release).await?;
-            let holder = &self.lease.ownership.holder;
-            let height = self.lease.height();
-            let call = |vote: &_| script::release(&self.keys, vote, holder, Some(height));
-            self.nodes.run::<bool>(node, voter, call).await.map(drop)
-        };
+        let (holder, height) = (&self.lease.ownership.holder, self.lease.height());
+        let call = |vote: &_| script::release(&self.keys, vote, holder, Some(height));
+        let releasing = self.nodes.ask::<bool>(node, Request::Release, call);
         let released = timeout(self.nodes.timeout(Request::Release), releasing).await;
-        released.unwrap_or_else(|_| Err(NodeError::timed_out()))
+        released.unwrap_or_else(|_| Err(NodeError::timed_out())).map(drop)
     }
 }

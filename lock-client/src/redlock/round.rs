@@ -213,10 +213,9 @@ impl Round {
     }
 
     async fn seal(&self, seal: &Seal) -> Result<Answer, NodeError> {
-        let voter = self.nodes.voter(seal.node, Request::Vote).await?;
         let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
         let call = |vote: &_| script::seal(&self.keys, vote, &here, seal.token, seal.token);
-        let answer = self.nodes.run(seal.node, voter, call).await?;
+        let answer = self.nodes.ask(seal.node, Request::Vote, call).await?;
         let is_sealed = matches!(answer, OwnerReply::Owned(_));
         Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })
     }
@@ -233,9 +232,8 @@ impl Round {
     /// still.
     async fn undo(&self, mut pending: Pending<'_>, raise_to: Option<Token>) {
         let release = |node| async move {
-            let voter = self.nodes.voter(node, Request::Release).await?;
             let call = |vote: &_| script::release(&self.keys, vote, &self.holder, raise_to);
-            self.nodes.run::<bool>(node, voter, call).await
+            self.nodes.ask::<bool>(node, Request::Release, call).await
         };
         let mut releasing: FuturesUnordered<_> = (0..self.nodes.len()).map(release).collect();
         let mut timeout = pin!(sleep(self.nodes.timeout(Request::Release)));

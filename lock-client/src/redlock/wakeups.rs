@@ -2,8 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use redis::RedisResult;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, oneshot, watch},
     task::JoinHandle,
@@ -18,12 +17,6 @@ use crate::{
 
 /// How long after a failed subscription to new members the next is attempted.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// An event on one node.
-enum Event {
-    Subscribed(usize, RedisResult<Wakeups>),
-    Freed(usize, Wakeups),
-}
 
 /// The nodes that did not confirm the subscription.
 type Unconfirmed = Vec<(usize, NodeError)>;
@@ -95,42 +88,35 @@ async fn listen_to(
     confirm: impl FnOnce(),
 ) -> Unconfirmed {
     let majority = nodes.majority();
-    let subscribe = |(node, subscriptions): (usize, Subscriptions)| -> BoxFuture<'static, Event> {
+    let subscribe = |(node, subscriptions): (usize, Subscriptions)| {
         let channel = channel.to_owned();
-        Box::pin(async move { Event::Subscribed(node, subscriptions.subscribe(channel).await) })
+        async move { (node, subscriptions.subscribe(channel).await) }
     };
-    let next = |node: usize, wakeups: Wakeups| -> BoxFuture<'static, Event> {
-        Box::pin(async move {
-            wakeups.next().await;
-            Event::Freed(node, wakeups)
-        })
+    let next = |node: usize, wakeups: Wakeups| async move {
+        wakeups.next().await;
+        (node, wakeups)
     };
-    let mut events: FuturesUnordered<_> =
+    let mut subscribing: FuturesUnordered<_> =
         nodes.subscriptions().into_iter().enumerate().map(subscribe).collect();
+    let mut listening = FuturesUnordered::new();
     let mut confirm = Some(confirm);
-    let (mut confirmed, mut unconfirmed) = (0, Vec::new());
+    let mut unconfirmed = Vec::new();
     let mut freed_on = HashSet::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Event::Subscribed(node, Ok(wakeups)) => {
-                confirmed += 1;
-                events.push(next(node, wakeups));
-            }
-            Event::Subscribed(node, Err(error)) => {
-                unconfirmed.push((node, NodeError::from(error)));
-            }
-            Event::Freed(node, wakeups) => {
+    while unconfirmed.len() <= nodes.len() - majority {
+        tokio::select! {
+            Some((node, subscribed)) = subscribing.next() => match subscribed {
+                Ok(wakeups) => listening.push(next(node, wakeups)),
+                Err(error) => unconfirmed.push((node, NodeError::from(error))),
+            },
+            Some((node, wakeups)) = listening.next() => {
                 freed_on.insert(node);
-                events.push(next(node, wakeups));
+                listening.push(next(node, wakeups));
             }
         }
-        if confirmed == majority
+        if listening.len() == majority
             && let Some(confirm) = confirm.take()
         {
             confirm();
-        }
-        if unconfirmed.len() > nodes.len() - majority {
-            break;
         }
         if freed_on.len() >= majority {
             freed_on.clear();

@@ -143,16 +143,19 @@ impl Takeover {
             _ => return,
         };
         if !answer.is_some_and(|answer| answer.process == *process && is_done(&answer)) {
-            self.failed.push(process.clone());
-            self.failed.sort_unstable();
+            self.leave_out(process);
         }
+    }
+
+    fn leave_out(&mut self, process: &Process) {
+        self.failed.push(process.clone());
+        self.failed.sort_unstable();
     }
 
     /// Records that a process has all counters of these others, of those that it should be copied from.
     pub(crate) fn observe_copy(&mut self, to: &Process, from: Vec<Process>, roster: &Roster) {
         if from.len() < roster.majority() {
-            self.failed.push(to.clone());
-            self.failed.sort_unstable();
+            self.leave_out(to);
         } else {
             self.copies.push(Copied { to: to.clone(), roster: roster.clone(), from });
             self.copies.sort_unstable();
