@@ -30,10 +30,10 @@
 //! prescribed ([`Config::script`]): the machine takes them, and every state after them is explored, with
 //! and without the fault.
 //!
-//! A laggard that jumps to a later seat does no harm if it was prepared for that seat: the control breaks both
-//! rules. One rule has no control: a member without a
-//! vote never counts as closed. With three seats it is redundant: a term begins only if two voters stay, and these two are all members that stay. With five
-//! seats, a model in which such a member could count has too many states.
+//! The control of a laggard that jumps to a later seat breaks two rules at once. One rule has no control: a
+//! member without a vote never counts as closed. With three seats it is redundant: a term begins only if two
+//! voters stay, and these two are all members that stay. With five seats, a model in which such a member could
+//! count has too many states.
 //!
 //! `decisions` has what no property of a model shows: single decisions of the machine.
 

@@ -2,7 +2,10 @@
 
 use clap::Args;
 use comfy_table::{Table, presets::NOTHING};
-use lock_client::redlock::operator::{Cluster, Inspection, View};
+use lock_client::redlock::{
+    majority,
+    operator::{Cluster, Inspection, View},
+};
 
 use crate::{
     exit_code,
@@ -24,8 +27,8 @@ Each node is asked to grant a lock that no name has. If the user must not ask fo
 its record alone. One that is replicated or evicting votes, but does not count: its vote must not be \
 relied on. With --json, each node is an object on a line, and the cluster is the last.
 
-The exit code is 0 if all members may vote, 81 if a majority may, but not all, or if --locks names fewer \
-members than a majority, so that a client finds no cluster; and 69 if no majority may.";
+The exit code is 0 if all members may vote, 81 if a majority may, but not all, or if most nodes in --locks \
+are no members, so that a client finds no cluster; and 69 if no majority may.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
@@ -55,13 +58,14 @@ impl Status {
             print_bytes(text(&seen).as_bytes())?;
         }
         verdict(&seen.cluster)?;
-        let Cluster { nodes, majority, .. } = seen.cluster;
-        let named = seen.nodes.iter().take(nodes).filter(|view| view.is_named).count();
-        if named >= majority {
+        let named = |number| seen.nodes.iter().take(number).filter(|view| view.is_named).count();
+        let (all, members) = (named(seen.nodes.len()), named(seen.cluster.nodes));
+        if members >= majority(all) {
             return Ok(());
         }
         Err(Failure::Degraded(format!(
-            "degraded: --locks names {named} of the {nodes} members, and a client needs {majority}"
+            "degraded: {members} of the {all} nodes in --locks are members, and a client needs {}",
+            majority(all)
         )))
     }
 }

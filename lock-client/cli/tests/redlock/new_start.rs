@@ -504,3 +504,64 @@ async fn nodes_are_looked_at_again_after_the_wait() {
     let roster: String = nodes.0[4].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
     assert_eq!(roster, before);
 }
+
+/// The two clusters have three nodes in common. A node that was admitted knows the new one alone.
+#[tokio::test]
+async fn start_on_common_nodes_is_completed_however_many_it_has_admitted() {
+    for admitted in [2, 4, 5] {
+        let nodes = seven().await;
+        let mut votes = Vec::new();
+        for node in &nodes.0[..3] {
+            votes.push(to_be_retired(node).await);
+        }
+        let (old, new) = ([0, 1, 2], [0, 1, 2, 3, 4]);
+        assert!(init_from(&nodes, &old, &new).await.status.success());
+        let cluster = nodes.cluster_of_node(0).await;
+        for node in admitted..5 {
+            match votes.get(node) {
+                Some(vote) => leave_prepared_again(&nodes.0[node], vote).await,
+                None => leave_prepared(&nodes.0[node..=node]).await,
+            }
+        }
+        let completed = init_from(&nodes, &old, &new).await;
+        assert!(completed.status.success(), "after {admitted}: {completed:?}");
+        assert_eq!(events(&completed)[0]["cluster"], cluster, "after {admitted}");
+        assert_eq!(nodes.states_of(&new).await, ["voting"; 5], "after {admitted}");
+    }
+}
+
+/// Somebody else replaces the old cluster during the wait, and takes the votes of that one.
+#[tokio::test]
+async fn cluster_that_came_during_the_wait_is_not_replaced_without_another() {
+    let nodes = seven().await;
+    let starting = init_from(&nodes, &[0, 1, 2], &[3, 4, 5]);
+    let replacing = async {
+        until_async(PATIENCE, async || Ok(retired(&nodes.0[2]).await.is_some())).await.unwrap();
+        for node in &nodes.0[..3] {
+            node.command::<()>(&["FLUSHALL"]).await.unwrap();
+        }
+        assert!(init(&nodes.urls()[..3], &[]).await.status.success());
+        retire(&nodes.0[..3]).await;
+    };
+    let (rejected, ()) = tokio::join!(starting, replacing);
+    assert_failed(&rejected, 69, "with the same options");
+    assert_eq!(nodes.fields(3).await, [""; 0]);
+}
+
+/// A start was interrupted while a member answered nothing. It answers again, and rejects the password.
+#[tokio::test]
+async fn member_that_answers_again_counts_also_if_a_start_has_prepared_the_others() {
+    let mut nodes = seven().await;
+    let urls = nodes.urls();
+    let (vote, cluster) = (to_be_retired(&nodes.0[0]).await, nodes.cluster_of_node(0).await);
+    let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+    nodes.0[1].process().kill().unwrap();
+    pause(&mut nodes.0[2..3]).await;
+    assert!(init(&again, &["--again", &cluster]).await.status.success());
+    leave_prepared(&nodes.0[3..5]).await;
+    leave_prepared_again(&nodes.0[0], &vote).await;
+    nodes.0[2].process().resume().unwrap();
+    nodes.0[2].command::<()>(&["CONFIG", "SET", "requirepass", "secret"]).await.unwrap();
+    let rejected = init(&again, &["--again", &cluster]).await;
+    assert_failed(&rejected, 64, "may vote in the cluster that is started again");
+}

@@ -211,7 +211,7 @@ async fn status_of_a_cluster_needs_the_name_of_one_member() {
     assert_eq!(states, ["voting", "voting", "voting", "not-a-member", "not-a-member"]);
     assert_eq!(cluster["voting"], 3);
     // But a client finds no cluster with this list.
-    let text = "--locks names 1 of the 3 members, and a client needs 2";
+    let text = "1 of the 3 nodes in --locks are members, and a client needs 2";
     assert_failed(&node(&nodes, "status", &[0, 3, 4], &[]).await, 81, text);
     // What changes anything does not take it for the cluster that is meant.
     let three = nodes.0[3].url();

@@ -15,15 +15,16 @@ for i, own in ipairs(redis.call('HMGET', KEYS[1], unpack(names))) do
     is_as_seen = is_as_seen and (own or '') == ARGV[1 + i]
 end
 if is_as_seen then
+    -- First, because nothing may change if the user must not find the locks.
+    for _, lock in ipairs(ARGV[8] == '' and {} or redis.call('KEYS', ARGV[8])) do
+        redis.call('DEL', lock)
+    end
     for i, name in ipairs(names) do
         if ARGV[4 + i] == '' then
             redis.call('HDEL', KEYS[1], name)
         else
             redis.call('HSET', KEYS[1], name, ARGV[4 + i])
         end
-    end
-    for _, lock in ipairs(ARGV[8] == '' and {} or redis.call('KEYS', ARGV[8])) do
-        redis.call('DEL', lock)
     end
 end
 return {run_id(), redis.call('HMGET', KEYS[1], unpack(names))}

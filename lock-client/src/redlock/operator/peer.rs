@@ -59,7 +59,7 @@ impl PeerError {
     fn on_connecting(address: &str, error: &RedisError) -> Self {
         let reason = error.to_string();
         // A host that is down, and a name that nobody has any more.
-        let no_host = ["No route to host", "Network is unreachable", "failed to lookup address"];
+        let no_host = ["No route to host", "Network is unreachable", "Name or service not known"];
         let is_gone = error.is_connection_refusal()
             || error.is_timeout()
             || no_host.iter().any(|text| reason.contains(text));

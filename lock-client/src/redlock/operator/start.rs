@@ -93,8 +93,13 @@ pub(super) async fn start_cluster(
         let ready_at = Moment::now() + longest + longest / 100 + Duration::from_millis(2);
         report(ready_at.remaining());
         ready_at.passed().await;
+        let waited_for = survey.old.map(|old| old.cluster);
         survey = Survey::take(operator, replaced).await?;
         survey.check()?;
+        // Nobody has waited for the locks of another cluster.
+        if waited_for.as_ref() != survey.old.as_ref().map(|old| &old.cluster) {
+            return Err(changed_meanwhile(&operator.named[0].address));
+        }
         survey.copy().await?;
     }
 
@@ -195,7 +200,9 @@ impl<'a> Survey<'a> {
                 let clusters: BTreeSet<_> =
                     named.filter_map(last_roster).map(|roster| &roster.cluster).collect();
                 match old.cluster(&self.sight, None, last_roster) {
-                    None if clusters.len() > 1 => return invalid(several_clusters(clusters.len())),
+                    None if clusters.len() > 1 && self.begun().is_none() => {
+                        return invalid(several_clusters(clusters.len()));
+                    }
                     None => return Ok(None),
                     Some(cluster) => cluster,
                 }
@@ -229,14 +236,27 @@ impl<'a> Survey<'a> {
 
     /// The first roster of such a start that was interrupted after a node was admitted, or that has ended.
     fn begun(&self) -> Option<&Roster> {
-        let replaced = self.replaced_id().map(short);
+        let replaces = |roster: &Roster| {
+            let replaced = roster.cluster.split_once('.').map(|(_, old)| old);
+            match self.replaced {
+                Replaced::Nothing => replaced.is_none(),
+                Replaced::LostMajority(id) => replaced == Some(&*short(id)),
+                // A node that was admitted has the new roster alone.
+                Replaced::Cluster(old) => {
+                    let named = old.named.iter().filter_map(|url| self.sight.at(&url.address));
+                    let mut own = named.filter_map(last_roster).peekable();
+                    let is_old = |own: &Roster| replaced == Some(&*short(&own.cluster));
+                    let is_begun = replaced.is_some() && own.peek().is_some();
+                    is_begun && own.all(|own| own == roster || is_old(own))
+                }
+            }
+        };
         let is_of_these = |roster: &&Roster| {
             let is_here = |process: &str| self.nodes().any(|peer| peer.process == process);
             // Otherwise another process has taken a seat since.
             let is_last = |own: &Roster| own == *roster || own.cluster != roster.cluster;
-            let replaces = roster.cluster.split_once('.').map(|(_, old)| old);
             roster.is_first()
-                && replaces == replaced.as_deref()
+                && replaces(roster)
                 && self.nodes().filter_map(Peer::roster).all(is_last)
                 && roster.seats.len() == self.operator.named.len()
                 && roster.seats.iter().all(|seat| is_here(&seat.process))
@@ -310,7 +330,8 @@ impl<'a> Survey<'a> {
             return invalid(format!("{} {may_vote}", peer.address));
         }
         // Only silence shows that a member is gone.
-        let rosters = self.sight.rosters(Some(&old.cluster));
+        let records = self.sight.peers.iter().filter_map(|peer| peer.record.as_ref());
+        let rosters = records.flat_map(Record::rosters).filter(|own| own.cluster == old.cluster);
         let seats: Vec<_> = rosters.flat_map(|roster| &roster.seats).collect();
         let mut answering = self.sight.silent.iter().filter(|error| !error.is_gone);
         let member = answering.find(|error| seats.iter().any(|seat| seat.address == error.address));
@@ -385,10 +406,17 @@ impl<'a> Survey<'a> {
     async fn admit(&self, roster: &Roster) -> Result<Cluster, OperatorError> {
         assert!(roster.is_first(), "others wait before they are admitted");
         let (peers, mut voting) = (self.in_order(), 0);
+        let mut failed = Ok(());
         for peer in &peers {
-            let state = peer.admit(roster).await?;
-            voting += usize::from(state.is_admitted && state.roster.as_ref() == Some(roster));
+            match peer.admit(roster).await {
+                Ok(state) => {
+                    let votes = state.is_admitted && state.roster.as_ref() == Some(roster);
+                    voting += usize::from(votes);
+                }
+                Err(error) => failed = Err(error),
+            }
         }
+        failed?;
         if voting == 0 {
             return Err(changed_meanwhile(&peers[0].address));
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use lock_client::redlock::operator::{Operator, OperatorError, WatchEvent};
 use tokio::time::timeout;
 
-use super::{MAX_TTL, PATIENCE, nodes, operator, states};
+use super::{MAX_TTL, PATIENCE, nodes, operator, roster, states};
 
 /// It may have voted since another operator admitted it, and lost its data then.
 #[tokio::test]
@@ -104,4 +104,20 @@ async fn node_that_is_not_fit_does_not_delay_another() {
     operator.admit(&nodes.nodes()[1].url(), None, drop).await.unwrap();
     use lock_client::redlock::operator::State::{NoCluster, Voting};
     assert_eq!(states(&operator).await, [NoCluster, Voting, Voting, Voting, Voting]);
+}
+
+/// A lease might count the locks of its earlier process.
+#[tokio::test]
+async fn node_whose_locks_cannot_be_found_is_not_prepared() {
+    let mut nodes = nodes(3, 3).await;
+    nodes.nodes_mut()[0].restart().await.unwrap();
+    let node = &nodes.nodes()[0];
+    node.command::<()>(&["ACL", "SETUSER", "default", "-keys"]).await.unwrap();
+    let operator = operator(&nodes, &[0, 1, 2]);
+    let rejected = operator.admit(&node.url(), None, drop).await.unwrap_err();
+    assert!(rejected.to_string().contains("can't run this command"), "{rejected}");
+    assert_eq!(roster(node).await, None);
+    // The control: it may find them.
+    node.command::<()>(&["ACL", "SETUSER", "default", "+keys"]).await.unwrap();
+    operator.admit(&node.url(), None, drop).await.unwrap();
 }
