@@ -28,12 +28,16 @@ pub(super) struct Sight {
 
 impl Operator {
     /// Parses the URL of a node of this cluster. Without a password, it has that of the node that was named
-    /// with this address, or of the first one.
+    /// with this address, or of the first one. A URL that asks for TLS stays as it is: the first may have
+    /// none.
     pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
         let node = self.named[0].parse_another(url);
         let node = node.map_err(|error| OperatorError::Invalid(error.to_string()))?;
-        let has_password = url.contains('@') || url.contains("pass=");
-        Ok(self.url(&[], &node.address).filter(|_| !has_password).unwrap_or(node))
+        if url.contains('@') || url.contains("pass=") {
+            return Ok(node);
+        }
+        let is_open = !url.starts_with("rediss") || self.has_named(&node.address);
+        Ok(self.url(&[], &node.address).filter(|_| is_open).unwrap_or(node))
     }
 
     /// Whether the operator has named the server at an address.
