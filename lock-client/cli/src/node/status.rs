@@ -63,10 +63,13 @@ impl Status {
         if members >= majority(all) {
             return Ok(());
         }
-        Err(Failure::Degraded(format!(
-            "degraded: {members} of the {all} nodes in --locks are members, and a client needs {}",
-            majority(all)
-        )))
+        let needed = majority(all);
+        Err(Failure::Message(
+            exit_code::DEGRADED,
+            format!(
+                "degraded: {members} of the {all} nodes in --locks are members, and a client needs {needed}"
+            ),
+        ))
     }
 }
 
