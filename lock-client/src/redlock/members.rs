@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -29,6 +30,9 @@ use crate::{Moment, backend::BackendError};
 const STARTED_ANEW: &str = "it belongs to another cluster than when this client began: if \
                             the cluster was started anew, restart this client";
 
+/// How long after a search the next one begins that no step waits for: each one connects anew.
+const SEARCH_PAUSE: Duration = Duration::from_secs(5);
+
 /// The members of the cluster, as far as a client knows them.
 pub(super) struct Members {
     named: Vec<NodeUrl>,
@@ -47,6 +51,8 @@ struct Search {
     servers: HashMap<String, Arc<Node>>,
     /// The cluster of the members, from the first search that found them.
     cluster: Option<String>,
+    /// When the last search began.
+    began: Option<Moment>,
     /// When the last search began that failed, and its error.
     failed: Option<(Moment, Failed)>,
 }
@@ -120,7 +126,24 @@ impl Members {
                 }
                 _ => Err(error),
             },
-            result => result,
+            result => {
+                if nodes.is_misplaced() {
+                    self.correct_places(nodes);
+                }
+                result
+            }
+        }
+    }
+
+    /// Searches in the background for the servers of seats that were guessed wrong, while the others
+    /// still suffice. A client that reaches the members through proxies guesses which of them leads to a
+    /// member that has not answered yet. Nothing waits for this search.
+    fn correct_places(self: &Arc<Self>, nodes: Arc<Nodes>) {
+        let is_due =
+            |search: &Search| search.began.is_none_or(|began| began.elapsed() > SEARCH_PAUSE);
+        if self.search.try_lock().is_ok_and(|search| is_due(&search)) {
+            let members = self.clone();
+            tokio::spawn(async move { members.find_in_turn(Some(nodes)).await.map(drop) });
         }
     }
 
@@ -167,6 +190,7 @@ impl Members {
             return Err(failed.clone());
         }
         let began = Moment::now();
+        search.began = Some(began);
         let mut answers = Vec::new();
         let searching = self.search(&mut search, &mut answers);
         // Without a majority, it would wait for each server, also for one that hangs.

@@ -40,6 +40,8 @@ pub(super) struct Nodes {
     nodes: Vec<Arc<Node>>,
     /// Whether the members, or their addresses, may have changed.
     is_outdated: AtomicBool,
+    /// Whether the process of another seat answers at a seat's server.
+    is_misplaced: AtomicBool,
     /// The requests that continue after a majority has answered.
     background: TaskTracker,
     patience: Patience,
@@ -58,7 +60,8 @@ impl Nodes {
     ) -> Self {
         assert_eq!(roster.seats.len(), nodes.len(), "each seat has a server");
         let votes = roster.seats.iter().map(|seat| vote(&roster, &seat.process)).collect();
-        Self { roster, votes, nodes, is_outdated: AtomicBool::new(false), background, patience }
+        let [is_outdated, is_misplaced] = [false; 2].map(AtomicBool::new);
+        Self { roster, votes, nodes, is_outdated, is_misplaced, background, patience }
     }
 
     pub(super) fn are(&self, roster: &Roster, servers: &[Arc<Node>]) -> bool {
@@ -76,9 +79,15 @@ impl Nodes {
         self.is_outdated.load(Ordering::Relaxed)
     }
 
+    /// Whether a seat's server has the process of another seat: a search may find where its own is.
+    pub(super) fn is_misplaced(&self) -> bool {
+        self.is_misplaced.load(Ordering::Relaxed)
+    }
+
     /// Records that a search has found no other roster.
     pub(super) fn confirm(&self) {
         self.is_outdated.store(false, Ordering::Relaxed);
+        self.is_misplaced.store(false, Ordering::Relaxed);
     }
 
     /// How long all nodes together have for their answers to a request.
@@ -132,7 +141,10 @@ impl Nodes {
         // It may have a seat in a later roster, or two members may have swapped their addresses.
         self.is_outdated.store(true, Ordering::Relaxed);
         Err(NodeError::NoVote(match self.server_of(&process.run_id) {
-            Some(own) => format!("it is the same server as {}", own.address()),
+            Some(own) => {
+                self.is_misplaced.store(true, Ordering::Relaxed);
+                format!("it is the same server as {}", own.address())
+            }
             None => State::Restarted.reason().to_owned(),
         }))
     }

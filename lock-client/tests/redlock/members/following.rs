@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use fence::Holder;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use lock_client::{
-    AcquireError, Locks, Order,
+    AcquireError, Locks, Order, Terms,
     backend::{Attempt, Backend},
     redlock::{Redlock, operator::Operator},
 };
 use testbed::{
-    NodeKind, Proxy, RedlockNodes,
+    NodeKind, Proxy, Redis, RedlockNodes,
     proxy::{Latency, Rule, Verdict},
     wait::until_async,
 };
@@ -20,7 +20,7 @@ use super::{MAX_TTL, PATIENCE, TTL, client, half_done::close_half, nodes, replac
 use crate::{
     lock_service::{channels, tried, ttl},
     names::name,
-    redlock::cluster::records_read,
+    redlock::cluster::{cluster_of, records_read},
 };
 
 /// A cluster of five, in which one node has missed a change and still votes for the first roster.
@@ -247,5 +247,27 @@ async fn status_is_that_of_the_new_members_after_a_change() {
     let lease = locks.acquire(&name("r"), tried(TTL)).await.unwrap();
     let held = watcher.status(&name("r")).await.unwrap().held;
     assert_eq!(held.map(|held| held.token), Some(lease.token().unwrap()));
+    lease.release().await.unwrap();
+}
+
+/// Of the proxies that have not answered, a client guesses which one leads to which member. A lease would
+/// count on three of five nodes for ever.
+#[tokio::test]
+async fn client_behind_proxies_that_answer_late_finds_their_members() {
+    let cluster = cluster_of(5).await;
+    let proxies = cluster.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    let late = &proxies[3..];
+    late.iter().for_each(Proxy::cut);
+    let urls = [0, 1, 2, 4, 3].map(|node: usize| proxies[node].url("redis"));
+    let (locks, r) = (Locks::new(Redlock::open(urls).unwrap()), name("r"));
+    let lease = locks.acquire(&r, Terms::new(ttl(3_000))).await.unwrap();
+
+    late.iter().for_each(Proxy::mend);
+    let counts_on_all = async || {
+        let held = locks.status(&r).await?.held;
+        Ok(held.is_some_and(|held| held.nodes == Some(5)))
+    };
+    until_async(PATIENCE, counts_on_all).await.unwrap();
     lease.release().await.unwrap();
 }
