@@ -104,23 +104,28 @@ async fn member_takes_no_roster_in_place_of_another_than_its_own() {
     let node = &nodes.nodes()[1];
     let (own, process) = (roster(node).await.unwrap(), node.info("run_id").await.unwrap());
     let vote: String = node.command(&["HGET", "fenced:node", "vote"]).await.unwrap();
-    let change = async |process: &str, from: &str, seen: &str| {
-        let change =
-            ["EVAL", CHANGE, "1", "fenced:node", process, from, seen, "", &next, "", "", ""];
+    let retired = format!("before {own}");
+    node.command::<()>(&["HSET", "fenced:node", "retired", &retired]).await.unwrap();
+    let change = async |process: &str, seen: [&str; 3]| {
+        let change = ["EVAL", CHANGE, "1", "fenced:node", process];
+        let change = [&change[..], &seen[..], &[next.as_str(), "", "", ""]].concat();
         let (_, fields): (String, (String, Option<String>, Option<String>)) =
             node.command(&change).await.unwrap();
         fields
     };
-    for (process, from, seen) in [
-        (&*process, &*format!("{own} "), &*vote),
-        ("other", &own, &vote),
-        (&process, &own, ""),
-        (&process, &own, &vote.replacen(' ', "  ", 1)),
+    for (process, seen) in [
+        (&*process, [&*format!("{own} "), &*vote, &*retired]),
+        ("other", [&own, &vote, &retired]),
+        (&process, [&own, "", &retired]),
+        (&process, [&own, &vote.replacen(' ', "  ", 1), &retired]),
+        (&process, [&own, &vote, ""]),
+        (&process, [&own, &vote, &retired.replacen("before", "other", 1)]),
     ] {
-        let unchanged = (own.clone(), Some(vote.clone()), None);
-        assert_eq!(change(process, from, seen).await, unchanged);
+        let unchanged = (own.clone(), Some(vote.clone()), Some(retired.clone()));
+        assert_eq!(change(process, seen).await, unchanged);
     }
     assert!(token_without(&nodes.nodes()[2], &client(&nodes, &[0, 1, 2])).await.is_ok());
     // The control: it is exactly as it was seen.
-    assert_eq!(change(&process, &own, &vote).await, (next.clone(), None, None));
+    let changed = (next.clone(), None, None);
+    assert_eq!(change(&process, [&own, &vote, &retired]).await, changed);
 }
