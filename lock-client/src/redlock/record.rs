@@ -16,9 +16,13 @@ pub(super) struct Record {
     pub(super) roster: Roster,
     /// Set once a process was admitted. The voting scripts compare it with what a client names.
     pub(super) vote: Option<String>,
-    /// A process that has given up its vote, and the roster that it voted for.
+    /// A process that has given up its vote, and the roster that it voted for. [`NOBODY`] and the
+    /// roster before, if a node was prepared that had no vote.
     pub(super) retired: Option<(String, Roster)>,
 }
+
+/// No process has this `run_id`.
+const NOBODY: &str = "-";
 
 /// The fields of a record: the roster, the vote, and what is retired.
 pub(super) type Fields = (Option<String>, Option<String>, Option<String>);
@@ -62,6 +66,20 @@ impl Record {
         Self { roster, vote, retired: None }
     }
 
+    /// The record of a process that is prepared for a roster. The last roster of another cluster stays
+    /// beside it, whether somebody has voted for it here or not: it leads to the voters of that cluster.
+    pub(super) fn prepared(roster: Roster, before: Option<&Self>) -> Self {
+        let retired = before.and_then(|before| {
+            let last = before.last_roster()?;
+            let is_kept = before.retired.iter().any(|(_, own)| own.cluster == last.cluster);
+            match is_kept || last.cluster == roster.cluster {
+                true => before.retired.clone(),
+                false => Some((NOBODY.to_owned(), last.clone())),
+            }
+        });
+        Self { roster, vote: None, retired }
+    }
+
     /// Whether a process may vote for the roster in the record.
     pub(super) fn admits(&self, process: &str) -> bool {
         self.vote.as_ref().is_some_and(|own| *own == vote(&self.roster, process))
@@ -75,11 +93,16 @@ impl Record {
     /// The last roster of a cluster to which the data belong, whichever process has written them. Not one
     /// for which a start has prepared them, and was interrupted.
     pub(super) fn last_roster(&self) -> Option<&Roster> {
-        let is_prepared_only = self.roster.is_first() && self.vote.is_none();
-        match is_prepared_only {
+        match self.is_prepared_only() {
             true => self.retired.as_ref().map(|(_, roster)| roster),
             false => Some(&self.roster),
         }
+    }
+
+    /// Whether a start has prepared this node, and admitted nobody here.
+    pub(super) fn is_prepared_only(&self) -> bool {
+        let gave_up = self.retired.as_ref().is_some_and(|(_, own)| *own == self.roster);
+        self.roster.is_first() && self.vote.is_none() && !gave_up
     }
 
     /// The roster that a process has voted for until it gave up its vote.

@@ -565,3 +565,81 @@ async fn member_that_answers_again_counts_also_if_a_start_has_prepared_the_other
     let rejected = init(&again, &["--again", &cluster]).await;
     assert_failed(&rejected, 64, "may vote in the cluster that is started again");
 }
+
+/// A majority comes back after `init --again` of nodes 0, 3 and 4 was interrupted. It has prepared the only
+/// member that it could see, and admitted none. That member had restarted, so there was no vote to take.
+async fn majority_that_came_back() -> (Nodes, [String; 3], String) {
+    let mut nodes = Nodes::start(5, &ALWAYS).await;
+    let urls = nodes.urls();
+    assert!(init(&urls[..3], &[]).await.status.success());
+    let cluster = nodes.cluster_of_node(0).await;
+    let again = [0, 3, 4].map(|node| urls[node].clone());
+    // Nodes are prepared in the order of their processes: another one comes after the member.
+    let last = loop {
+        nodes.0[0].restart().await.unwrap();
+        let mut processes = Vec::new();
+        for node in [0, 3, 4] {
+            processes.push((nodes.0[node].info("run_id").await.unwrap(), node));
+        }
+        match processes.into_iter().max().unwrap() {
+            (_, 0) => {}
+            (_, last) => break last,
+        }
+    };
+    pause(&mut nodes.0[1..3]).await;
+    nodes.0[last].command::<()>(&["ACL", "SETUSER", "default", "-keys"]).await.unwrap();
+    let interrupted = init(&again, &["--again", &cluster]).await;
+    assert_failed(&interrupted, 69, "can't run this command");
+    nodes.0[last].command::<()>(&["ACL", "SETUSER", "default", "+keys"]).await.unwrap();
+    assert_ne!(nodes.cluster_of_node(0).await, cluster, "it is prepared");
+    nodes.0[1..3].iter_mut().for_each(|node| node.process().resume().unwrap());
+    (nodes, again, cluster)
+}
+
+#[tokio::test]
+async fn prepared_node_shows_the_cluster_in_which_it_had_no_vote() {
+    let (mut nodes, again, cluster) = majority_that_came_back().await;
+    let lost = ["--again", &cluster];
+    assert_failed(&init(&again, &lost).await, 64, "a majority of the nodes may vote");
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
+    // The control: without the majority, it starts.
+    pause(&mut nodes.0[1..3]).await;
+    let started = init(&again, &lost).await;
+    assert!(started.status.success(), "{started:?}");
+}
+
+#[tokio::test]
+async fn no_cluster_starts_beside_one_whose_majority_came_back() {
+    let (nodes, again, cluster) = majority_that_came_back().await;
+    for other in ["none", &cluster[..8]] {
+        let rejected = init(&again, &["--again", other]).await;
+        assert_failed(&rejected, 64, &format!("no server has data of cluster {other}"));
+    }
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
+}
+
+/// Its counters are those of the old cluster, as before it was prepared.
+#[tokio::test]
+async fn node_that_is_prepared_in_place_of_a_cluster_is_not_new() {
+    let (_nodes, again, _) = majority_that_came_back().await;
+    assert_failed(&init(&again, &[]).await, 69, "with the same options");
+}
+
+/// The member that had data of the old cluster has lost them since a start was interrupted.
+#[tokio::test]
+async fn prepared_node_shows_the_id_of_a_cluster_without_data() {
+    let mut nodes = seven().await;
+    let urls = nodes.urls();
+    let cluster = nodes.cluster_of_node(0).await;
+    let again = [0, 3, 4].map(|node| urls[node].clone());
+    for lost in [1, 2] {
+        nodes.0[lost].process().kill().unwrap();
+    }
+    assert!(init(&again, &["--again", &cluster]).await.status.success());
+    leave_prepared(&nodes.0[3..5]).await;
+    nodes.0[0].command::<()>(&["FLUSHALL"]).await.unwrap();
+    let rejected = init(&again, &["--again", "none"]).await;
+    assert_failed(&rejected, 64, &format!("they name [{}…]", &cluster[..8]));
+    let started = init(&again, &["--again", &cluster]).await;
+    assert!(started.status.success(), "{started:?}");
+}

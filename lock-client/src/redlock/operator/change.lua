@@ -1,8 +1,8 @@
 -- Changes the record of a process, if it is exactly as the operator has seen it. Each request of an operator
 -- is such a change. So one that comes late, or twice, or for another process, does no harm.
 --
--- KEYS  1 the node's record: `roster`, the whole text; `vote`, as in vote.lua; and `retired`, the process
---         that has given up its vote and the roster that it voted for.
+-- KEYS  1 the node's record: `roster`, the whole text; `vote`, as in vote.lua; and `retired`, a process
+--         that has given up its vote, or `-`, and the roster that was there before.
 -- ARGV  1 the process.
 --       2 to 4 the three fields, as they were seen; '' for none.
 --       5 to 7 the fields from now on.

@@ -152,8 +152,7 @@ impl Peer {
             true => own.term < roster.term || own.term == roster.term && !self.votes(),
             false => !self.votes(),
         });
-        let retired = self.record.as_ref().and_then(|record| record.retired.clone());
-        let next = Record { roster: roster.clone(), vote: None, retired };
+        let next = Record::prepared(roster.clone(), self.record.as_ref());
         self.change(is_possible.then_some(next), "fenced:{*}:lock").await
     }
 

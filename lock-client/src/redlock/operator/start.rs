@@ -115,8 +115,7 @@ pub(super) async fn start_cluster(
         }
     }
     for peer in &mut survey.sight.peers {
-        let retired = peer.record.take().and_then(|record| record.retired);
-        peer.record = Some(Record { roster: roster.clone(), vote: None, retired });
+        peer.record = Some(Record::prepared(roster.clone(), peer.record.as_ref()));
     }
     // If the first node is not admitted, another operator may have prepared the later ones since.
     let first = survey.in_order()[0];
@@ -210,13 +209,22 @@ impl<'a> Survey<'a> {
             Replaced::LostMajority(id) => {
                 let clusters: BTreeSet<&str> =
                     rosters.clone().map(|roster| roster.cluster.as_str()).collect();
-                let is_without_data = clusters.is_empty() && id == NO_CLUSTER;
-                if !is_without_data && !clusters.contains(id) && self.begun().is_none() {
-                    let clusters: Vec<_> = clusters.into_iter().collect();
+                let prepared = self.prepared_in_place_of();
+                let has_data = |id: &str| clusters.iter().any(|own| short(own) == short(id));
+                let is_known = match id {
+                    NO_CLUSTER => clusters.is_empty() && prepared.iter().all(|old| *old == id),
+                    // If there are data, the whole id leads to them.
+                    _ => clusters.contains(id) || prepared.contains(&*short(id)) && !has_data(id),
+                };
+                if !is_known && self.begun().is_none() {
+                    let prepared =
+                        prepared.iter().filter(|old| **old != NO_CLUSTER && !has_data(old));
+                    let prepared = prepared.map(|old| format!("{old}…"));
+                    let named = clusters.iter().map(ToString::to_string).chain(prepared);
                     return invalid(format!(
                         "no server has data of cluster {id}: name the one that has lost its majority, or \
-                         `{NO_CLUSTER}` if there are no data; there are those of [{}]",
-                        clusters.join(", ")
+                         `{NO_CLUSTER}` if the servers name no cluster; they name [{}]",
+                        named.collect::<Vec<_>>().join(", ")
                     ));
                 }
                 id.to_owned()
@@ -224,6 +232,14 @@ impl<'a> Survey<'a> {
         };
         let rosters = rosters.filter(|roster| roster.cluster == cluster);
         Ok(rosters.max_by_key(|roster| (self.voted(roster).count(), roster.term)).cloned())
+    }
+
+    /// What the ids of new clusters have of those that they were to replace. A start has prepared servers
+    /// for them, and was interrupted.
+    fn prepared_in_place_of(&self) -> BTreeSet<&str> {
+        let records = self.sight.peers.iter().filter_map(|peer| peer.record.as_ref());
+        let prepared = records.filter(|record| record.is_prepared_only());
+        prepared.filter_map(|record| Some(record.roster.cluster.split_once('.')?.1)).collect()
     }
 
     /// The id of the cluster that is replaced.
@@ -342,18 +358,19 @@ impl<'a> Survey<'a> {
     fn is_free(&self, peer: &Peer) -> bool {
         let is_replaced =
             |roster: &Roster| self.old.as_ref().is_some_and(|old| old.cluster == roster.cluster);
-        let Some(roster) = peer.roster() else { return true };
+        let Some(record) = &peer.record else { return true };
+        let roster = &record.roster;
         if is_replaced(roster) {
             return true;
         }
         match self.replaced {
             Replaced::LostMajority(_) => !peer.votes(),
-            // A start that was interrupted has prepared it. It never voted in a cluster that goes on.
+            // A start that was interrupted has prepared it. Its data are of no cluster that goes on.
             _ => {
                 roster.is_first()
                     && roster.seat_of(&peer.process).is_some()
                     && !peer.votes()
-                    && peer.retired_from().is_none_or(is_replaced)
+                    && record.retired.iter().all(|(_, before)| is_replaced(before))
             }
         }
     }
