@@ -112,12 +112,12 @@ impl Record {
     }
 }
 
-/// What a client names in each request for a vote: the whole roster, by its hash, the process that it
-/// is connected to, and the longest ttl. The node has the same in its record, unless its roster or its
+/// What a client names in each request for a vote: the longest ttl, the process that it is connected
+/// to, and the whole roster, by its hash. The node has the same in its record, unless its roster or its
 /// process is another.
 pub(super) fn vote(roster: &Roster, process: &str) -> String {
     let hash = redis::Script::new(&roster.to_string()).get_hash().to_owned();
-    format!("{hash} {process} {}", roster.max_ttl_ms)
+    format!("{} {process} {hash}", roster.max_ttl_ms)
 }
 
 /// Reads the id of the process at the other end of a connection.

@@ -20,7 +20,8 @@ if owned then
 end
 -- A node whose memory is full may raise no counter. That only costs a later round a seal.
 pcall(raise_counter, KEYS[2], ARGV[3])
-if not is_admitted(redis.call('HGET', KEYS[3], 'vote'), ARGV[1]) then
+local own = redis.call('HGET', KEYS[3], 'vote')
+if own ~= ARGV[1] and not is_admitted(own, ARGV[1]) then
     return redis.error_reply('NOVOTE it has not been admitted')
 end
 return owned and 1 or 0

@@ -9,8 +9,8 @@ end
 -- ttl is longer than any that the cluster grants. An admission waits for the longest ttl, so no lock
 -- may have a longer one.
 --
--- node  the key of the node's record: a hash with the node's `vote`, which is the hash of its roster,
---       the `run_id` of the admitted process, and the longest ttl.
+-- node  the key of the node's record: a hash with the node's `vote`, which is the longest ttl, the
+--       `run_id` of the admitted process, and the hash of its roster.
 -- vote  the same, as the client knows it: the roster for which it asks, and the process that it is
 --       connected to.
 -- ttl   in milliseconds; none if the request sets none.
@@ -22,7 +22,7 @@ local function no_vote(node, vote, ttl)
         end
         return redis.error_reply('OTHERROSTER the members have changed')
     end
-    local longest = tonumber(string.match(vote, '%d+$'))
+    local longest = tonumber(string.match(vote, '^%d+'))
     if ttl and not (string.find(ttl, '^[1-9]%d*$') and tonumber(ttl) <= longest) then
         return redis.error_reply('FENCED it grants no ttl as long as that')
     end

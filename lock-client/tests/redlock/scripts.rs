@@ -61,8 +61,8 @@ async fn seal_is_rejected_where_the_counter_is_none() {
     let redis = Redis::start().await.unwrap();
     redis.set("lock", "7 a").await.unwrap();
     redis.command::<()>(&["HSET", "counter", "a", "b"]).await.unwrap();
-    redis.command::<()>(&["HSET", "node", "vote", "c p 9"]).await.unwrap();
-    let seal = ["3", "lock", "counter", "node", "c p 9", "a", "8", "9", "9"];
+    redis.command::<()>(&["HSET", "node", "vote", "9 p c"]).await.unwrap();
+    let seal = ["3", "lock", "counter", "node", "9 p c", "a", "8", "9", "9"];
     let script = Script::of(Step::Seal);
     let seal = [&["EVAL", &script.code], &seal[..]].concat();
     let error = redis.command::<Vec<u64>>(&seal).await.unwrap_err().to_string();
@@ -74,9 +74,9 @@ async fn seal_is_rejected_where_the_counter_is_none() {
 #[tokio::test]
 async fn release_is_answered_by_a_node_whose_memory_is_full() {
     let redis = Redis::start().await.unwrap();
-    redis.command::<()>(&["HSET", "node", "vote", "c p 9"]).await.unwrap();
+    redis.command::<()>(&["HSET", "node", "vote", "9 p c"]).await.unwrap();
     redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
-    let release = ["3", "lock", "counter", "node", "c p 9", "a", "9", "freed"];
+    let release = ["3", "lock", "counter", "node", "9 p c", "a", "9", "freed"];
     let script = Script::of(Step::Release);
     let release = [&["EVAL", &script.code], &release[..]].concat();
     assert_eq!(redis.command::<u8>(&release).await.unwrap(), 0);
@@ -96,12 +96,12 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Join, "floor > tonumber(ARGV[6])", "floor >= tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
         (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
-        (Step::Grant, "if lock then", "if false then"),
+        (Step::Grant, "'NX', 'PX'", "'PX'"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
         (Step::Grant, "own ~= vote", "false"),
         (Step::Release, "== ARGV[2]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[3])\n", "\n"),
-        (Step::Release, "if not is_admitted(", "if false and tostring("),
+        (Step::Release, "and not is_admitted(own, ARGV[1])", "and false"),
     ];
     for (step, from, to) in errors {
         let mut script = Script::of(step);

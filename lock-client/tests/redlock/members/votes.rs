@@ -17,12 +17,12 @@ async fn node_without_the_vote_of_its_process_and_roster_is_admitted_again() {
     let nodes = nodes(3, 3).await;
     let (node, operator) = (&nodes.nodes()[0], operator(&nodes, &[0, 1, 2]));
     let own = vote(node).await.unwrap();
-    let [hash, run_id, longest] = own.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    let [longest, run_id, hash] = own.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let wrong = [
         String::new(),
-        format!("0{hash} {run_id} {longest}"),
-        format!("{hash} other {longest}"),
-        format!("{hash} {run_id} {longest}0"),
+        format!("{longest} {run_id} 0{hash}"),
+        format!("{longest} other {hash}"),
+        format!("{longest}0 {run_id} {hash}"),
     ];
     for wrong in wrong {
         node.command::<()>(&["HSET", "fenced:node", "vote", &wrong]).await.unwrap();

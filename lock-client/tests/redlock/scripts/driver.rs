@@ -18,7 +18,7 @@ local keys = {'fenced:{r}:lock', 'fenced:{r}:token', 'fenced:node'}
 local outcomes = {}
 for number, case in ipairs(cjson.decode(ARGV[1])) do
     redis.call('DEL', keys[1], keys[2])
-    redis.call('HSET', keys[3], 'vote', 'c ' .. case.run_id .. ' ' .. ARGV[2])
+    redis.call('HSET', keys[3], 'vote', ARGV[2] .. ' ' .. case.run_id .. ' c')
     if case.counter ~= '0' then
         redis.call('SET', keys[2], case.counter)
     end
@@ -106,7 +106,7 @@ fn input(case: &Case, longest: &str) -> Value {
         Step::Renew => vec![number(0), ttl],
         Step::Release => vec![number(0), "freed".to_owned()],
     };
-    let vote = format!("c p {longest}");
+    let vote = format!("{longest} p c");
     let keys = match case.step {
         Step::Renew => vec![lock, node],
         _ => vec![lock, counter, node],
