@@ -28,7 +28,7 @@ enum Step {
 const VOTE: &str = concat!(
     include_str!("../../../src/redlock/run_id.lua"),
     "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
-    local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' ' .. longest
+    local vote = longest .. ' ' .. run_id() .. ' ' .. redis.sha1hex(ARGV[1])
     redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
 );
 
