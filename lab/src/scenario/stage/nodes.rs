@@ -19,7 +19,7 @@ use crate::{
 
 /// Has a process vote for a roster, whatever it has lost.
 const VOTE: &str = "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
-    local vote = redis.sha1hex(ARGV[1]) .. ' ' .. ARGV[2] .. ' ' .. longest
+    local vote = longest .. ' ' .. ARGV[2] .. ' ' .. redis.sha1hex(ARGV[1])
     redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)";
 
 pub(crate) struct Nodes {

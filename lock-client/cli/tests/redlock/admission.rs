@@ -31,7 +31,7 @@ async fn forge_vote(nodes: &Nodes, node: usize) {
     let script = concat!(
         include_str!("../../../src/redlock/run_id.lua"),
         "local longest = string.match(ARGV[1], '^%S+ %d+ (%d+)')
-        local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' ' .. longest
+        local vote = longest .. ' ' .. run_id() .. ' ' .. redis.sha1hex(ARGV[1])
         redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
     );
     let roster: String = nodes.0[2].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
@@ -177,8 +177,8 @@ async fn step_that_comes_too_late_is_reported() {
     let started = lock_client(&["node", "init", "--max-ttl", "500ms", "--locks", &all]).await;
     assert!(started.status.success(), "{started:?}");
     nodes.0[0].restart().await.unwrap();
-    // Only the admission names the vote: the process, and the longest ttl.
-    let held = proxy.hold(&format!(" {} 500", nodes.0[0].info("run_id").await.unwrap()));
+    // Only the admission names the vote: the longest ttl, and the process.
+    let held = proxy.hold(&format!("500 {} ", nodes.0[0].info("run_id").await.unwrap()));
     let admit = ["node", "admit", "--locks", &all, "--node", node];
     let change = async {
         let request = held.caught().await.unwrap();

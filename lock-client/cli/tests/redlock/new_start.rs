@@ -431,7 +431,7 @@ async fn cluster_of_five_that_is_split_for_good_is_started_again() {
     let first: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
     let script = concat!(
         include_str!("../../../src/redlock/run_id.lua"),
-        "local vote = redis.sha1hex(ARGV[1]) .. ' ' .. run_id() .. ' 2000'
+        "local vote = '2000 ' .. run_id() .. ' ' .. redis.sha1hex(ARGV[1])
         redis.call('HSET', KEYS[1], 'roster', ARGV[1], 'vote', vote)"
     );
     for (seat, new, members) in [(4, 5, [0, 1]), (3, 6, [2, 4])] {
