@@ -15,17 +15,19 @@ local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
 if rejection then
     return rejection
 end
+local lock = redis.call('GET', KEYS[1])
+if lock then
+    local _, grant, holder = parts(lock)
+    if holder == ARGV[2] then
+        -- The request was delivered twice: the holder is new for every round.
+        return tonumber(grant)
+    end
+    return {redis.call('PTTL', KEYS[1]), holder}
+end
 local floor, problem = last_token(KEYS[2], ARGV[4])
 if not floor then
     return redis.error_reply(problem)
 end
-if redis.call('SET', KEYS[1], digits(floor) .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[3]) then
-    redis.call('SET', KEYS[2], digits(floor + 1))
-    return floor + 1
-end
-local _, grant, holder = parts(redis.call('GET', KEYS[1]))
-if holder == ARGV[2] then
-    -- The request was delivered twice: the holder is new for every round.
-    return tonumber(grant)
-end
-return {redis.call('PTTL', KEYS[1]), holder}
+redis.call('SET', KEYS[2], digits(floor + 1))
+redis.call('SET', KEYS[1], digits(floor) .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return floor + 1

@@ -96,7 +96,7 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Join, "floor > tonumber(ARGV[6])", "floor >= tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
         (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
-        (Step::Grant, "'NX', 'PX'", "'PX'"),
+        (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
         (Step::Grant, "own ~= vote", "false"),
         (Step::Release, "== ARGV[2]", "~= ''"),
