@@ -51,8 +51,8 @@ struct Search {
     servers: HashMap<String, Arc<Node>>,
     /// The cluster of the members, from the first search that found them.
     cluster: Option<String>,
-    /// When the last search began.
-    began: Option<Moment>,
+    /// When the last search began that no step waited for.
+    corrected: Option<Moment>,
     /// When the last search began that failed, and its error.
     failed: Option<(Moment, Failed)>,
 }
@@ -139,9 +139,11 @@ impl Members {
     /// still suffice. A client that reaches the members through proxies guesses which of them leads to a
     /// member that has not answered yet. Nothing waits for this search.
     fn correct_places(self: &Arc<Self>, nodes: Arc<Nodes>) {
-        let is_due =
-            |search: &Search| search.began.is_none_or(|began| began.elapsed() > SEARCH_PAUSE);
-        if self.search.try_lock().is_ok_and(|search| is_due(&search)) {
+        let pause = SEARCH_PAUSE + self.patience.searching();
+        if let Ok(mut search) = self.search.try_lock()
+            && search.corrected.is_none_or(|last| last.elapsed() > pause)
+        {
+            search.corrected = Some(Moment::now());
             let members = self.clone();
             tokio::spawn(async move { members.find_in_turn(Some(nodes)).await.map(drop) });
         }
@@ -190,7 +192,6 @@ impl Members {
             return Err(failed.clone());
         }
         let began = Moment::now();
-        search.began = Some(began);
         let mut answers = Vec::new();
         let searching = self.search(&mut search, &mut answers);
         // Without a majority, it would wait for each server, also for one that hangs.
@@ -307,7 +308,13 @@ impl Members {
             let own = answers.iter().filter(|answer| answer.process() == Some(&seat.process));
             // A process may answer at a named proxy, and at its own address.
             let own = own.map(|answer| &answer.server).max_by_key(|server| self.is_named(server));
-            own.or_else(|| known.as_ref()?.server_of(&seat.process)).cloned()
+            // Where it was guessed to be, another process may have answered.
+            let answered = |server: &Node| {
+                let mut there = answers.iter().filter(|it| it.server.address() == server.address());
+                there.any(|answer| answer.seen.is_ok())
+            };
+            let before = || known.as_ref()?.server_of(&seat.process).filter(|it| !answered(it));
+            own.or_else(before).cloned()
         });
         let found: Vec<_> = found.collect();
         let are_proxies = self.has_proxies(roster, answers);
