@@ -9,7 +9,7 @@ mod url;
 
 use std::fmt;
 
-use redis::{Client, RedisResult, aio::PubSub};
+use redis::{Client, ConnectionAddr, RedisResult, aio::PubSub};
 
 pub(super) use self::certificates::UsedCertificates;
 use self::cluster::Cluster;
@@ -67,6 +67,11 @@ impl Server {
             Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.at(address)?)))),
             _ => None,
         }
+    }
+
+    /// Whether connections to a single node are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(&self.0, Kind::Node(node) if matches!(node.info.addr(), ConnectionAddr::TcpTls { .. }))
     }
 
     /// The database that the URL of a single node names; `None` for a Cluster, and behind Sentinels.

@@ -27,17 +27,20 @@ pub(super) struct Sight {
 }
 
 impl Operator {
-    /// Parses the URL of a node of this cluster. Without a password, it has that of the node that was named
-    /// with this address, or of the first one. A URL that asks for TLS stays as it is: the first may have
-    /// none.
+    /// Parses the URL of a node of this cluster. Without a password and certificates, it has those of the
+    /// node that was named with this address, or of the first one. But if only one of the two is encrypted,
+    /// it stays as it is: nobody may read the password on the way.
     pub(super) fn parse(&self, url: &str) -> Result<NodeUrl, OperatorError> {
         let node = self.named[0].parse_another(url);
         let node = node.map_err(|error| OperatorError::Invalid(error.to_string()))?;
-        if url.contains('@') || url.contains("pass=") {
+        if ["@", "pass=", "tls-"].iter().any(|own| url.contains(own)) {
             return Ok(node);
         }
-        let is_open = !url.starts_with("rediss") || self.has_named(&node.address);
-        Ok(self.url(&[], &node.address).filter(|_| is_open).unwrap_or(node))
+        let is_alike = |known: &NodeUrl| {
+            self.has_named(&known.address)
+                || known.server.is_encrypted() == node.server.is_encrypted()
+        };
+        Ok(self.url(&[], &node.address).filter(is_alike).unwrap_or(node))
     }
 
     /// Whether the operator has named the server at an address.
@@ -223,4 +226,25 @@ impl Sight {
 /// Says that nobody can know which of several clusters is meant.
 pub(super) fn several_clusters(number: usize) -> String {
     format!("these servers belong to {number} clusters: name all nodes of one, and no others")
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_asked_over_the_kind_of_connection_that_its_url_names() {
+        for (named, first, second, encrypted) in [
+            ("redis", "rediss", "valkeys", true),
+            ("redis", "RedisS", "rediss", true),
+            ("rediss", "redis", "valkey", false),
+        ] {
+            let urls = ["a", "b", "c"].map(|host| format!("{named}://:secret@{host}"));
+            let operator = Operator::new(&urls).unwrap();
+            for scheme in [first, second] {
+                let node = operator.parse(&format!("{scheme}://d")).unwrap();
+                assert_eq!(node.server.is_encrypted(), encrypted, "{scheme} beside {named}");
+            }
+        }
+    }
 }
