@@ -530,6 +530,21 @@ async fn start_on_common_nodes_is_completed_however_many_it_has_admitted() {
     }
 }
 
+/// A tool that sets up servers repeats the command, after a node has restarted and was admitted.
+#[tokio::test]
+async fn start_that_has_ended_takes_no_vote_when_it_is_repeated() {
+    let mut nodes = seven().await;
+    let (old, new) = ([0, 1, 2], [0, 1, 2, 3, 4]);
+    assert!(init_from(&nodes, &old, &new).await.status.success());
+    nodes.0[4].restart().await.unwrap();
+    let urls = nodes.urls();
+    let admit = ["node", "admit", "--locks", &urls[..5].join(" "), "--node", &urls[4]];
+    let admitted = lock_client(&admit).await;
+    assert!(admitted.status.success(), "{admitted:?}");
+    assert_failed(&init_from(&nodes, &old, &new).await, 64, "are cluster");
+    assert_eq!(nodes.states_of(&new).await, ["voting"; 5]);
+}
+
 /// Somebody else replaces the old cluster during the wait, and takes the votes of that one.
 #[tokio::test]
 async fn cluster_that_came_during_the_wait_is_not_replaced_without_another() {

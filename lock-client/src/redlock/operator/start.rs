@@ -40,7 +40,10 @@ use super::{
 use crate::{
     Moment, Ttl,
     redis::unix_millis,
-    redlock::{record::Record, roster::Roster},
+    redlock::{
+        record::Record,
+        roster::{Roster, Seat},
+    },
 };
 
 /// The id of a cluster of which no data are left.
@@ -282,6 +285,12 @@ impl<'a> Survey<'a> {
         self.nodes().filter(|peer| peer.votes()).filter_map(Peer::roster).find(is_of_these)
     }
 
+    /// Whether a cluster has exactly the named nodes: a start that has ended is repeated.
+    fn is_of_nodes(&self, roster: &Roster) -> bool {
+        let is_named = |seat: &Seat| self.operator.has_named(&seat.address);
+        roster.seats.len() == self.operator.named.len() && roster.seats.iter().all(is_named)
+    }
+
     /// The processes that vote in the old cluster.
     fn voters_of(&self, old: &Roster) -> impl Iterator<Item = &Peer> {
         let voters = self.sight.peers.iter().filter(|peer| peer.votes());
@@ -298,6 +307,13 @@ impl<'a> Survey<'a> {
     fn check(&self) -> Result<(), OperatorError> {
         match (self.replaced, &self.old) {
             (Replaced::Cluster(_), None) => return Err(self.too_few_sources(0)),
+            (Replaced::Cluster(_), Some(old)) if self.is_of_nodes(old) => {
+                return Err(OperatorError::Invalid(format!(
+                    "these nodes are cluster {} already. Run `lock-client node admit` for one that has no \
+                     vote, or `lock-client node init --again` if it has lost its majority",
+                    old.cluster
+                )));
+            }
             (Replaced::Cluster(_), Some(old)) => {
                 let number = self.voted(old).count();
                 if number < old.majority() {
