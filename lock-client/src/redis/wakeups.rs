@@ -159,7 +159,7 @@ impl Listener {
             let Err(error) = used;
             tracing::debug!(%error, "there is no connection of the waiters");
             listening.answers.send_modify(|answers| answers.fail(error));
-            // Of the waiters that this has failed, nothing is left. The next connection looks at all channels.
+            // Otherwise the changes would pile up while Redis is away. The next connection looks at all channels.
             listening.take_changes();
             // 3. Pause, and longer each time, unless the connection lasted.
             sleep(backoff.next().expect("the pauses never end")).await;
@@ -216,7 +216,6 @@ impl Listening {
         if wanted.is_empty() && unneeded.is_empty() {
             return Ok(());
         }
-        // Sent first, because a channel may be wanted again.
         let unsubscribing = async {
             let unneeded: Vec<_> = unneeded.into_iter().collect();
             if unneeded.is_empty() { Ok(()) } else { sink.clone().unsubscribe(unneeded).await }
