@@ -136,7 +136,7 @@ async fn interrupted_wait_for_a_service_that_is_down_is_not_followed_by_another(
     assert_eq!(run.stderr(), said + more, "nothing is retried");
 }
 
-/// A wait looks at the lock meanwhile. What it shows of the lock service is of the wait itself.
+/// The wait also looks at the lock. The command reports the lock service only for the wait itself.
 #[tokio::test]
 async fn look_at_a_lock_does_not_count_as_a_request_that_is_repeated() {
     let mut redis = Redis::start().await.unwrap();

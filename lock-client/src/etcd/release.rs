@@ -123,7 +123,7 @@ impl Etcd {
         let (http, mut pauses) = (self.tries.http(), pauses(LONGEST_PAUSE));
         let mut pause = SWEEP_INTERVAL;
         while !self.own.keeper.end_if(|| self.own.table().is_empty() && !http.has_spare()) {
-            // Whoever waits for the deletions shortens the pause.
+            // A caller that waits for the deletions shortens the pause.
             let _ = timeout(pause, self.own.hurried.notified()).await;
             http.close_spare();
             pause = match self.sweep().await {

@@ -159,7 +159,7 @@ async fn keys_that_are_no_counters_are_skipped_and_named() {
     let admitted = nodes.admit(0).await;
     assert!(admitted.status.success(), "{admitted:?}");
     let admitted = &events(&admitted)[0];
-    assert_eq!(admitted["counters_raised"], 2, "the one that was no counter here is among them");
+    assert_eq!(admitted["counters_raised"], 2, "the key that was no counter here is among them");
     let not_utf8 = r"fenced:{\xff}:token".to_owned();
     let skipped = [&not_utf8, &no_number, &no_string, &sign, &too_high];
     assert_eq!(admitted["skipped"], serde_json::json!(skipped));

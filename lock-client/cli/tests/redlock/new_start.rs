@@ -219,7 +219,7 @@ async fn prepared_servers_do_not_hide_a_cluster_that_runs() {
     }
 }
 
-/// Nothing is taken from a cluster before it is known that all nodes may be had.
+/// No vote is taken from a cluster before it is known that all nodes may be used.
 #[tokio::test]
 async fn start_takes_no_vote_if_a_node_belongs_to_another_cluster() {
     let nodes = seven().await;
@@ -403,7 +403,7 @@ async fn voter_of_another_cluster_does_not_decide_which_one_is_started_again() {
     assert_eq!(nodes.0[4].command::<u8>(&["HEXISTS", "fenced:node", "vote"]).await.unwrap(), 1);
 }
 
-/// It is no member that is gone. The operator may have another password than the one that it takes.
+/// Such a member is not gone. The operator may have a wrong password.
 #[tokio::test]
 async fn cluster_is_not_started_again_while_a_member_rejects_the_password() {
     let mut nodes = seven().await;

@@ -76,7 +76,7 @@ impl Nodes {
         states.iter().map(|node| node["state"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The states of these nodes, which are a cluster, or were to be one.
+    /// The states of these nodes, which are a cluster, or should become one.
     pub(super) async fn states_of(&self, nodes: &[usize]) -> Vec<String> {
         let urls: Vec<_> = nodes.iter().map(|&node| self.0[node].url()).collect();
         let urls = urls.join(" ");
