@@ -5,8 +5,9 @@ local function digits(number)
     return string.format('%.0f', number)
 end
 
--- Returns the last token, or the value at which a missing counter starts, or an error. Scripts check
--- everything before they change anything, because a script that fails half way leaves its changes.
+-- Returns the last token as a number and as its text, or those of the value at which a missing counter
+-- starts; or nil and an error. Scripts check everything before they change anything, because a script that
+-- fails half way leaves its changes.
 local function last_token(counter, start)
     local text = redis.call('GET', counter) or start
     local last = string.find(text, '^%d+$') and tonumber(text)
@@ -16,7 +17,7 @@ local function last_token(counter, start)
     if last >= 999999999999999 then
         return nil, 'FENCED the counter has reached the highest token: ' .. counter
     end
-    return last
+    return last, text
 end
 
 -- Keeps the counter for the retention after the ttl. A retention of 0 leaves the counter's expiry as it

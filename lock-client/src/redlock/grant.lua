@@ -24,10 +24,14 @@ if lock then
     end
     return {redis.call('PTTL', KEYS[1]), holder}
 end
-local floor, problem = last_token(KEYS[2], ARGV[4])
-if not floor then
-    return redis.error_reply(problem)
+local last, floor = last_token(KEYS[2], ARGV[4])
+if not last then
+    return redis.error_reply(floor)
 end
-redis.call('SET', KEYS[2], digits(floor + 1))
-redis.call('SET', KEYS[1], digits(floor) .. ' ' .. ARGV[2], 'PX', ARGV[3])
-return floor + 1
+if floor == ARGV[4] then
+    -- The counter may be missing.
+    redis.call('SET', KEYS[2], floor)
+end
+local grant = redis.call('INCR', KEYS[2])
+redis.call('SET', KEYS[1], floor .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return grant

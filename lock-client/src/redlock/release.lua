@@ -18,8 +18,10 @@ if owned then
     redis.call('PUBLISH', ARGV[4], '')
     redis.call('DEL', KEYS[1])
 end
--- A node whose memory is full may raise no counter. That only costs a later round a seal.
-pcall(raise_counter, KEYS[2], ARGV[3])
+if redis.pcall('GET', KEYS[2]) ~= ARGV[3] then
+    -- A node whose memory is full may raise no counter. That only costs a later round a seal.
+    pcall(raise_counter, KEYS[2], ARGV[3])
+end
 local own = redis.call('HGET', KEYS[3], 'vote')
 if own ~= ARGV[1] and not is_admitted(own, ARGV[1]) then
     return redis.error_reply('NOVOTE it has not been admitted')

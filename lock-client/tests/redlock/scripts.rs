@@ -70,6 +70,30 @@ async fn seal_is_rejected_where_the_counter_is_none() {
     assert_eq!(redis.command::<String>(&["GET", "lock"]).await.unwrap(), "7 a");
 }
 
+/// A client that is rejected learns who has the lock, also from a node that takes no writes.
+#[tokio::test]
+async fn grant_on_a_node_that_takes_no_writes_names_the_holder() {
+    let redis = Redis::start().await.unwrap();
+    redis.command::<()>(&["HSET", "node", "vote", "9 p c"]).await.unwrap();
+    redis.set("lock", "7 a").await.unwrap();
+    redis.command::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await.unwrap();
+    let script = Script::of(Step::Grant).code;
+    // The control looks at the counter first, and starts it.
+    let control = script.replace("local lock", "redis.call('SET', KEYS[2], ARGV[4])\nlocal lock");
+    let grant = async |script: &str| {
+        let request = ["3", "lock", "counter", "node", "9 p c", "b", "9", "7"];
+        redis.command::<(i64, String)>(&[&["EVAL", script], &request[..]].concat()).await
+    };
+    assert_eq!(grant(&script).await.unwrap(), (-1, "a".to_owned()));
+    assert!(grant(&control).await.unwrap_err().to_string().contains("NOREPLICAS"));
+    // A free lock is not granted there, and nothing changes.
+    redis.command::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await.unwrap();
+    redis.command::<()>(&["DEL", "lock"]).await.unwrap();
+    redis.command::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await.unwrap();
+    assert!(grant(&script).await.unwrap_err().to_string().contains("NOREPLICAS"));
+    assert!(redis.command::<Vec<String>>(&["KEYS", "*"]).await.unwrap() == ["node"]);
+}
+
 /// It raises the counter where it does not have the lock, and that fails.
 #[tokio::test]
 async fn release_is_answered_by_a_node_whose_memory_is_full() {
@@ -95,9 +119,9 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Raise, "digits(last + 1)", "digits(last)"),
         (Step::Join, "floor > tonumber(ARGV[6])", "floor >= tonumber(ARGV[6])"),
         (Step::Join, "ARGV[2], digits(floor)", "ARGV[2], digits(0)"),
-        (Step::Grant, "digits(floor) .. ' ' .. ARGV[2]", "digits(floor + 1) .. ' ' .. ARGV[2]"),
+        (Step::Grant, "floor .. ' ' .. ARGV[2]", "last + 1 .. ' ' .. ARGV[2]"),
         (Step::Grant, "if lock then", "if false then"),
-        (Step::Grant, "digits(floor + 1))", "digits(floor + 2))"),
+        (Step::Grant, "'INCR', KEYS[2]", "'INCRBY', KEYS[2], 2"),
         (Step::Grant, "own ~= vote", "false"),
         (Step::Release, "== ARGV[2]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[3])\n", "\n"),

@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// How many names to try until one belongs to this node of a Redis Cluster.
 const NAMES: usize = 1_000;
 /// The commands of a client on a node of a Redlock cluster.
-const NODE_COMMANDS: &str = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +del \
+const NODE_COMMANDS: &str = "+eval +evalsha +ping +publish +subscribe +unsubscribe +get +set +incr +del \
                              +pexpire +pttl +info +hget +hmget +scan";
 
 /// A random lock name, which no other client uses.

@@ -301,7 +301,7 @@ async fn scans(nodes: &Nodes) -> usize {
 async fn operator_needs_few_permissions() {
     let nodes = Nodes::start(3, &[]).await;
     let rules = "on >secret ~fenced:* +eval +info +hget +hmget +hset \
-                 +hdel +del +get +set +pttl +scan +mget +keys";
+                 +hdel +del +get +incr +set +pttl +scan +mget +keys";
     for node in &nodes.0 {
         let words = ["ACL SETUSER ops reset", rules].join(" ");
         node.command::<()>(&words.split_whitespace().collect::<Vec<_>>()).await.unwrap();
