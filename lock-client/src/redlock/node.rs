@@ -40,14 +40,14 @@ pub(super) struct Node {
 /// The state of the connection to a node.
 enum Connection {
     None,
-    Established { process: Box<Process>, probed: Moment },
+    Established { process: Arc<Process>, probed: Moment },
     Failed { retry_at: Moment, error: NodeError },
 }
 
 /// Whether a node can be asked now.
 enum Availability {
     /// It can be asked.
-    Ready(Box<Process>),
+    Ready(Arc<Process>),
     /// It failed a moment ago, or answers nothing. Nobody waits for it.
     Unavailable(NodeError),
     /// A new connection is needed. The error says what was wrong with the last one, if anything
@@ -56,7 +56,6 @@ enum Availability {
 }
 
 /// The process of a server, and the connection to it. A restart ends the connection.
-#[derive(Clone)]
 pub(super) struct Process {
     pub(super) run_id: String,
     line: Line,
@@ -95,9 +94,9 @@ impl Node {
     pub(super) async fn connected(
         self: &Arc<Self>,
         request: Request,
-    ) -> Result<Process, NodeError> {
+    ) -> Result<Arc<Process>, NodeError> {
         match self.availability(request) {
-            Availability::Ready(process) => Ok(*process),
+            Availability::Ready(process) => Ok(process),
             Availability::Unavailable(error) => Err(error),
             Availability::NeedsConnection(last_error) => {
                 let node = self.clone();
@@ -112,7 +111,7 @@ impl Node {
 
     /// Connects, and reads which process the server is. One task connects at a time. The others wait
     /// for it, unless there was an error before: then they return that error.
-    async fn connect(&self, last_error: Option<NodeError>) -> Result<Process, NodeError> {
+    async fn connect(&self, last_error: Option<NodeError>) -> Result<Arc<Process>, NodeError> {
         let _connecting = match last_error {
             Some(error) => self.connecting.try_lock().map_err(|_| error)?,
             None => timeout(self.patience.connecting(), self.connecting.lock())
@@ -120,7 +119,7 @@ impl Node {
                 .map_err(|_| NodeError::timed_out())?,
         };
         match self.availability(Request::Vote) {
-            Availability::Ready(process) => return Ok(*process),
+            Availability::Ready(process) => return Ok(process),
             Availability::Unavailable(error) => return Err(error),
             Availability::NeedsConnection(_) => {}
         }
@@ -134,15 +133,14 @@ impl Node {
                 client.get_multiplexed_async_connection_with_config(&settings).await?;
             let run_id = read_process(&mut connection).await?;
             let line = Line::new(Transport::Node(connection.clone()));
-            Ok(Process { run_id, line, connection, connected: Moment::now() })
+            Ok(Arc::new(Process { run_id, line, connection, connected: Moment::now() }))
         };
         let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
         *self.connection() = match &connected {
-            Ok(process) => Connection::Established {
-                process: Box::new(process.clone()),
-                probed: Moment::now(),
-            },
+            Ok(process) => {
+                Connection::Established { process: process.clone(), probed: Moment::now() }
+            }
             Err(error) => Connection::Failed {
                 retry_at: Moment::now() + RECONNECT_PAUSE,
                 error: NodeError::clone(error),
@@ -158,24 +156,25 @@ impl Node {
         since: Moment,
     ) -> Result<(String, Option<Record>), NodeError> {
         self.disconnect_if(|process| process.connected < since);
-        let Process { run_id, mut connection, line, .. } = self.connected(Request::Vote).await?;
+        let process = self.connected(Request::Vote).await?;
+        let mut connection = process.connection.clone();
         let read = timeout(self.patience.connecting(), Record::read(&mut connection)).await;
         let read = read.map_err(|_| NodeError::timed_out())?;
         if let Err(error) = &read
-            && line.is_broken_by(error)
+            && process.line.is_broken_by(error)
         {
-            self.disconnect(&line);
+            self.disconnect(&process.line);
         }
-        Ok((run_id, read?))
+        Ok((process.run_id.clone(), read?))
     }
 
     /// Runs a script on the server.
     pub(super) async fn run<T: FromRedisValue>(
         &self,
-        mut process: Process,
+        process: &Process,
         call: &Call,
     ) -> Result<T, NodeError> {
-        let answer = process.line.run(call).await;
+        let answer = process.line.clone().run(call).await;
         if let Err(error) = &answer
             && process.line.is_broken_by(error)
         {

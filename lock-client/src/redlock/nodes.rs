@@ -133,7 +133,11 @@ impl Nodes {
     }
 
     /// Returns the process of a seat, if it can be asked now.
-    pub(super) async fn voter(&self, node: usize, request: Request) -> Result<Process, NodeError> {
+    pub(super) async fn voter(
+        &self,
+        node: usize,
+        request: Request,
+    ) -> Result<Arc<Process>, NodeError> {
         let process = self.nodes[node].connected(request).await?;
         if process.run_id == self.roster.seats[node].process {
             return Ok(process);
@@ -153,7 +157,7 @@ impl Nodes {
     pub(super) async fn run<T: FromRedisValue>(
         &self,
         node: usize,
-        process: Process,
+        process: &Process,
         call: impl FnOnce(&str) -> Call,
     ) -> Result<T, NodeError> {
         let answer = self.nodes[node].run(process, &call(&self.votes[node])).await;
@@ -171,7 +175,7 @@ impl Nodes {
         call: impl FnOnce(&str) -> Call,
     ) -> Result<T, NodeError> {
         let process = self.voter(node, request).await?;
-        self.run(node, process, call).await
+        self.run(node, &process, call).await
     }
 
     /// Asks all nodes at once, in the background. The caller may stop reading once it has enough

@@ -113,7 +113,7 @@ impl Regaining {
         let call = |vote: &_| {
             script::join(keys, vote, &lease.ownership, lease.height(), term.ttl, unix_millis())
         };
-        let joining = self.nodes.run(node, voter, call);
+        let joining = self.nodes.run(node, &voter, call);
         let joined = timeout(self.nodes.timeout(Request::Vote), joining).await;
         Some(joined.unwrap_or_else(|_| Err(NodeError::timed_out())))
     }

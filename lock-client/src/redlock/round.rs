@@ -199,7 +199,7 @@ impl Round {
             return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
         }
         let call = |vote: &_| script::grant(&self.keys, vote, &self.holder, self.ttl, self.start);
-        match self.nodes.run(node, voter, call).await? {
+        match self.nodes.run(node, &voter, call).await? {
             GrantReply::Granted(grant) => Ok(Answer::Granted(grant)),
             GrantReply::Rejected { remaining, holder } => {
                 if self.is_of_same_acquire(&holder) {
