@@ -98,3 +98,40 @@ impl Roster {
         later.count() >= self.seats.len() - self.majority()
     }
 }
+
+/// What a server's data mean for the process that runs there. An operator's request is possible or not by this
+/// alone, and the script compares that it is still so. A request that is not possible does nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing<'a> {
+    pub(crate) process: &'a Process,
+    /// The roster in the data, which may be those of another process.
+    pub(crate) roster: Option<&'a Roster>,
+    /// Whether the process votes for this roster.
+    pub(crate) votes: bool,
+    /// The roster that the process voted for until it gave up its vote.
+    pub(crate) retired: Option<&'a Roster>,
+}
+
+impl Standing<'_> {
+    /// Whether the process may hold this roster without a vote. Its term never falls. One that votes keeps its
+    /// vote, unless the roster is of a later term.
+    pub(crate) fn may_be_prepared(&self, next: &Roster) -> bool {
+        let own = self.roster.filter(|own| own.seat_of(self.process).is_some());
+        own.is_none_or(|own| match own.cluster == next.cluster {
+            true => own.term < next.term || own.term == next.term && !self.votes,
+            false => !self.votes,
+        })
+    }
+
+    /// Whether the process holds exactly this roster, so that it may exchange it for another that names it.
+    pub(crate) fn may_be_closed(&self, from: &Roster, to: &Roster) -> bool {
+        let is_named = |roster: &Roster| roster.seat_of(self.process).is_some();
+        self.roster == Some(from) && is_named(from) && is_named(to)
+    }
+
+    /// Whether the process holds exactly this roster, and has not given up its vote for it.
+    pub(crate) fn may_be_admitted(&self, roster: &Roster) -> bool {
+        let is_named = roster.seat_of(self.process).is_some();
+        is_named && self.roster == Some(roster) && self.retired != Some(roster)
+    }
+}

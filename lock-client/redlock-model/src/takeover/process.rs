@@ -1,14 +1,15 @@
 //! A process: its data, and the requests of operators that change them.
 //!
 //! Each method has the effect of the request of that name in `lock-client` (`operator/peer.rs`), if the record
-//! is as that operator has seen it. Otherwise a request does nothing there.
+//! is as that operator has seen it. Otherwise a request does nothing there. Both ask [`Standing`] what is
+//! possible.
 
 use super::config::Fault;
 use crate::{
     node::Node,
     redlock::{
         machines::takeover::{Answer, Command},
-        roster::Roster,
+        roster::{Roster, Standing},
     },
 };
 
@@ -51,8 +52,10 @@ impl Process {
             Command::Prepare { roster, .. } => self.prepare(roster, fault),
             Command::Close { process, from, to } => self.close(*process, from, to, fault),
             Command::Admit { roster, .. } => {
-                let is_same = self.own_roster() == Some(roster);
-                if is_same || fault == Some(Fault::AdmitIgnoresRoster) && self.roster.is_some() {
+                let ignores_roster = fault == Some(Fault::AdmitIgnoresRoster);
+                if self.standing().may_be_admitted(roster)
+                    || ignores_roster && self.roster.is_some()
+                {
                     self.roster = Some(*roster);
                     self.is_admitted = true;
                 }
@@ -61,17 +64,21 @@ impl Process {
         }
     }
 
+    /// What decides whether a request is possible, as in `lock-client`. Nobody gives up a vote here.
+    pub(crate) fn standing(&self) -> Standing<'_> {
+        let (roster, votes) = (self.roster.as_ref(), self.votes());
+        Standing { process: &self.id, roster, votes, retired: None }
+    }
+
     /// Takes the vote and the locks away.
     fn prepare(&mut self, roster: &Roster, fault: Option<Fault>) {
-        if let Some(own) = self.own_roster() {
-            let is_earlier = roster.term < own.term;
-            let is_voter = self.is_admitted && roster.term == own.term;
-            let may_go_back = fault == Some(Fault::PrepareGoesBack);
-            let takes_voters = fault == Some(Fault::PrepareTakesVoters);
-            if is_earlier && !may_go_back || is_voter && !takes_voters || own == roster && !is_voter
-            {
-                return;
-            }
+        let is_taken = self.own_roster().is_some_and(|own| match fault {
+            Some(Fault::PrepareGoesBack) => roster.term < own.term,
+            Some(Fault::PrepareTakesVoters) => roster.term == own.term,
+            _ => false,
+        });
+        if !self.standing().may_be_prepared(roster) && !is_taken {
+            return;
         }
         self.roster = Some(*roster);
         self.is_admitted = false;
@@ -80,20 +87,15 @@ impl Process {
         }
     }
 
-    /// Exchanges exactly one roster for another.
+    /// Exchanges exactly one roster for another. With a broken rule, another process than the named one may
+    /// receive this, or any roster of an earlier or the same term goes.
     fn close(&mut self, process: u8, from: &Roster, to: &Roster, fault: Option<Fault>) {
-        let is_process = process == self.id || fault == Some(Fault::CloseComparesAddress);
-        let is_same = match fault {
-            Some(Fault::CloseComparesTerm) => {
-                self.roster.is_some_and(|roster| roster.term <= to.term)
-            }
-            _ => self.roster.as_ref() == Some(from),
-        };
-        if is_process
-            && is_same
-            && from.seat_of(&process).is_some()
-            && to.seat_of(&process).is_some()
-        {
+        let compares_term = fault == Some(Fault::CloseComparesTerm);
+        let is_earlier = |own: &&Roster| own.term <= to.term;
+        let goes = self.roster.as_ref().filter(is_earlier).filter(|_| compares_term);
+        let roster = if goes.is_some() { Some(from) } else { self.roster.as_ref() };
+        let named = Standing { process: &process, roster, ..self.standing() };
+        if named.may_be_closed(from, to) {
             self.roster = Some(*to);
         }
     }

@@ -150,9 +150,7 @@ impl State {
             let process = &processes[usize::from(addressee(command))];
             let Some(own) = process.own_roster() else { return true };
             match command {
-                Command::Prepare { roster, .. } => {
-                    own.term < roster.term || own.term == roster.term && !process.is_admitted
-                }
+                Command::Prepare { roster, .. } => process.standing().may_be_prepared(roster),
                 Command::Close { from, to, .. } => own.term <= from.term && own != to,
                 Command::Admit { roster, .. } => own.term <= roster.term && !process.is_admitted,
                 _ => false,

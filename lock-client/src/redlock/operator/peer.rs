@@ -15,7 +15,7 @@ use crate::{
         machines::takeover::Answer,
         node_urls::NodeUrl,
         record::{Fields, Record, read_process, vote},
-        roster::Roster,
+        roster::{Roster, Standing},
         state::State,
     },
 };
@@ -144,32 +144,30 @@ impl Peer {
 
     // Each request is computed from what was seen, and changes nothing unless that is still so.
 
-    /// Has a process without a vote hold this roster, and deletes its locks: a lease might count them. A
-    /// process's term never falls. One that votes keeps its vote, unless the roster is of a later term.
+    fn standing(&self) -> Standing<'_> {
+        let (roster, retired) = (self.roster(), self.retired_from());
+        Standing { process: &self.process, roster, votes: self.votes(), retired }
+    }
+
+    /// Has a process without a vote hold this roster, and deletes its locks: a lease might count them.
     pub(super) async fn prepare(&self, roster: &Roster) -> Result<Answer, PeerError> {
-        let own = self.roster().filter(|own| own.seat_of(&self.process).is_some());
-        let is_possible = own.is_none_or(|own| match own.cluster == roster.cluster {
-            true => own.term < roster.term || own.term == roster.term && !self.votes(),
-            false => !self.votes(),
-        });
         let next = Record::prepared(roster.clone(), self.record.as_ref());
-        self.change(is_possible.then_some(next), "fenced:{*}:lock").await
+        let next = self.standing().may_be_prepared(roster).then_some(next);
+        self.change(next, "fenced:{*}:lock").await
     }
 
     /// Exchanges exactly this roster for another. From then on, the process rejects all votes for the roster
     /// before. If it was admitted, it votes for the new one.
     pub(super) async fn close(&self, from: &Roster, to: &Roster) -> Result<Answer, PeerError> {
         let vote = self.votes().then(|| vote(to, &self.process));
-        let own = self.record.clone().filter(|own| own.roster == *from);
+        let own = self.record.clone().filter(|_| self.standing().may_be_closed(from, to));
         self.change(own.map(|own| Record { roster: to.clone(), vote, ..own }), "").await
     }
 
-    /// Gives the process its vote, if it holds exactly this roster, and has not given that vote up.
+    /// Gives the process its vote.
     pub(super) async fn admit(&self, roster: &Roster) -> Result<Answer, PeerError> {
-        let is_possible =
-            self.roster() == Some(roster) && self.retired_from().is_none_or(|own| own != roster);
         let admitted = Record::new(roster.clone(), &self.process, true);
-        self.change(is_possible.then_some(admitted), "").await
+        self.change(self.standing().may_be_admitted(roster).then_some(admitted), "").await
     }
 
     /// Takes the vote of a process away, before its cluster is started anew. Notes that it had one: its
