@@ -117,7 +117,8 @@ pub(super) async fn start_cluster(
             return Err(changed_meanwhile(&peer.address));
         }
     }
-    for peer in &mut survey.sight.peers {
+    let prepared = |peer: &&mut Peer| roster.seat_of(&peer.process).is_some();
+    for peer in survey.sight.peers.iter_mut().filter(prepared) {
         peer.record = Some(Record::prepared(roster.clone(), peer.record.as_ref()));
     }
     // If the first node is not admitted, another operator may have prepared the later ones since.
