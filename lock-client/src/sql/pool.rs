@@ -13,7 +13,7 @@
 //! answered.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     io,
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, Weak},
@@ -43,6 +43,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECTING: u32 = 10;
 /// How long the connection is kept for a lock that is held no more. The next grant may follow soon.
 const PAUSE_BETWEEN_LOCKS: Duration = Duration::from_secs(1);
+/// How long a lock that is taken over needs the connection before its first renewal is answered, in answer
+/// time-outs. An adoption ends after 4 of them.
+const ADOPTION: u32 = 8;
 /// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
 const RELEASES: usize = 25;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -64,17 +67,10 @@ struct Shared<D: Database> {
     first_behind: tokio::sync::Mutex<()>,
     tries: Tries,
     following: TaskTracker,
-    leases: Mutex<HashMap<Holder, Lease>>,
+    /// Until when each of the locks needs the connection for held locks.
+    leases: Mutex<HashMap<Holder, Moment>>,
     /// The task that keeps that connection.
     keeper: Keeper,
-}
-
-/// A lock that needs the connection for held locks, unless it is detached.
-struct Lease {
-    /// When it expires, or is held no more.
-    until: Moment,
-    /// Whether it is left to another client. A renewal may still be under way, and changes nothing of it.
-    is_detached: bool,
 }
 
 /// The requests among which one waits for a connection.
@@ -93,8 +89,7 @@ enum Queue {
 pub(crate) enum Purpose {
     /// The try of a holder, which may grant a lock.
     Try(Holder, Ttl),
-    /// The renewal of a holder. A lock that is renewed is held from then on, also if it was granted to
-    /// another client.
+    /// The renewal of a holder whose lock was granted to this client, or adopted by it.
     Renewal(Holder, Ttl),
     Other,
 }
@@ -204,29 +199,34 @@ impl<D: LockDatabase> Pool<D> {
 
     /// Records that a lock is not held any more, or not by this client.
     pub(crate) fn let_go(&self, holder: &Holder) {
-        if let Some(Lease { until, .. }) = self.leases().get_mut(holder) {
+        if let Some(until) = self.leases().get_mut(holder) {
             *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
         }
     }
 
-    /// Records that a lock is left to another client.
+    /// Records that a lock is left to another client. A renewal may still be under way, and finds nothing
+    /// to extend.
     pub(crate) fn detach(&self, holder: &Holder) {
-        self.leases().entry(holder.clone()).and_modify(|lease| lease.is_detached = true);
+        self.leases().remove(holder);
     }
 
-    /// Records that a lock is taken over. A renewal follows.
+    /// Records that a lock is taken over. The renewal that follows may fail.
     pub(crate) fn adopt(&self, holder: &Holder) {
-        self.leases().entry(holder.clone()).and_modify(|lease| lease.is_detached = false);
+        let until = Moment::now() + self.answer_timeout() * ADOPTION;
+        self.leases()
+            .entry(holder.clone())
+            .and_modify(|known| *known = until.max(*known))
+            .or_insert(until);
     }
 
-    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Lease>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Moment>> {
         self.0.leases.lock().expect("nothing panics while it holds this")
     }
 
     fn are_held(&self) -> bool {
         let mut leases = self.leases();
-        leases.retain(|_, lease| !lease.until.has_passed());
-        leases.values().any(|lease| !lease.is_detached)
+        leases.retain(|_, until| !until.has_passed());
+        !leases.is_empty()
     }
 
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
@@ -334,11 +334,10 @@ impl<D: LockDatabase> Pool<D> {
             && !reply.is_closed()
         {
             let until = Moment::now() + ttl.as_duration();
-            {
-                let mut leases = self.leases();
-                let is_detached =
-                    trying.is_none() && leases.get(holder).is_some_and(|lease| lease.is_detached);
-                leases.insert(holder.clone(), Lease { until, is_detached });
+            match self.leases().entry(holder.clone()) {
+                Entry::Occupied(mut lease) => drop(lease.insert(until)),
+                Entry::Vacant(lease) if trying.is_some() => drop(lease.insert(until)),
+                Entry::Vacant(_) => {}
             }
             if trying.is_some() || turn.is_none() {
                 self.keep(&mut connection).await;
@@ -404,7 +403,7 @@ impl<D: LockDatabase> Pool<D> {
     }
 
     fn start_keeper(&self) {
-        self.0.keeper.start(|| tokio::spawn(keep(Arc::downgrade(&self.0))));
+        self.0.keeper.start(|| keep(Arc::downgrade(&self.0)));
     }
 
     /// Once no lock is held, passes its connection on or closes it, and returns true. If a request is under

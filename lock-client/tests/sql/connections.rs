@@ -36,6 +36,7 @@ on_both! {
     detached_lock_keeps_no_connection
     renewal_does_not_keep_a_lock_that_is_detached
     adopted_lock_keeps_a_connection
+    failed_adoption_keeps_no_connection
 }
 
 /// Others take all connections of the server. A lock that is held is renewed all the same, and released.
@@ -244,6 +245,18 @@ async fn adopted_lock_keeps_a_connection<S: Server>() -> anyhow::Result<()> {
     let _ = trying.await?;
     ensure!(lease.release().await? == Released::Released);
     Ok(())
+}
+
+/// The client has held the lock before. Another one may have adopted it since.
+async fn failed_adoption_keeps_no_connection<S: Server>() -> anyhow::Result<()> {
+    let server = S::start().await;
+    let proxy = Proxy::start(server.socket()).await?;
+    let locks = Locks::new(S::open(&server.url_over(proxy.address()), BY_DEFAULT));
+    let detached = locks.acquire(&name("left"), lasting()).await?.detach()?;
+    proxy.add(Each("renew(", Verdict::Drop));
+    let adopted = locks.adopt(detached, lasting()).await;
+    ensure!(adopted.is_err(), "the control: {adopted:?}");
+    until_unchecked(&server, &proxy).await
 }
 
 /// Waits until the connection for held locks is checked.
