@@ -1,34 +1,70 @@
 //! A task that runs as long as it has something to do.
 
-use std::sync::{Mutex, MutexGuard};
-
-use tokio::task::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// It may also end with its runtime.
 #[derive(Default)]
-pub(crate) struct Keeper(Mutex<Option<JoinHandle<()>>>);
+pub(crate) struct Keeper {
+    /// The task has the other end until its future is dropped. Its handle would say so only later.
+    running: Mutex<Weak<()>>,
+}
 
 impl Keeper {
     /// Starts the task, unless it runs. What it has to do is recorded before.
-    pub(crate) fn start(&self, start: impl FnOnce() -> JoinHandle<()>) {
-        let mut task = self.task();
-        if task.as_ref().is_none_or(JoinHandle::is_finished) {
-            *task = Some(start());
+    pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
+        if let Some(runs) = self.begin() {
+            let task = task();
+            tokio::spawn(async move {
+                let _runs = runs;
+                task.await;
+            });
         }
+    }
+
+    /// Counts the task as running until what this returns is dropped; `None` if it runs already.
+    fn begin(&self) -> Option<Arc<()>> {
+        let mut running = self.running();
+        (running.strong_count() == 0).then(|| {
+            let runs = Arc::new(());
+            *running = Arc::downgrade(&runs);
+            runs
+        })
     }
 
     /// Ends the task, which calls this, if it has nothing to do any more, and returns whether it must end. What
     /// is recorded later starts another one.
     pub(crate) fn end_if(&self, has_nothing_to_do: impl FnOnce() -> bool) -> bool {
-        let mut task = self.task();
+        let mut running = self.running();
         let ends = has_nothing_to_do();
         if ends {
-            *task = None;
+            *running = Weak::new();
         }
         ends
     }
 
-    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.0.lock().expect("nothing panics while it holds this")
+    fn running(&self) -> MutexGuard<'_, Weak<()>> {
+        self.running.lock().expect("nothing panics while it holds this")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a runtime drops the futures of its tasks.
+    #[test]
+    fn task_may_be_started_as_soon_as_the_last_one_is_dropped() {
+        let keeper = Keeper::default();
+        let first = keeper.begin();
+        assert!(first.is_some() && keeper.begin().is_none(), "one runs");
+        drop(first);
+        let second = keeper.begin();
+        assert!(second.is_some());
+        // A task that ends by itself makes room for the next before it is dropped.
+        assert!(keeper.end_if(|| true));
+        let third = keeper.begin();
+        assert!(third.is_some());
+        drop(second);
+        assert!(keeper.begin().is_none(), "the third runs");
     }
 }

@@ -51,11 +51,12 @@ impl Waiters {
     /// Adds a waiter to these channels.
     pub(crate) fn add(&self, channels: Vec<String>) -> Waiter {
         let freed = Arc::new(Notify::new());
+        let mut known = self.channels();
         for channel in &channels {
-            let mut known = self.channels();
             known.waiters.entry(channel.clone()).or_default().push(freed.clone());
             known.record_change(channel);
         }
+        drop(known);
         self.0.changed.notify_one();
         Waiter { waiters: self.clone(), channels, freed }
     }
@@ -88,7 +89,7 @@ impl Waiters {
     }
 
     /// Lets all channels count as changed, as for a new connection.
-    pub(crate) fn change_all(&self) {
+    pub(crate) fn mark_all_changed(&self) {
         let Channels { waiters, changed } = &mut *self.channels();
         changed.iter_mut().for_each(|changed| changed.extend(waiters.keys().cloned()));
     }
@@ -139,7 +140,7 @@ mod tests {
         changed([&["new"], &["gone"]]);
         changed([&[], &[]]);
         drop(third);
-        waiters.change_all();
+        waiters.mark_all_changed();
         changed([&["kept"], &["new"]]);
     }
 }

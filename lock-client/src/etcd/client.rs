@@ -12,6 +12,7 @@ use super::{
     connection::{Connection, Purpose},
     http::Http,
     keys::{self, Keys},
+    login,
     messages::{KeyValue, RangeReply, bytes},
     own_keys::OwnKeys,
     server::Server,
@@ -67,8 +68,8 @@ impl Etcd {
     /// [`InvalidUrl`] if the URL can't be used, or names a file that can't be read.
     pub fn open(url: &str) -> Result<Self, InvalidUrl> {
         let server = Arc::new(Server::open(url)?);
-        let http = Http::new(&server);
-        let connection = |purpose| Connection::new(&server, &http, purpose);
+        let (http, token) = (Http::new(&server), login::Token::default());
+        let connection = |purpose| Connection::new(&server, &http, &token, purpose);
         Ok(Self {
             tries: connection(Purpose::Tries),
             renewals: connection(Purpose::Renewals),

@@ -17,7 +17,7 @@ use super::{
     failure::Failure,
     http::{Http, Line, Message, Pool, whole},
     keys::Keys,
-    login::Login,
+    login::{Login, Token},
     messages::{Txn, TxnReply},
     server::{Member, Server},
     view::{Part, View},
@@ -58,13 +58,13 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Prepares requests. They connect when they are first sent.
-    pub(super) fn new(server: &Arc<Server>, http: &Http, purpose: Purpose) -> Self {
+    pub(super) fn new(server: &Arc<Server>, http: &Http, token: &Token, purpose: Purpose) -> Self {
         let pool = match purpose {
             Purpose::Tries => Pool::new(http, MOST_FOR_TRIES),
             Purpose::Renewals | Purpose::Releases => Pool::with_kept(http, MOST_FOR_HELD_LOCKS),
         };
         let (server, pool) = (server.clone(), Arc::new(pool));
-        let (current, login) = (Arc::new(watch::Sender::new(0)), Arc::default());
+        let (current, login) = (Arc::new(watch::Sender::new(0)), Arc::new(Login::new(token)));
         Self { server, purpose, pool, current, login, answer_timeout: DEFAULT_ANSWER_TIMEOUT }
     }
 
@@ -87,10 +87,9 @@ impl Connection {
         self.in_time(member, self.pool.keep(member)).await.inspect_err(|_| self.leave(member))
     }
 
-    /// The same, after a try that had an answer: with its login, and to its member. So the first
-    /// request needs neither to log in nor to find a member that answers.
+    /// The same, after a try that had an answer, and to its member. So the first request does not have to
+    /// find a member that answers.
     pub(super) async fn keep_after(&self, tries: &Self) -> Result<(), Failure> {
-        self.login.copy_from(&tries.login);
         if !self.pool.has_kept(self.current()) {
             self.current.send_replace(*tries.current.borrow());
         }
@@ -356,6 +355,8 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -369,7 +370,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("etcd://u:p@{}", listener.local_addr().unwrap());
         let server = Arc::new(Server::open(&url).unwrap());
-        let renewals = Connection::new(&server, &Http::new(&server), Purpose::Renewals);
+        let (http, token) = (Http::new(&server), Token::default());
+        let renewals = Connection::new(&server, &http, &token, Purpose::Renewals);
         renewals.keep().await.unwrap();
         let (mut taken, _) = listener.accept().await.unwrap();
         drop(listener);
@@ -391,5 +393,57 @@ mod tests {
         };
         let (first, second) = tokio::join!(first, second);
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+    }
+
+    /// A member forgets its tokens when it starts again. The tries have not logged in since.
+    #[tokio::test]
+    async fn newer_token_is_kept_after_a_try_with_an_older_one() {
+        // 1. A member that counts logins, and takes the last token only.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://u:p@{}", listener.local_addr().unwrap());
+        let logins = Arc::new(AtomicUsize::new(0));
+        let count = logins.clone();
+        tokio::spawn(async move {
+            loop {
+                let (mut taken, _) = listener.accept().await.unwrap();
+                let count = count.clone();
+                tokio::spawn(async move {
+                    let mut request = [0; 4096];
+                    while let Ok(read @ 1..) = taken.read(&mut request).await {
+                        let text = String::from_utf8_lossy(&request[..read]).to_lowercase();
+                        let (status, body) = if text.contains("auth/authenticate") {
+                            let login = count.fetch_add(1, Ordering::SeqCst) + 1;
+                            ("200 OK", format!("{{\"token\":\"t{login}\"}}"))
+                        } else if text.contains(&format!("t{}\r", count.load(Ordering::SeqCst))) {
+                            ("200 OK", "{}".to_owned())
+                        } else {
+                            let error =
+                                "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}";
+                            ("401 Unauthorized", error.to_owned())
+                        };
+                        let length = body.len();
+                        let answer =
+                            format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+                        taken.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        let server = Arc::new(Server::open(&url).unwrap());
+        let (http, token) = (Http::new(&server), Token::default());
+        let connection = |purpose| Connection::new(&server, &http, &token, purpose);
+        let [tries, renewals] = [Purpose::Tries, Purpose::Renewals].map(connection);
+        let ask = async |connection: &Connection| {
+            connection.call::<Value>("kv/txn", &json!({})).await.unwrap();
+            logins.load(Ordering::SeqCst)
+        };
+        assert_eq!(ask(&tries).await, 1);
+        assert_eq!(ask(&renewals).await, 1, "the token of the tries");
+        // 2. The member starts again, and the renewals log in.
+        logins.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(ask(&renewals).await, 3);
+        // 3. A grant is reported, and its lock is renewed.
+        renewals.keep_after(&tries).await.unwrap();
+        assert_eq!(ask(&renewals).await, 3, "it did not log in again");
     }
 }

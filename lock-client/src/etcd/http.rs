@@ -7,6 +7,7 @@
 //! Tries keep none. A watch always has a connection of its own, because it keeps it busy.
 
 use std::{
+    pin::pin,
     sync::{Arc, MutexGuard},
     time::Duration,
 };
@@ -38,7 +39,8 @@ use crate::{
     tls,
 };
 
-/// How long a further connection that is not busy is left open. Tries every few seconds use it again.
+/// How long a further connection that is not busy is left open at least, and half of the longest time. Tries
+/// every few seconds use it again.
 const SPARE_TIME: Duration = Duration::from_secs(5);
 
 pub(super) type Message = Request<Full<Bytes>>;
@@ -47,7 +49,7 @@ pub(super) type Message = Request<Full<Bytes>>;
 pub(super) struct Http {
     connector: HttpsConnector<HttpConnector>,
     /// Further connections that are not busy, and since when.
-    spare: Arc<std::sync::Mutex<Vec<(Connected, Moment)>>>,
+    spare: Arc<Spare>,
     /// Notified when a connection is lost.
     pub(super) lost: Arc<Notify>,
 }
@@ -78,11 +80,13 @@ pub(super) struct Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let spare = self.further.take().map(|further| (further, Moment::now()));
-        self.pool.http.spare().extend(spare);
+        lock(&self.pool.http.spare).extend(spare);
         // The next request finds the connection.
         drop(self.permit.take());
     }
 }
+
+type Spare = std::sync::Mutex<Vec<(Connected, Moment)>>;
 
 struct Connected {
     member: Member,
@@ -229,21 +233,8 @@ impl Http {
         Self { connector, spare, lost }
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<(Connected, Moment)>> {
-        self.spare.lock().expect("nothing panics while it holds this")
-    }
-
     fn take_spare(&self) -> Option<Connected> {
-        self.spare().pop().map(|(spare, _)| spare)
-    }
-
-    pub(super) fn has_spare(&self) -> bool {
-        !self.spare().is_empty()
-    }
-
-    /// Closes the further connections that were not busy for a while.
-    pub(super) fn close_spare(&self) {
-        self.spare().retain(|(_, since)| since.elapsed() < SPARE_TIME);
+        lock(&self.spare).pop().map(|(spare, _)| spare)
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole
@@ -297,14 +288,24 @@ impl Http {
         let made = http1::handshake(io).await;
         let (requests, connection) =
             made.map_err(|error| Failure::not_connected(member, &error))?;
-        let lost = self.lost.clone();
+        let (lost, spare) = (self.lost.clone(), Arc::downgrade(&self.spare));
         tokio::spawn(async move {
-            // Requests on it report the error.
-            let _ = connection.await;
+            let mut connection = pin!(connection);
+            // Requests on it report the error. While any connection is open, those that are spare for too long
+            // are closed, perhaps this one.
+            while timeout(SPARE_TIME, &mut connection).await.is_err() {
+                if let Some(spare) = spare.upgrade() {
+                    lock(&spare).retain(|(_, since)| since.elapsed() < SPARE_TIME);
+                }
+            }
             lost.notify_one();
         });
         Ok(Connected { member: member.clone(), requests })
     }
+}
+
+fn lock(spare: &Spare) -> MutexGuard<'_, Vec<(Connected, Moment)>> {
+    spare.lock().expect("nothing panics while it holds this")
 }
 
 pub(super) async fn whole(

@@ -1,14 +1,17 @@
 //! The login of a user.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{failure::Failure, messages::Authenticated};
 
+/// The token of a client's last login, for any purpose. So a lock that was just acquired is renewed without a
+/// login, and no older token replaces a newer one.
+pub(super) type Token = Arc<Mutex<Option<String>>>;
+
 /// The login of the user, for requests of one purpose.
-#[derive(Default)]
 pub(super) struct Login {
-    token: Mutex<Option<String>>,
-    /// One request logs in, and the others wait for it.
+    token: Token,
+    /// One request logs in, and the others of this purpose wait for it.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -18,11 +21,8 @@ impl Login {
         self.lock_token().clone().filter(|token| Some(token) != expired)
     }
 
-    /// Takes the token of another login, if that has one.
-    pub(super) fn copy_from(&self, other: &Self) {
-        if let Some(token) = other.token(None) {
-            *self.lock_token() = Some(token);
-        }
+    pub(super) fn new(token: &Token) -> Self {
+        Self { token: token.clone(), turn: tokio::sync::Mutex::default() }
     }
 
     /// The same as [`token`](Self::token), but logs in if there is none.
@@ -52,13 +52,12 @@ impl Login {
 mod tests {
     use super::*;
 
-    /// So a lock that was just acquired is renewed without a login.
     #[tokio::test]
-    async fn token_is_copied_while_other_requests_log_in() {
-        let [tries, renewals] = [(); 2].map(|()| Login::default());
+    async fn token_of_one_purpose_is_that_of_another_while_both_log_in() {
+        let token = Token::default();
+        let [tries, renewals] = [(); 2].map(|()| Login::new(&token));
         *tries.lock_token() = Some("token".to_owned());
         let _logging_in = (tries.turn.lock().await, renewals.turn.lock().await);
-        renewals.copy_from(&tries);
         assert_eq!(renewals.token(None).as_deref(), Some("token"));
     }
 }

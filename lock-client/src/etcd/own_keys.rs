@@ -96,7 +96,7 @@ impl Etcd {
             (own.ttl, own.deadline) = (ttl, deadline);
             change(own)
         });
-        self.own.keeper.start(|| tokio::spawn(self.clone().delete_in_time()));
+        self.own.keeper.start(|| self.clone().delete_in_time());
         changed.ok_or_else(|| self.unavailable("the lease has ended, and its lock was deleted"))
     }
 

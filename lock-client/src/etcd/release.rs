@@ -91,8 +91,7 @@ impl Etcd {
         let _deleted_or_not = timeout(self.patience(), self.own.deleted()).await;
     }
 
-    /// Deletes keys in time, and keeps connections. Ends when there are no holders, and no connections but the
-    /// kept ones.
+    /// Deletes keys in time, and keeps connections. Ends when there are no holders.
     pub(super) async fn delete_in_time(self) {
         // A deletion that hangs delays no connection.
         tokio::select! {
@@ -120,12 +119,11 @@ impl Etcd {
     }
 
     async fn sweep_in_time(&self) {
-        let (http, mut pauses) = (self.tries.http(), pauses(LONGEST_PAUSE));
+        let mut pauses = pauses(LONGEST_PAUSE);
         let mut pause = SWEEP_INTERVAL;
-        while !self.own.keeper.end_if(|| self.own.table().is_empty() && !http.has_spare()) {
+        while !self.own.keeper.end_if(|| self.own.table().is_empty()) {
             // A caller that waits for the deletions shortens the pause.
             let _ = timeout(pause, self.own.hurried.notified()).await;
-            http.close_spare();
             pause = match self.sweep().await {
                 true => {
                     pauses = self::pauses(LONGEST_PAUSE);

@@ -83,18 +83,26 @@ impl Notifications {
         order: Order,
     ) -> Wakeups {
         let mut delivery = self.registry.delivery.subscribe();
-        let polled = delivery.clone();
-        let must_poll = move || *polled.borrow() != Delivery::Works;
+        let own = self.clone();
+        let must_poll = move || {
+            // The task may have ended with the runtime of another waiter.
+            own.start();
+            *own.registry.delivery.borrow() != Delivery::Works
+        };
         let wakeups = polling::subscribe(&self.registry.waiters, name, holder, order, must_poll);
         // A waiter was added before.
-        self.registry.keeper.start(|| {
-            self.registry.delivery.send_replace(Delivery::Unknown);
-            tokio::spawn(self.clone().listen())
-        });
+        self.start();
         let known = delivery.wait_for(|&delivery| delivery != Delivery::Unknown);
         // Without an answer, the waiter polls until there is one.
         let _ = timeout(self.pool.answer_timeout().min(LONGEST_DELAY), known).await;
         wakeups
+    }
+
+    fn start(&self) {
+        self.registry.keeper.start(|| {
+            self.registry.delivery.send_replace(Delivery::Unknown);
+            self.clone().listen()
+        });
     }
 
     /// Keeps a connection as long as there are subscriptions.

@@ -122,7 +122,8 @@ impl Subscriptions {
     }
 }
 
-/// Listens. Reports the end when it is dropped, as with its runtime.
+/// Listens. Reports the end when it is dropped, as with its runtime. Waiters of other runtimes try then,
+/// because they may miss a message from now on.
 struct Listener(Arc<Listening>);
 
 impl Drop for Listener {
@@ -131,6 +132,7 @@ impl Drop for Listener {
             answers.is_listening = false;
             answers.fail(ended());
         });
+        self.0.waiters.notify_all();
     }
 }
 
@@ -171,7 +173,7 @@ impl Listening {
     /// Makes changes and forwards messages until the connection is lost.
     async fn use_connection(&self, connection: PubSub) -> RedisResult<Infallible> {
         let (mut sink, mut messages) = connection.split();
-        self.waiters.change_all();
+        self.waiters.mark_all_changed();
         loop {
             self.change_subscriptions(&sink, &mut messages).await?;
             loop {
@@ -323,6 +325,23 @@ mod tests {
         // The control: without a waiter, it is left.
         drop((second, other));
         timeout(SOON, async { while !left().await {} }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn waiter_of_another_runtime_is_notified_of_the_end_of_the_listener() {
+        let redis = Redis::start().await.unwrap();
+        let subscriptions = subscriptions(&redis.url());
+        let ending = tokio::runtime::Runtime::new().unwrap();
+        let first = ending.spawn({
+            let subscriptions = subscriptions.clone();
+            async move { subscriptions.subscribe("freed".to_owned()).await }
+        });
+        let _first = first.await.unwrap().unwrap();
+        let second = subscriptions.subscribe("freed".to_owned()).await.unwrap();
+        let notified = timeout(Duration::from_millis(100), second.next()).await;
+        assert!(notified.is_err(), "the control");
+        ending.shutdown_background();
+        timeout(SOON, second.next()).await.expect("it is notified");
     }
 
     /// Tokio drops the future of a task before it reports that the task has finished.

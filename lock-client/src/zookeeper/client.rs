@@ -103,7 +103,7 @@ impl ZooKeeper {
         let own_nodes = &self.shared.own_nodes;
         own_nodes.table().insert((name.clone(), holder.clone()), own);
         let (shared, ensemble) = (Arc::downgrade(&self.shared), self.ensemble.clone());
-        own_nodes.keeper.start(|| tokio::spawn(keep(shared, ensemble)));
+        own_nodes.keeper.start(|| keep(shared, ensemble));
     }
 
     pub(super) fn unavailable(&self, reason: &str) -> BackendError {

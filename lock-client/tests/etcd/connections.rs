@@ -277,6 +277,18 @@ async fn further_connections_are_used_again_and_then_closed() {
     until(SOON, are_closed).await.expect("the spare connections stay open");
 }
 
+/// No lock is held at any time.
+#[tokio::test]
+async fn connection_of_a_client_that_only_reads_is_closed() {
+    let etcd = Etcd::start().await.unwrap();
+    let forwarder = Forwarder::start(etcd.address(0)).await;
+    let locks = client(&forwarder.url());
+    locks.status(&name("r")).await.unwrap();
+    assert_eq!(forwarder.made(), 1, "the control");
+    let is_closed = || Ok(forwarder.open.load(Ordering::SeqCst) == 0);
+    until(SOON, is_closed).await.expect("the connection stays open");
+}
+
 /// The sessions, the deletions and the connection are one task's.
 #[tokio::test]
 async fn held_locks_cost_no_task_each() {
