@@ -148,8 +148,11 @@ async fn signal_ends_the_wait_for_a_release_that_is_not_answered() {
         assert!(!run.process().has_ended().unwrap());
         if pause == later {
             until(PATIENCE, || Ok(run.stderr().contains("; retrying for "))).await.unwrap();
-            let said = run.stderr();
-            assert!(said.starts_with("lock-client: the lock may stay held until its"), "{said}");
+            let stderr = run.stderr();
+            assert!(
+                stderr.starts_with("lock-client: the lock may stay held until its"),
+                "{stderr}"
+            );
         }
         run.signal(signal);
         assert_eq!(run.exit_code().await, 128 + signal.as_raw());

@@ -129,11 +129,11 @@ async fn interrupted_wait_for_a_service_that_is_down_is_not_followed_by_another(
     let mut run = Run::start(&redis, &["--answer-timeout", "2s"], "true");
     let is_waiting = || Ok(run.stderr().contains("; retrying for "));
     until(PATIENCE, is_waiting).await.unwrap();
-    let said = run.stderr();
+    let waited = run.stderr();
     run.signal(Signal::INT);
     assert_eq!(run.exit_code().await, 130);
     let more = "lock-client: lock `r` may stay held until its ttl ends\n";
-    assert_eq!(run.stderr(), said + more, "nothing is retried");
+    assert_eq!(run.stderr(), waited + more, "nothing is retried");
 }
 
 /// The wait also looks at the lock. The command reports the lock service only for the wait itself.

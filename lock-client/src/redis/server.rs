@@ -62,9 +62,9 @@ impl Server {
 
     /// Returns the single node at another address, with the same user, password, database and
     /// certificates. `None` if the address is invalid.
-    pub(crate) fn at(&self, address: &str) -> Option<Self> {
+    pub(crate) fn with_address(&self, address: &str) -> Option<Self> {
         match &self.0 {
-            Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.at(address)?)))),
+            Kind::Node(node) => Some(Self(Kind::Node(Box::new(node.with_address(address)?)))),
             _ => None,
         }
     }

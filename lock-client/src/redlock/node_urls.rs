@@ -61,7 +61,7 @@ impl NodeUrl {
     /// Returns the node at another address, with the same user, password, database and certificates.
     /// `None` if the address is invalid.
     pub(super) fn at(&self, address: &str) -> Option<Self> {
-        let server = Arc::new(self.server.at(address)?);
+        let server = Arc::new(self.server.with_address(address)?);
         Some(Self { address: address.to_owned(), server, database: self.database })
     }
 

@@ -14,19 +14,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(650);
 
 /// The channel of all waiters for a lock. A release that does not see the place of a fair waiter yet notifies
 /// all.
-fn all_of(name: &ResourceName) -> String {
+fn channel_of_all(name: &ResourceName) -> String {
     format!(" {name}")
 }
 
 /// The channel of a fair waiter. A release knows the first 8 characters of its holder.
-fn place_of(holder: &Holder, name: &ResourceName) -> String {
+fn channel_of_place(holder: &Holder, name: &ResourceName) -> String {
     let beginning: String = holder.as_str().chars().take(8).collect();
     format!("{beginning} {name}")
 }
 
 /// Nobody is notified on this channel. It only keeps the fair waiters in the order of their arrival. No holder
 /// has this character.
-fn queue_of(name: &ResourceName) -> String {
+fn channel_of_queue(name: &ResourceName) -> String {
     format!("\n {name}")
 }
 
@@ -40,10 +40,10 @@ pub(crate) fn subscribe(
     order: Order,
     must_poll: impl Fn() -> bool + Send + 'static,
 ) -> Wakeups {
-    let mut channels = vec![all_of(name)];
-    let queue = (order == Order::Fair).then(|| queue_of(name));
+    let mut channels = vec![channel_of_all(name)];
+    let queue = (order == Order::Fair).then(|| channel_of_queue(name));
     if let Some(queue) = &queue {
-        channels.extend([place_of(holder, name), queue.clone()]);
+        channels.extend([channel_of_place(holder, name), queue.clone()]);
     }
     let waiter = waiters.add(channels);
     let (waiters, freed) = (waiters.clone(), waiter.freed.clone());

@@ -34,7 +34,7 @@ impl Node {
     }
 
     /// Returns the node at another address, in the form in which addresses are displayed.
-    pub(super) fn at(&self, address: &str) -> Option<Self> {
+    pub(super) fn with_address(&self, address: &str) -> Option<Self> {
         let address = if address.starts_with('/') {
             ConnectionAddr::Unix(address.into())
         } else {
