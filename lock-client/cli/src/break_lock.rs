@@ -6,11 +6,13 @@ use fence::{ResourceName, Token};
 use crate::{exit_code, failure::Failure, lock_service::LockService, stderr};
 
 pub(crate) const HELP: &str = "\
-It is for a lock whose holder is gone, or hangs, and whose ttl is long. Look at status or list \
-first: the token names the holder that you mean, so that a lock which somebody else has acquired \
-meanwhile stays: then the exit code is 75. A lock that is free already is a success, and reported \
-on stderr. The waiters are notified. A holder that still lives loses its lease at its next renewal; \
-until then, the storage rejects its writes once the next holder has written.
+It is for a lock whose holder is gone, or hangs, and whose ttl is long. The waiters are notified. A \
+holder that still lives loses its lease at its next renewal; until then, the storage rejects its \
+writes once the next holder has written.
+
+Look at status or list first: the token names the holder that you mean. A lock that somebody else \
+has acquired meanwhile stays, and the exit code is 75. A lock that is free already is a success, and \
+reported on stderr.
 
 Example:
   lock-client break deploy --token 1790000000033";

@@ -42,8 +42,25 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     match Cli::try_parse_from(&arguments) {
         Ok(cli) => exit(cli.run().await),
-        Err(error) => exit_without_command(&error, &arguments),
+        Err(error) => exit_without_command(&without_secrets(error), &arguments),
     }
+}
+
+/// Hides values that may have a secret: a handle, or a URL with a password, in the wrong place. A wrong
+/// argument is printed, and what a script prints is often logged.
+fn without_secrets(mut error: clap::Error) -> clap::Error {
+    let hidden = || ContextValue::String("…".to_owned());
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
+    {
+        if let Some(ContextValue::String(value)) = error.get(kind)
+            && value.contains(['"', '@'])
+        {
+            error.insert(kind, hidden());
+            // The advice may quote it.
+            error.remove(ContextKind::Suggested);
+        }
+    }
+    error
 }
 
 /// Prints what clap says instead of running a command: what is wrong, or --help and --version.

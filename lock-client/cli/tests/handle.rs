@@ -220,3 +220,27 @@ async fn malformed_handle_is_64_and_shows_no_holder() {
         }
     }
 }
+
+/// An argument may be in the wrong place, and the terminal's text may be logged.
+#[tokio::test]
+async fn error_of_a_misplaced_argument_shows_no_secret() {
+    let handle = r#"{"name":"r","token":33,"holder":"secret","grant":33,"ttl_ms":60000}"#;
+    let url = "redis://:secret@localhost";
+    for arguments in [
+        &["renew", "-", "--ttl", handle][..],
+        &["break", "r", "--token", handle],
+        &["status", "r", handle],
+        &["status", "r", "--answer-timeout", url],
+        &["status", "r", url],
+        &[handle],
+        &[url, "status", "r"],
+    ] {
+        let wrong = lock_client(arguments).await;
+        assert_failed(&wrong, 64, "");
+        let text = String::from_utf8_lossy(&wrong.stderr);
+        assert!(!text.contains("secret"), "{arguments:?}: {text}");
+    }
+    // The control: what is no secret is shown.
+    let wrong = lock_client(&["renew", "-", "--ttl", "soon"]).await;
+    assert_failed(&wrong, 64, "'soon' for '--ttl <DURATION>'");
+}
