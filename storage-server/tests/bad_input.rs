@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::io::AsyncWriteExt;
 
-use crate::{on_both_databases::on_all_stores, wire, world::World};
+use crate::{database::Database, on_both_databases::on_all_stores, wire, world::World};
 
 #[tokio::test]
 async fn malformed_tokens_are_rejected() {
@@ -262,5 +262,25 @@ async fn parts_and_encodings_of_values_and_long_types_are_rejected() {
         let headers = [("Fencing-Token", "1"), (header, value)];
         let written = wire::request(server.url(), "PUT", "/v1/resources/r", &headers, "x").await;
         assert!([200, 201].contains(&written.status), "{header}: {value}");
+    }
+}
+
+/// Otherwise a client could have the server hold a page for each long path, and read none of them.
+#[tokio::test]
+async fn problems_quote_only_the_beginning_of_what_a_client_sends() {
+    let database = Database::sqlite();
+    let server = database.serve(&[]).await;
+    let long = "x".repeat(8000);
+    for (method, path, host, problem) in [
+        ("GET", format!("/{long}"), "localhost", "404 not-found"),
+        ("PATCH", format!("/v1/resources/{long}"), "localhost", "405 method-not-allowed"),
+        ("GET", format!("/v1/resources?{long}=1"), "localhost", "400 malformed-request"),
+        ("GET", "/livez".to_owned(), long.as_str(), "421 wrong-host"),
+    ] {
+        let text = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = wire::send(server.url(), text.into_bytes()).await;
+        assert_eq!(answer.problem(), problem);
+        let bytes = answer.body.len();
+        assert!((200..2048).contains(&bytes), "{problem}: {bytes} bytes");
     }
 }

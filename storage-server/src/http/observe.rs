@@ -9,14 +9,14 @@ use std::{
 use axum::{
     body::HttpBody,
     extract::{MatchedPath, Request, State},
-    http::{Method, StatusCode, Uri},
+    http::{Method, StatusCode},
     middleware::Next,
     response::Response,
 };
 use tracing::{Instrument, Span};
 
 use super::{
-    problem::Slug,
+    problem::{Slug, beginning},
     request::Name,
     request_id::{RequestId, X_REQUEST_ID, trace_id},
     service::Service,
@@ -29,7 +29,10 @@ use crate::{
 };
 
 /// How much of a path the access log has. Its lines wait in memory if nobody reads them.
-const MAX_PATH_BYTES: usize = 1 << 10;
+const MAX_LOGGED_BYTES: usize = 1 << 10;
+/// How much of a path is kept until its request has ended, which may wait for the rest of a body. A path that is
+/// longer has no valid name, nor has its beginning.
+const MAX_KEPT_BYTES: usize = 2 << 10;
 
 /// Counts the request in the metrics, and writes its lines of the access log and the audit log. All
 /// lines that are logged for it have its id, and so has the answer.
@@ -104,7 +107,7 @@ struct Observed {
     client: IpAddr,
     method: &'static str,
     route: String,
-    uri: Uri,
+    path: String,
     /// The bytes of the body, if the client has declared them.
     bytes_in: Option<u64>,
     progress: Progress,
@@ -128,7 +131,7 @@ impl Observed {
             client: client_address(request.extensions()),
             method: known_method(request.method()),
             route: matched.replace("{*", "{"),
-            uri: request.uri().clone(),
+            path: beginning(request.uri().path(), MAX_KEPT_BYTES).to_owned(),
             bytes_in: request.body().size_hint().exact(),
             progress: Progress::default(),
             answered: None,
@@ -153,7 +156,7 @@ impl Observed {
             _ => return,
         };
         let has_name = self.route.ends_with("{name}");
-        let name = has_name.then(|| Name::from_path(self.uri.path()).ok()).flatten();
+        let name = has_name.then(|| Name::from_path(&self.path).ok()).flatten();
         let line = Line {
             event,
             identity,
@@ -174,7 +177,7 @@ impl Observed {
             client = %self.client,
             identity = self.progress.identity_name(),
             method = self.method,
-            path = beginning(self.uri.path()),
+            path = beginning(&self.path, MAX_LOGGED_BYTES),
             route = self.route,
             status,
             problem,
@@ -199,10 +202,6 @@ impl Drop for Observed {
     }
 }
 
-fn beginning(path: &str) -> &str {
-    &path[..path.floor_char_boundary(MAX_PATH_BYTES)]
-}
-
 /// The method, or `other`: clients can make up any number of methods.
 fn known_method(method: &Method) -> &'static str {
     match *method {
@@ -221,8 +220,20 @@ mod tests {
 
     #[test]
     fn long_path_is_cut_at_a_whole_character() {
-        assert_eq!(beginning("/short"), "/short");
-        let long = format!("/{}", "ü".repeat(MAX_PATH_BYTES));
-        assert_eq!(beginning(&long).len(), MAX_PATH_BYTES - 1);
+        assert_eq!(beginning("/short", MAX_LOGGED_BYTES), "/short");
+        let long = format!("/{}", "ü".repeat(MAX_LOGGED_BYTES));
+        assert_eq!(beginning(&long, MAX_LOGGED_BYTES).len(), MAX_LOGGED_BYTES - 1);
+    }
+
+    /// The audit log would have the name of another resource.
+    #[test]
+    fn path_that_is_too_long_to_be_kept_has_no_name() {
+        let with = |name: String| format!("/v1/resources/{name}");
+        assert!(Name::from_path(&with("%78".repeat(512))).is_ok());
+        for name in ["x".repeat(4096), "%78".repeat(4096), "%c3%bc".repeat(4096)] {
+            let path = with(name);
+            assert!(Name::from_path(&path).is_err());
+            assert!(Name::from_path(beginning(&path, MAX_KEPT_BYTES)).is_err());
+        }
     }
 }

@@ -30,6 +30,11 @@ use crate::{
     sequence::Sequence,
 };
 
+/// How much of a path, a name or a host is quoted in a detail, and how much of a message that may quote.
+/// Otherwise a client could have the server hold its own long path for it.
+const MAX_QUOTED_BYTES: usize = 256;
+const MAX_DETAIL_BYTES: usize = 1 << 10;
+
 /// Which problem a response is, as an extension of the response.
 #[derive(Clone, Copy)]
 pub(super) struct Slug(pub(super) &'static str);
@@ -65,7 +70,7 @@ impl Problem {
     }
 
     pub(super) fn malformed_request(detail: impl ToString) -> Self {
-        Self::new(&MALFORMED_REQUEST, detail)
+        Self::new(&MALFORMED_REQUEST, beginning(&detail.to_string(), MAX_DETAIL_BYTES))
     }
 
     pub(super) fn repeated_token() -> Self {
@@ -101,10 +106,13 @@ impl Problem {
     }
 
     pub(super) fn no_such_page(path: &str) -> Self {
+        let path = beginning(path, MAX_QUOTED_BYTES);
         Self::new(&NOT_FOUND, format!("this server does not serve {path}"))
     }
 
     pub(super) fn method_not_allowed(method: &Method, path: &str) -> Self {
+        let path = beginning(path, MAX_QUOTED_BYTES);
+        let method = beginning(method.as_str(), MAX_QUOTED_BYTES);
         Self::new(&METHOD_NOT_ALLOWED, format!("{path} does not support {method}"))
     }
 
@@ -121,13 +129,14 @@ impl Problem {
     }
 
     pub(super) fn forbidden(caller: &Caller, permission: Permission, name: &str) -> Self {
-        let identity = caller.name();
+        let (identity, name) = (caller.name(), beginning(name, MAX_QUOTED_BYTES));
         Self::new(&FORBIDDEN, format!("{identity} may not {permission} {name:?}"))
             .with("identity", identity)
             .with("permission", permission.to_string())
     }
 
     pub(super) fn wrong_host(name: &str) -> Self {
+        let name = beginning(name, MAX_QUOTED_BYTES);
         Self::new(
             &WRONG_HOST,
             format!("this server is for localhost and loopback addresses, not for {name:?}"),
@@ -358,6 +367,11 @@ impl Problem {
     pub(super) fn with_memory(self, memory: OwnedSemaphorePermit) -> Self {
         Self { memory: Some(memory), ..self }
     }
+}
+
+/// The beginning of a text that a client may have made as long as it likes.
+pub(super) fn beginning(text: &str, most_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(most_bytes)]
 }
 
 fn outcome_text(outcome: UnavailableOutcome) -> &'static str {
