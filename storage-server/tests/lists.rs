@@ -6,7 +6,11 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use testbed::wait::until_async;
 
-use crate::{on_both_databases::on_all_stores, world::World};
+use crate::{
+    database::{Database, get, offer},
+    on_both_databases::on_all_stores,
+    world::World,
+};
 
 on_all_stores!(&[] => lists_come_in_pages_in_byte_order,);
 
@@ -45,6 +49,48 @@ async fn lists_come_in_pages_in_byte_order(world: World) {
         let answer = world.ask("GET", &format!("/v1/resources{bad}"), &[]).await;
         assert_eq!(answer.problem(), "400 malformed-request", "{bad}");
     }
+}
+
+#[tokio::test]
+async fn page_ends_early_among_many_names_without_a_value_in_sqlite() {
+    page_ends_early(Database::sqlite()).await;
+}
+
+#[tokio::test]
+async fn page_ends_early_among_many_names_without_a_value_in_postgres() {
+    page_ends_early(Database::postgres().await).await;
+}
+
+/// Otherwise one request would read all fences of the database, and hold up other lists.
+async fn page_ends_early(database: Database) {
+    const NAMES: usize = 10_000;
+    let server = database.serve(&[]).await;
+    assert_eq!(offer(&server, "PUT", "/v1/resources/z", 1, "x").await.status, 201);
+    let fill = format!(
+        "with recursive n (i) as (select 1 union all select i + 1 from n where i < {NAMES})
+         insert into storage.resource (resource, token, holder, version) select 'a/' || i, 1, '', 0 from n"
+    );
+    database.execute(&fill).await.unwrap();
+    let list = async |query: &str| {
+        let listed = get(&server, &format!("/v1/resources?{query}")).await.json();
+        (listed["resources"].as_array().unwrap().len(), listed["next"].clone())
+    };
+    let (mut pages, mut after) = (0, String::new());
+    loop {
+        let (resources, next) = list(&format!("after={after}")).await;
+        pages += 1;
+        let Some(next) = next.as_str() else {
+            assert_eq!(resources, 1, "the last page has the value");
+            break;
+        };
+        assert_eq!(resources, 0);
+        assert!(*next > *after, "{next} is after {after}");
+        after = next.to_owned();
+    }
+    assert_eq!(pages, NAMES / 4096 + 1);
+    // The control: a page that has no such names before its resources ends with the last of them.
+    assert_eq!(list("prefix=z").await, (1, json!(null)));
+    assert_eq!(list("after=b").await, (1, json!(null)));
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn list(
     }
     session.permit(&session.caller, Permission::List, &prefix)?;
     // One resource more than requested shows whether there is a next page.
-    let listed = session.store.list(&Page { prefix, after, limit: limit + 1 }).await;
+    let listed = session.store.list(&Page { prefix, after, limit: limit + 1, until: None }).await;
     let listing = listed.map_err(|error| session.unreachable(&error))?;
     let Listing { resources: mut listed, unfinished_after } = listing;
     let more = listed.len() > limit as usize;

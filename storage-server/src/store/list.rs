@@ -15,9 +15,27 @@ pub struct Page {
     pub after: String,
     /// The largest number of resources.
     pub limit: u32,
+    /// Only names up to this one.
+    pub until: Option<ResourceName>,
 }
 
+/// How many names a database looks at for one page. Most resources may have no value, and their names are no part
+/// of the page.
+pub(super) const NAMES_OF_PAGE: i64 = 4096;
+
 impl Page {
+    /// The page up to the last name that may be looked at for it, if there are more. A malformed name, which was
+    /// written by hand, is no end: no page can begin after it.
+    pub(super) fn until(&self, last: Option<String>) -> Self {
+        Self { until: last.and_then(|last| last.try_into().ok()), ..self.clone() }
+    }
+
+    /// The page with these resources. If it was not filled, it ends at the last name that was looked at.
+    pub(super) fn listing(self, resources: Vec<Listed>) -> Listing {
+        let is_filled = resources.len() >= self.limit as usize;
+        Listing { resources, unfinished_after: self.until.filter(|_| !is_filled) }
+    }
+
     /// The names of the page are in this range. The database reads no other part of its index, which
     /// an optional bound would not achieve.
     pub(super) fn range(&self) -> Range<String> {
@@ -25,7 +43,11 @@ impl Page {
         let next = format!("{}\u{1}", self.after);
         let start =
             if self.after.is_empty() { self.prefix.clone() } else { next.max(self.prefix.clone()) };
-        start..end_of_prefix(&self.prefix)
+        let end = match &self.until {
+            Some(until) => format!("{until}\u{1}"),
+            None => end_of_prefix(&self.prefix),
+        };
+        start..end
     }
 }
 
@@ -83,12 +105,6 @@ pub struct Listing {
     pub unfinished_after: Option<ResourceName>,
 }
 
-impl From<Vec<Listed>> for Listing {
-    fn from(resources: Vec<Listed>) -> Self {
-        Self { resources, unfinished_after: None }
-    }
-}
-
 /// A resource in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -121,7 +137,9 @@ mod tests {
     #[test]
     fn page_begins_after_the_last_name_of_the_page_before() {
         let start = |prefix: &str, after: &str| {
-            Page { prefix: prefix.to_owned(), after: after.to_owned(), limit: 1 }.range().start
+            Page { prefix: prefix.to_owned(), after: after.to_owned(), limit: 1, until: None }
+                .range()
+                .start
         };
         assert_eq!(start("", ""), "");
         assert_eq!(start("orders/", ""), "orders/");

@@ -12,6 +12,7 @@ mod standbys;
 mod statements;
 
 use std::{
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -44,7 +45,7 @@ use super::{
         primary_replaced,
     },
     kept_pool::{KeptPool, ReplacedAt, Taken},
-    list::{Listing, Page},
+    list::{Listing, NAMES_OF_PAGE, Page},
     replication::Replication,
     schema::Migrations,
 };
@@ -258,6 +259,27 @@ impl PostgresStore {
     }
 }
 
+/// The last name that may be looked at for a page, if there are more.
+async fn last_name(
+    connection: &mut PgConnection,
+    page: &Page,
+) -> Result<Option<String>, sqlx::Error> {
+    let Range { start, end } = page.range();
+    let select = r#"
+        select resource
+        from storage.resource
+        where resource >= $1 and resource < $2
+        order by resource
+        limit 1 offset $3
+        "#;
+    sqlx::query_scalar(select)
+        .bind(start)
+        .bind(end)
+        .bind(NAMES_OF_PAGE - 1)
+        .fetch_optional(connection)
+        .await
+}
+
 /// Waits for an answer until a deadline, or until the primary is replaced or rejected.
 async fn answer_until<T>(
     deadline: Instant,
@@ -435,8 +457,12 @@ impl Store for PostgresStore {
     }
 
     async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
-        let listed = self.ask(&self.reading, async |connection| list_rows(connection, page).await);
-        Ok(listed.await?.into())
+        let list = async |connection: &mut _| {
+            let page = page.until(last_name(connection, page).await?);
+            let listed = list_rows(connection, &page).await?;
+            Ok(page.listing(listed))
+        };
+        self.ask(&self.reading, list).await
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {

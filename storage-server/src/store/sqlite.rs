@@ -7,7 +7,7 @@ pub(crate) mod maintenance;
 mod statements;
 mod writer;
 
-use std::{num::NonZero, thread::available_parallelism, time::Duration};
+use std::{num::NonZero, ops::Range, thread::available_parallelism, time::Duration};
 
 use async_trait::async_trait;
 use fence::ResourceName;
@@ -33,7 +33,7 @@ use super::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
     },
     kept_pool::{KeptPool, ReplacedAt},
-    list::{Listing, Page},
+    list::{Listing, NAMES_OF_PAGE, Page},
     open::MissingFile,
     schema::{Migrations, prepare},
 };
@@ -281,8 +281,12 @@ impl Store for SqliteStore {
     }
 
     async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {
-        let listed = self.ask(&self.listing, async |connection| list_rows(connection, page).await);
-        Ok(listed.await?.into())
+        let list = async |connection: &mut _| {
+            let page = page.until(last_name(connection, page).await?);
+            let listed = list_rows(connection, &page).await?;
+            Ok(page.listing(listed))
+        };
+        self.ask(&self.listing, list).await
     }
 
     async fn probe(&self) -> Result<(), Unreachable> {
@@ -353,6 +357,27 @@ impl SqliteStore {
             }
         }
     }
+}
+
+/// The last name that may be looked at for a page, if there are more.
+async fn last_name(
+    connection: &mut SqliteConnection,
+    page: &Page,
+) -> Result<Option<String>, sqlx::Error> {
+    let Range { start, end } = page.range();
+    let select = r#"
+        select resource
+        from storage_resource
+        where resource >= ?1 and resource < ?2
+        order by resource
+        limit 1 offset ?3
+        "#;
+    sqlx::query_scalar(select)
+        .bind(start)
+        .bind(end)
+        .bind(NAMES_OF_PAGE - 1)
+        .fetch_optional(connection)
+        .await
 }
 
 /// The answer of a statement in a transaction that was not committed.

@@ -64,7 +64,7 @@ async fn plain_reads_and_lists_load_a_few_objects_at_once() {
     }
     assert_eq!(values.most(), 1);
     let lists = UnderWay::count(&world, Request::List, "");
-    let page = Page { prefix: String::new(), after: String::new(), limit: 9 };
+    let page = Page { prefix: String::new(), after: String::new(), limit: 9, until: None };
     for list in join_all((0..10).map(|_| world.store.list(&page))).await {
         assert_eq!(list.unwrap().resources.len(), 2);
     }
@@ -138,7 +138,7 @@ async fn page_that_is_full_of_deleted_resources_ends_early_and_the_next_goes_on(
     });
     let (mut after, mut found, mut pages) = (String::new(), Vec::new(), 0);
     loop {
-        let page = Page { prefix: String::new(), after: after.clone(), limit: 2 };
+        let page = Page { prefix: String::new(), after: after.clone(), limit: 2, until: None };
         let listing = world.store.list(&page).await.unwrap();
         found.extend(listing.resources.iter().map(|it| it.resource.as_str().to_owned()));
         pages += 1;
@@ -153,7 +153,7 @@ async fn page_that_is_full_of_deleted_resources_ends_early_and_the_next_goes_on(
         sleep(Duration::from_secs(31)).await;
         Ok(())
     });
-    let page = Page { prefix: String::new(), after: String::new(), limit: 2 };
+    let page = Page { prefix: String::new(), after: String::new(), limit: 2, until: None };
     let error = format!("{:?}", world.store.list(&page).await.unwrap_err());
     assert!(error.contains("no answer within 30 s"), "{error}");
 }

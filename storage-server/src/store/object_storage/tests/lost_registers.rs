@@ -32,7 +32,7 @@ async fn assert_that_nothing_is_decided(world: &World) {
     }
     let read = world.read("r").await;
     assert!(matches!(read, Err(ReadError::Unreadable(_))), "{read:?}");
-    let page = Page { prefix: String::new(), after: String::new(), limit: 9 };
+    let page = Page { prefix: String::new(), after: String::new(), limit: 9, until: None };
     assert_eq!(world.store.list(&page).await.unwrap().resources, []);
 }
 
