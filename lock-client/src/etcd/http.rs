@@ -39,9 +39,10 @@ use crate::{
     tls,
 };
 
-/// How long a further connection that is not busy is left open at least, and half of the longest time. Tries
-/// every few seconds use it again.
+/// How long a further connection that is not busy is left open. Tries every few seconds use it again.
 const SPARE_TIME: Duration = Duration::from_secs(5);
+/// How often the task of a connection looks for those that are left open for too long.
+const SPARE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) type Message = Request<Full<Bytes>>;
 
@@ -293,7 +294,7 @@ impl Http {
             let mut connection = pin!(connection);
             // Requests on it report the error. While any connection is open, those that are spare for too long
             // are closed, perhaps this one.
-            while timeout(SPARE_TIME, &mut connection).await.is_err() {
+            while timeout(SPARE_CHECK_INTERVAL, &mut connection).await.is_err() {
                 if let Some(spare) = spare.upgrade() {
                     lock(&spare).retain(|(_, since)| since.elapsed() < SPARE_TIME);
                 }
