@@ -33,7 +33,7 @@ pub(crate) enum CutOff {
     SlowBody,
     /// A head, a body or an answer for which the memory budget had too little left.
     OverBudget,
-    /// A read of a large value whose client had no turn in time.
+    /// A read of a large value, or a list, whose client had no turn in time.
     NoTurn,
 }
 
@@ -80,7 +80,9 @@ impl CutOff {
             Self::NotAccepted => "could not accept connections: too many files are open",
             Self::SlowBody => "rejected bodies that came too slowly",
             Self::OverBudget => "rejected bodies and answers: too many bytes are in flight",
-            Self::NoTurn => "rejected reads of large values: others were loaded for too long",
+            Self::NoTurn => {
+                "rejected reads of large values, and lists: those of others took too long"
+            }
         }
     }
 }

@@ -62,10 +62,10 @@ pub trait Store: Send + Sync + 'static {
         self.read(wanted).await
     }
 
-    /// How many calls of [`read`](Self::read) and of [`read_durable`](Self::read_durable) it takes at once.
-    /// Further ones wait.
+    /// How many calls of [`read`](Self::read), [`read_durable`](Self::read_durable) and [`list`](Self::list) it
+    /// takes at once. Further ones wait.
     fn reads_at_once(&self) -> ReadsAtOnce {
-        ReadsAtOnce { visible: 32, durable: 32 }
+        ReadsAtOnce { visible: 32, durable: 32, lists: 2 }
     }
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
@@ -106,13 +106,15 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// How many reads a store takes at once: its connections for them, which no other call uses. There are
-/// at least two of each, because small reads must not wait for large ones.
+/// at least two for reads of each kind, because small ones must not wait for large ones.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadsAtOnce {
     /// Of calls of [`Store::read`], and of [`Store::read_version`].
     pub visible: usize,
     /// Of calls of [`Store::read_durable`].
     pub durable: usize,
+    /// Of calls of [`Store::list`].
+    pub lists: usize,
 }
 
 /// Makes the new rows of resources from their current ones.

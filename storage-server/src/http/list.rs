@@ -16,6 +16,7 @@ use super::{problem::Problem, service::Service, session::Session};
 use crate::{
     access::identity::Permission,
     committer::job::UnavailableOutcome,
+    cut_offs::CutOff,
     store::list::{Listed, Listing, Page},
 };
 
@@ -65,6 +66,10 @@ async fn list(
         return Err(Problem::malformed_request("prefix and after may not have control characters"));
     }
     session.permit(&session.caller, Permission::List, &prefix)?;
+    let Some(_turn) = session.turns.take_for_list(&session.client).await else {
+        session.cut_offs.count(CutOff::NoTurn);
+        return Err(Problem::nothing_done("other lists were made for too long".to_owned()));
+    };
     // One resource more than requested shows whether there is a next page.
     let listed = session.store.list(&Page { prefix, after, limit: limit + 1, until: None }).await;
     let listing = listed.map_err(|error| session.unreachable(&error))?;

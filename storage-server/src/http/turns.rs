@@ -1,4 +1,4 @@
-//! Turns of clients: each has a share of the reads of large values that a store takes at once.
+//! Turns of clients: each has a share of the reads of large values, and of the lists, that a store takes at once.
 
 use std::{
     collections::HashMap,
@@ -18,11 +18,12 @@ use crate::{access::Caller, connections::client_address, rate_limit::Client, sto
 /// How long a read waits for all its turns, as an operation does in the queue.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// The turns of all clients that read large values.
+/// The turns of all clients that read large values, or list.
 #[derive(Debug)]
 pub(super) struct Turns {
     visible: Shares,
     durable: Shares,
+    lists: Shares,
 }
 
 /// A turn, which lasts until it is dropped.
@@ -33,8 +34,13 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    pub(super) fn new(ReadsAtOnce { visible, durable }: ReadsAtOnce) -> Self {
-        Self { visible: Shares::new(visible), durable: Shares::new(durable) }
+    pub(super) fn new(ReadsAtOnce { visible, durable, lists }: ReadsAtOnce) -> Self {
+        Self {
+            visible: Shares::new(visible),
+            durable: Shares::new(durable),
+            // No small read needs one of these connections.
+            lists: Shares::new(lists + 1),
+        }
     }
 
     /// When a read that begins now has waited for its turns for too long.
@@ -54,6 +60,11 @@ impl Turns {
             Freshness::Durable => &self.durable,
         };
         timeout_at(deadline, shares.take(client)).await.ok()
+    }
+
+    /// Waits until the client may list. `None` if that takes too long.
+    pub(super) async fn take_for_list(&self, client: &Client) -> Option<Turn> {
+        timeout_at(Self::deadline(), self.lists.take(client)).await.ok()
     }
 }
 
@@ -116,7 +127,7 @@ mod tests {
     }
 
     fn turns(durable: usize) -> Turns {
-        Turns::new(ReadsAtOnce { visible: 2, durable })
+        Turns::new(ReadsAtOnce { visible: 2, durable, lists: 1 })
     }
 
     #[tokio::test(start_paused = true)]
@@ -150,6 +161,26 @@ mod tests {
             let visible = turns.take(&first, Freshness::Visible, Turns::deadline());
             assert!(visible.await.is_some());
         }
+    }
+
+    /// With one connection, too: of the clients that wait, each waits with one list only.
+    #[tokio::test(start_paused = true)]
+    async fn client_with_many_lists_holds_up_no_other() {
+        let turns = turns(2);
+        let (greedy, other) = (identity("greedy"), identity("other"));
+        let first = turns.take_for_list(&greedy).await.unwrap();
+        let mut waiting: Vec<_> = (0..9).map(|_| Box::pin(turns.take_for_list(&greedy))).collect();
+        for list in &mut waiting {
+            assert!(list.as_mut().now_or_never().is_none());
+        }
+        let mut next = Box::pin(turns.take_for_list(&other));
+        assert!(next.as_mut().now_or_never().is_none());
+        drop(first);
+        // The greedy client's second one now waits behind the other client.
+        for list in &mut waiting {
+            assert!(list.as_mut().now_or_never().is_none());
+        }
+        assert!(next.as_mut().now_or_never().unwrap().is_some());
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use self::{
     changing::unchanged,
     doctor::{find_unmet_condition, scratch},
     handles::Handles,
-    reading::{Places, REGISTERS, read, read_for_change},
+    reading::{LISTS, Places, REGISTERS, read, read_for_change},
 };
 use super::{
     Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
@@ -142,7 +142,7 @@ impl Store for ObjectStorage {
 
     /// Both share the places of registers.
     fn reads_at_once(&self) -> ReadsAtOnce {
-        ReadsAtOnce { visible: REGISTERS / 2, durable: REGISTERS / 2 }
+        ReadsAtOnce { visible: REGISTERS / 2, durable: REGISTERS / 2, lists: LISTS }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

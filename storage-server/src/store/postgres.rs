@@ -57,6 +57,8 @@ const COMMITTING: u32 = 6;
 const READING_DURABLE: u32 = 3;
 /// The connections of everybody else.
 const READING: u32 = 4;
+/// How many of them lists take at most.
+const LISTS: usize = 2;
 /// The connection of the probe, for which no read has to wait, and the other way round.
 const PROBING: u32 = 1;
 /// The SQLSTATE of a write to a standby, or in a read-only session.
@@ -359,7 +361,7 @@ impl Store for PostgresStore {
     }
 
     fn reads_at_once(&self) -> ReadsAtOnce {
-        ReadsAtOnce { visible: READING as usize, durable: READING_DURABLE as usize }
+        ReadsAtOnce { visible: READING as usize, durable: READING_DURABLE as usize, lists: LISTS }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

@@ -140,6 +140,7 @@ impl SqliteStore {
             reads_at_once: ReadsAtOnce {
                 visible: reading as usize,
                 durable: READING_DURABLE as usize,
+                lists: LISTING as usize,
             },
             listing: pool(LISTING),
         })

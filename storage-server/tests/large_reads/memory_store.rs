@@ -142,7 +142,7 @@ impl Store for MemoryStore {
     }
 
     fn reads_at_once(&self) -> ReadsAtOnce {
-        ReadsAtOnce { visible: 2, durable: Self::CONNECTIONS }
+        ReadsAtOnce { visible: 2, durable: Self::CONNECTIONS, lists: 1 }
     }
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {

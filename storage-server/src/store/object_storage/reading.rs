@@ -31,7 +31,7 @@ pub(super) const REGISTERS: usize = 32;
 /// How many bytes of large values they may read at once.
 const VALUE_BYTES: u32 = 64 << 20;
 /// How many lists may be made at once. Each reads the names of all resources.
-const LISTS: usize = 2;
+pub(super) const LISTS: usize = 2;
 
 /// How long the transfer of a value may take, with the change of its register.
 pub(super) fn transfer_time(bytes: u64) -> Duration {
