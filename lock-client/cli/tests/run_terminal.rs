@@ -86,7 +86,8 @@ async fn jobs_of_make_read_the_terminal_and_ctrl_c_ends_them() {
     let mut terminal = Terminal::start(&redis, SHELL);
     let makefile = terminal.folder.path().join("Makefile");
     let job = |name: &str| format!("{name}:\n\t@$$LC run {name} -- sh -c");
-    let reads = "'read key < /dev/tty; echo \"$$key\"; exec sleep 600'";
+    // A job reads a whole line at once: a shell's `read` takes single bytes, also those of the other's line.
+    let reads = "'head -n 1 < /dev/tty; exec sleep 600'";
     let rules = format!("all: one two\n{} {reads}\n{} {reads}\n", job("one"), job("two"));
     std::fs::write(&makefile, rules).unwrap();
     terminal.type_line(&format!("make -j2 -f {}", makefile.display()));
