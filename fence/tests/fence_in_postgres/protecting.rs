@@ -265,12 +265,14 @@ async fn rows_without_a_valid_resource_are_counted() {
 /// Without quotes, `user` is the current user, and not a column.
 #[tokio::test]
 async fn column_that_is_a_keyword_is_rejected_without_quotes() {
-    let (_server, mut database) = fence().await;
+    let (server, mut database) = fence().await;
     let table = r#"create table notes ("user" text)"#;
     attempt(&mut database, table).await.unwrap();
     for bare in ["user", "USER"] {
         let protect = format!("select fence.protect('notes', '{bare}')");
         assert_eq!(attempt(&mut database, &protect).await.unwrap_err(), "22023", "{bare}");
+        let printed = messages(&server, &protect);
+        assert!(printed.contains(r#"the column must be quoted: "user""#), "{printed}");
     }
     attempt(&mut database, r#"select fence.protect('notes', '"user"')"#).await.unwrap();
     let insert = "select fence.claim('alice', 34); insert into notes values ('alice')";

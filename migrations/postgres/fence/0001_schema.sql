@@ -4,8 +4,8 @@
 --
 --     cat *.sql | psql mydatabase --set ON_ERROR_STOP=1 --single-transaction
 --
--- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are, except the
--- rights to create in the schema, or triggers on its tables.
+-- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are. But other
+-- roles lose the rights CREATE on the schema and TRIGGER on its tables.
 --
 -- To see what stops a stale write, read this file, 0002_claim.sql, 0003_protect.sql and 0006_rights.sql. The other two
 -- stop nothing.
@@ -15,8 +15,7 @@
 -- 0003_protect.sql. The fence stops clients that are late, not clients that lie: a role that may use the schema may
 -- claim any resource with any token.
 --
--- A rejection is an error with a SQLSTATE of its own, ZF001 to ZF006. migrations/README.md lists them. It says, too,
--- what is guaranteed and what is not.
+-- migrations/README.md lists the errors, ZF001 to ZF006, and says what is guaranteed and what is not.
 
 -- Installation, 1: the search_path. All files need pg_catalog first in it, but for temporary objects, which are this
 -- session's own. Files that do more than create functions set the path to pg_catalog, and restore it at their end: they
@@ -49,7 +48,7 @@ begin
             message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- For 0006_rights.sql: what exists now keeps its rights. That file may be applied in another transaction.
+    -- 0006_rights.sql leaves the rights on these objects as they are. It may be applied in another transaction.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(objid), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
@@ -63,6 +62,7 @@ begin
         union all
         select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
     ) as object
+    -- A text that becomes a regrole must be quoted as an identifier.
     where schema = to_regnamespace('fence') and owner <> quote_ident(current_user)::regrole
     order by place limit 1;
     if found then
@@ -154,8 +154,8 @@ begin
 end
 $$;
 
--- A role reads and writes the rows of its own tables only, new rows included. Where nothing is missing, no table is
--- locked: clients may write while the files are applied again.
+-- In fence.protected, a role reads and writes the rows of tables that it owns, new rows included. fence.fence gets the
+-- trigger from above. What exists is left, and no table is locked: clients may write while the files are applied again.
 do $$
 begin
     if not (select relrowsecurity from pg_class where oid = 'fence.protected'::regclass) then

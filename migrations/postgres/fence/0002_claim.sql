@@ -6,7 +6,7 @@
 -- In all files, each argument for one of the fence's functions has exactly its type. Otherwise a function of the same
 -- name, which another role created while the files were applied, could match better.
 
--- Which of the two is malformed: 'token' or 'holder'. Null if neither is.
+-- Which of the two is malformed: 'token' or 'holder'. A missing one is. Null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
 returns text language sql immutable as $$
     select case
@@ -18,8 +18,8 @@ returns text language sql immutable as $$
     end
 $$;
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. If they equal the
--- fence's, which passed the check, their form needs none.
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. An offer that equals the
+-- fence is well-formed, because the fence is.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
     select (token operator(pg_catalog.>) fence_token and fence.malformed(token, holder) is null)
@@ -31,8 +31,8 @@ $$;
 -- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
 -- claimed_by alone proves it for rows that `claim` wrote. In a row that was copied from another server, it may equal
--- this transaction's id by chance. But then xmin, the transaction or savepoint that wrote this version of the row, is
--- older. A savepoint of this transaction has a later id, and a later id has a smaller age.
+-- this transaction's id by chance. But then xmin, the transaction or savepoint that wrote this row version, is older,
+-- unless the copy was made while this transaction ran. A later id has a smaller age.
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -103,8 +103,8 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but the statement has locked the row. Either this transaction has claimed with the same
-    -- token and holder before, or the rule rejects.
+    -- 3. Nothing was written, but the statement has locked the latest row, which is read here. Either this transaction
+    -- has claimed with the same token and holder before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
@@ -113,8 +113,7 @@ end
 $$;
 
 -- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, where the fence
--- exists, the rule accepts, and this transaction has not claimed yet. All else is left to claim_or_reject, also a row
--- that has this transaction's id by chance.
+-- exists, the rule accepts, and this transaction has not claimed yet. All else is left to claim_or_reject.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
@@ -170,6 +169,7 @@ begin
         return true;
     end if;
 
+    -- 3. Reject the write.
     if (pg_catalog.octet_length(verify.resource) operator(pg_catalog.>=) 1
         and pg_catalog.octet_length(verify.resource) operator(pg_catalog.<=) 512) is not true
     then

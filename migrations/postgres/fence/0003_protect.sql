@@ -25,7 +25,7 @@ begin
     select * into strict relation from pg_class where oid = protected;
     if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
         or relation.relnamespace = 'fence'::regnamespace
-        or (relation.relispartition and not exists (
+        or (relation.relispartition and not exists ( -- Was it protected before it was attached?
             select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
     then
         raise exception using errcode = 'wrong_object_type',
@@ -59,7 +59,7 @@ begin
         select from pg_attribute
         where attrelid = protected and attname = lower(resource) and quote_ident(attname) <> attname) then
         raise exception using errcode = 'invalid_parameter_value',
-            message = format('the column must be quoted: %I', resource);
+            message = format('the column must be quoted: %I', lower(resource));
     end if;
     if relation.relowner = quote_ident(current_user)::regrole then
         execute format(
@@ -81,7 +81,7 @@ end
 $$;
 
 -- The settings that the trigger's function of a table must have: those of `protect`, because the text of an expression
--- may depend on settings of the session, such as DateStyle. Null for a plain column, which needs none.
+-- may depend on those of the session. Null for a plain column, which needs none. One is 'DateStyle=ISO, YMD'.
 create or replace function fence.trigger_settings(protected regclass, resource text)
 returns text[] language sql stable set search_path = pg_catalog, pg_temp as $$
     select proconfig from pg_proc
@@ -95,12 +95,12 @@ $$;
 --     resource_before = old.account_id::pg_catalog.text;
 --     resource_before = (select ('order/' || id)::pg_catalog.text from (select old.*) as orders);
 --
--- An assignment costs half as much as `perform`.
+-- An assignment costs half as much as `perform`. use_column: a name in an expression means the column, no variable.
 create or replace function fence.trigger_body(protected regclass, resource text, mode text)
 returns text language plpgsql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
 declare
     table_name name = (select relname from pg_class where oid = protected);
-    -- The expression may call the row by the table's name, and end with a comment.
+    -- The expression may call the row by the table's name. It may end with a comment, which the line break ends.
     template text = case
         when fence.is_plain_column(protected, resource) then '%1$s.%2$s::pg_catalog.text'
         else e'(select (%2$s\n)::pg_catalog.text from (select %1$s.*) as %3$I)'
@@ -146,6 +146,7 @@ $$;
 create or replace function fence.create_trigger_function(protected regclass, resource text, mode text)
 returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    -- Of each setting, `protect` has set the value, which is the current one here.
     settings constant text = (
         select string_agg(format('set %s from current', split_part(setting, '=', 1)), ' ')
         from unnest(fence.trigger_settings(protected, resource)) as setting);
@@ -174,9 +175,8 @@ begin
 end
 $$;
 
--- A table and its partitions. A table that was protected, and attached as a partition afterwards, keeps its own
--- protection. So it is no part of the other here, and neither are its partitions. Its fence_rows has no parent, as the
--- copies have that PostgreSQL makes for partitions.
+-- A table and its partitions. Not a partition that was protected before it was attached to a table that is not: it and
+-- its partitions keep their own protection. Its fence_rows has no parent; the copies that PostgreSQL makes have one.
 create or replace function fence.parts(protected regclass)
 returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
     select protected
@@ -187,8 +187,8 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
         where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
 $$;
 
--- Drops the triggers that `protect` created for a table, and their function. Returns whether there were any. If the
--- table is registered, drops fence_truncate whoever created it: a role with the right TRIGGER can replace it.
+-- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
+-- registered, drops them whoever created them: a role with the right TRIGGER can replace fence_truncate.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -197,7 +197,7 @@ declare
     found_trigger record;
     removed boolean = false;
 begin
-    -- The triggers of this partition belong to its table.
+    -- The triggers of such a partition belong to its table.
     if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
         return false;
     end if;
@@ -261,9 +261,9 @@ begin
     trigger_function = fence.create_trigger_function(protected, resource, mode);
 
     -- 3. Create the triggers. The check of rows runs AFTER ROW, because another trigger may change the row before. It
-    -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. ENABLE ALWAYS includes sessions whose
-    -- session_replication_role is replica. Some versions of PostgreSQL enable the triggers of all partitions by their
-    -- name, and fail if one is missing, so that comes last.
+    -- is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace. Its argument is for fence.status. ENABLE
+    -- ALWAYS includes sessions whose session_replication_role is replica. Some versions of PostgreSQL enable a trigger
+    -- by its name in all partitions. So all are created before one is enabled.
     execute format(
         'create constraint trigger fence_rows after insert or update or delete on %s '
         'for each row execute function %s(%L)',

@@ -17,8 +17,8 @@ begin
             message = 'the files of the fence must be applied over one connection';
     end if;
     -- 1. Nobody else may own a table or function of the schema, or have a trigger on a table: they would run with the
-    -- installer's rights. What another role created after 0001_schema.sql looked still belongs to it, also if these
-    -- files have replaced it. The lock waits for a trigger that is not committed yet. It lets clients write.
+    -- installer's rights. What another role created since 0001_schema.sql looked still belongs to it, because CREATE OR
+    -- REPLACE keeps the owner. The lock waits for a trigger that is not committed yet. It lets clients write.
     lock table fence.fence, fence.protected, fence.reports in share update exclusive mode;
     select found_object.message into other
     from (
@@ -42,21 +42,21 @@ begin
 
     -- 2. Nor may anybody create them from now on.
     for other in
-        select format('revoke %s from %s cascade', privilege, grantee)
+        select format('revoke %s from %s cascade', revoked, grantee)
         from (
             select 'create on schema fence', nspacl, nspowner, 'CREATE' from pg_namespace where nspname = 'fence'
             union all
             select format('trigger on %s', oid::regclass), relacl, relowner, 'TRIGGER'
             from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
-        ) as object (privilege, acl, owner, word)
-        cross join lateral fence.grantees(acl, owner, word) as grantee
+        ) as object (revoked, acl, owner, privilege)
+        cross join lateral fence.grantees(acl, owner, privilege) as grantee
     loop
         execute other;
     end loop;
 
-    -- 3. New objects get these rights and no others, whatever the default privileges are. The rights on known objects
-    -- are the administrator's. The policies of two tables limit who reads and writes which rows. Rights on
-    -- the schema, whose oid is null here, are revoked by the first installation only.
+    -- 3. Set the rights on new objects, whatever the default privileges are: `granted` to public, or none where it is
+    -- null. The rights on known objects are the administrator's. The policies of two tables limit who reads and writes
+    -- which rows. The first installation also revokes the rights on the schema, whose oid is null here.
     for object in
         select * from (
             select oid, format('table %s', oid::regclass) as name, relacl as acl, relowner as owner, case relname
