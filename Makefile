@@ -7,7 +7,7 @@
 #
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make page    serves a page on this machine that plays all scenarios, and opens it in a browser
-#   make screenshots  plays token 33 against token 34, and draws its page for the README
+#   make screenshots  plays token 33 against token 34, and draws its panels for the README
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times

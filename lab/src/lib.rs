@@ -4,9 +4,8 @@
 //! Start with `scenario/token_33_34.rs`: the story of two tokens, step by step.
 //!
 //! - A [`scenario`] starts private servers, drives [`client`]s, and fills a [`record`]. The
-//!   [`timeline`] prints the record, the [`picture`] draws it, the [`page`] shows it in a browser,
-//!   and [`replay`] is the command that does all this. [`serve`] plays scenarios for the page, and
-//!   sandboxes, which somebody drives by hand.
+//!   [`timeline`] prints the record, the [`page`] draws it in a browser, and [`replay`] is the command
+//!   that does all this. [`serve`] plays scenarios for the page, and sandboxes, which somebody drives by hand.
 //! - A [`hammer`] strikes a database with many clients at once.
 //! - A [`doctor`] says whether the fence can hold on a store.
 //! - A [`power_loss`] shows which acknowledged writes survive it.
@@ -22,7 +21,6 @@ mod http_client;
 mod output;
 mod output_file;
 pub mod page;
-pub mod picture;
 pub mod power_loss;
 pub mod programs;
 pub mod record;

@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn file_is_replaced_when_it_is_complete_and_nothing_else_is_left() {
         let folder = TempDir::new().unwrap();
-        let path = folder.path().join("run.svg");
+        let path = folder.path().join("run.html");
         fs::write(&path, "old").unwrap();
         let file = OutputFile::create(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn file_in_a_missing_folder_and_a_folder_are_errors_that_name_it() {
         let folder = TempDir::new().unwrap();
-        let missing = folder.path().join("none/run.svg");
+        let missing = folder.path().join("none/run.html");
         for (path, why) in
             [(missing.as_path(), "there is no folder"), (folder.path(), "is a folder")]
         {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::{
     output_file::OutputFile,
-    page, picture,
+    page,
     record::{Event, Recorder, RunRecord},
     scenario::{self, Scenario},
     timeline::{self, Timeline, paragraph},
@@ -49,9 +49,6 @@ pub struct Replay {
     /// Print the record of the run as JSON
     #[arg(long)]
     json: bool,
-    /// Draw the run as an SVG picture into this file
-    #[arg(long, value_name = "FILE", conflicts_with = "list")]
-    svg: Option<PathBuf>,
     /// Write the run as a page into this file, which a browser opens without a network
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     html: Option<PathBuf>,
@@ -81,14 +78,8 @@ impl Replay {
             None => (&scenario::ALL[0], !self.json),
             Some(name) => (find(name)?, false),
         };
-        let create = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::create).transpose();
-        let (picture, page) = (create(&self.svg)?, create(&self.html)?);
-        let save = |record: &RunRecord| {
-            if let Some(file) = picture {
-                file.save(&picture::draw(record, scenario))?;
-            }
-            page.map_or(Ok(()), |file| file.save(&page::file(Some(record))))
-        };
+        let page = self.html.as_deref().map(OutputFile::create).transpose()?;
+        let save = |record: &RunRecord| page.map_or(Ok(()), |file| file.save(&page::file(Some(record))));
         if self.json {
             let record = scenario.replay(Recorder::start(|_| {}), self.ttl_factor).await?;
             save(&record)?;
@@ -107,9 +98,6 @@ impl Replay {
         let verdict = if record.holds { "Shown" } else { "NOT shown, in this run" };
         let verdict = paragraph(&format!("{verdict}: {}", scenario.claim), width);
         print(&format!("\n{verdict}\n"))?;
-        if let Some(file) = &self.svg {
-            print(&format!("The picture is in {}.\n", file.display()))?;
-        }
         if let Some(file) = &self.html {
             print(&format!("The page is in {}. Open it in a browser.\n", file.display()))?;
         }

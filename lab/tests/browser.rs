@@ -235,11 +235,14 @@ impl Browser {
         assert_eq!(is_preferred, true, "{feature}: {value}");
     }
 
-    /// Writes a picture of the page, from its top, as a file.
-    pub(super) async fn draw(&self, path: &Path, width: u32, height: u32) {
+    /// Writes a picture of an element of the page as a file.
+    pub(super) async fn draw(&self, path: &Path, selector: &str) {
         self.command("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
         self.wait_for_frames().await;
-        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
+        let place = format!("document.querySelector('{selector}').getBoundingClientRect().toJSON()");
+        let mut clip = self.value(&place).await;
+        clip["y"] = json!(clip["y"].as_f64().unwrap() + self.value("scrollY").await.as_f64().unwrap());
+        clip["scale"] = json!(2);
         let options = json!({"format": "png", "clip": clip, "captureBeyondViewport": true});
         let drawn = self.command("Page.captureScreenshot", options).await;
         let data = BASE64_STANDARD.decode(drawn["data"].as_str().unwrap()).unwrap();

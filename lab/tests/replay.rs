@@ -9,7 +9,6 @@ mod nodes;
 mod output;
 mod page;
 mod patroni;
-mod picture;
 mod sale;
 #[cfg(target_os = "linux")]
 mod screenshots;
@@ -65,7 +64,6 @@ async fn replayed(name: &str) -> Value {
     assert_fits(
         &strip_str(&(text + &timeline::summary(&record, scenario.worlds, WIDTH))).to_string(),
     );
-    picture::assert_readable(&picture::drawn(&record));
     if let Err(problems) = page::explained(&printed).await {
         panic!("the page of {name}: {problems}");
     }

@@ -246,6 +246,7 @@ function show(number) {
     const states = move(isEnd ? Math.max(event.at, last?.at ?? 0) : event.at, last, own === world);
     picture.setAttribute("aria-label", text("picture", { world: title(own), states }));
   });
+  find("worlds").classList.toggle("ended", isEnd);
   find("answers").replaceChildren(...(isEnd ? [] : answers(run, number)));
   const moments = run.moments.length;
   find("decisive").textContent = text(moments > 1 ? "decisive.of" : "decisive", { number: nextMoment() + 1, count: moments });

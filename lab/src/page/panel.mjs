@@ -174,12 +174,12 @@ function wedge(span, bars, scale, x) {
   return `M${upper.join("L")}V${bars + BAR}H${x(span.from)}z`;
 }
 
-/** Words where there is space for them, or their end: values differ there. */
+/** Words where there is space for them, or their beginning. */
 function label(drawing, left, right, y, words, kind) {
   const space = Math.floor((right - left - 6) / LETTER);
   const letters = [...words];
   if (space < Math.min(letters.length, 3)) return;
-  const shown = letters.length > space ? `…${letters.slice(1 - space).join("").trim()}` : words;
+  const shown = letters.length > space ? `${letters.slice(0, space - 1).join("").trim()}…` : words;
   drawing.text(left + 4, y, kind, shown);
 }
 

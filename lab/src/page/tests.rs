@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-const RECORD: &str = include_str!("../picture/tests/token-33-34.json");
+const RECORD: &str = include_str!("../../tests/replay/token-33-34.json");
 const MOST_BYTES: usize = 300_000;
 /// The parts of the page that the lab serves have fewer lines, and fewer bytes.
 const MOST_LINES_OF_PARTS: usize = 2_500;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::browser::{Browser, END, ENTER, HOME, LEFT, RIGHT, SPACE};
 
 /// A stored run of 33 and 34.
-const RECORD: &str = include_str!("../../src/picture/tests/token-33-34.json");
+const RECORD: &str = include_str!("token-33-34.json");
 /// The number of the chosen event, from 0.
 const CHOSEN: &str = "Number(document.getElementById('time').value)";
 const FILE: &str = "run.html";

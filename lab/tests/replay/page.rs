@@ -34,6 +34,17 @@ pub(crate) async fn explained(record: &Value) -> Result<String, String> {
 }
 
 #[tokio::test]
+async fn file_that_cannot_be_written_is_an_error_before_the_run() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("none/run.html");
+    let output = lab(&[&REPLAY[..], &["--html", path.to_str().unwrap()]].concat()).await;
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(path.to_str().unwrap()) && error.contains("no folder"), "{error}");
+    assert!(output.stdout.is_empty(), "it did not run");
+}
+
+#[tokio::test]
 async fn page_tells_what_is_believed_and_what_is_stored_when_33_arrives() {
     let mut record = replayed("token-33-34").await;
     insta::assert_snapshot!(explained(&record).await.unwrap(), @"

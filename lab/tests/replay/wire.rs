@@ -70,7 +70,7 @@ pub(super) fn assert_small(record: &Value) {
 /// A record of before has nothing of it, and opens.
 #[tokio::test]
 async fn record_without_the_wire_says_that_nothing_was_recorded() {
-    let record = include_str!("../../src/picture/tests/token-33-34.json");
+    let record = include_str!("token-33-34.json");
     let record: Value = serde_json::from_str(record).unwrap();
     let read: RunRecord = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(serde_json::to_value(&read).unwrap(), record);

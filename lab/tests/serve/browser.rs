@@ -31,8 +31,8 @@ const HOLD_CHANGE_OF_ADDRESS: &str = "(() => {
     return window.changeAddress;
 })()";
 /// A stored run of 33 and 34.
-const RECORD_FILE: &str = "src/picture/tests/token-33-34.json";
-const RECORD: &str = include_str!("../../src/picture/tests/token-33-34.json");
+const RECORD_FILE: &str = "tests/replay/token-33-34.json";
+const RECORD: &str = include_str!("../replay/token-33-34.json");
 
 impl Browser {
     /// Presses the control of this name as soon as it can do something, and waits for the answer.
