@@ -43,7 +43,7 @@ const FILES: [&str; 6] = [
     include_str!("../migrations/postgres/0001_schema.sql"),
     include_str!("../migrations/postgres/0002_claim.sql"),
     include_str!("../migrations/postgres/0003_protect.sql"),
-    include_str!("../migrations/postgres/0004_report.sql"),
+    include_str!("../migrations/postgres/0004_tables.sql"),
     include_str!("../migrations/postgres/0005_status.sql"),
     include_str!("../migrations/postgres/0006_rights.sql"),
 ];

@@ -36,7 +36,7 @@ $$;
 
 -- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
 -- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again.
--- What another role commits after that can't match their calls: see the head of 0002_claim.sql.
+-- A function that another role adds until then can't match their calls: see the head of 0002_claim.sql.
 do $$
 declare
     other record;
@@ -50,7 +50,7 @@ begin
     end if;
     -- 0006_rights.sql leaves the rights on these objects as they are. It may be applied in another transaction.
     perform set_config('fence.known_objects', (
-        select coalesce(array_agg(objid), '{}')::text from pg_depend
+        select coalesce(array_agg(format('%s.%s', classid, objid)), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
     create schema if not exists fence;
 
@@ -175,25 +175,6 @@ begin
         for each statement execute function fence.reject_removal();
         alter table fence.fence enable always trigger reject_removal;
     end if;
-end
-$$;
-
--- Removes the fences of all resources whose names begin with the prefix, and returns their number. The caller needs the
--- rights SELECT and DELETE on fence.fence. Afterwards any token is accepted, so no client may be left that holds one.
-create or replace function fence.forget(prefix text)
-returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    before text = current_setting('fence.remove', true);
-    forgotten bigint;
-begin
-    if coalesce(prefix, '') = '' then
-        raise exception using errcode = 'null_value_not_allowed', message = 'the prefix is missing';
-    end if;
-    perform set_config('fence.remove', 'on', true);
-    delete from fence.fence where starts_with(resource, prefix);
-    get diagnostics forgotten = row_count;
-    perform set_config('fence.remove', coalesce(before, ''), true);
-    return forgotten;
 end
 $$;
 

@@ -27,12 +27,12 @@ returns boolean language sql immutable as $$
             and holder operator(pg_catalog.=) fence_holder collate pg_catalog."C")
 $$;
 
--- Whether the current transaction wrote this row of fence.fence: the only proof of a claim. A session without rights on
--- the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
+-- Whether this transaction wrote this row of fence.fence: the only proof of a claim. There is no secret. A session
+-- without rights on the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
--- claimed_by alone proves it for rows that `claim` wrote. In a row that was copied from another server, it may equal
--- this transaction's id by chance. But then xmin, the transaction or savepoint that wrote this row version, is older,
--- unless the copy was made while this transaction ran. A later id has a smaller age.
+-- For a row that `claim` wrote, claimed_by is enough. A row that was copied from another server may have the id of this
+-- transaction by chance. So xmin, the transaction or savepoint that wrote the row, must be no older than this one. A
+-- later id has a smaller age. (A copy that is made while this transaction runs would pass.)
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -103,7 +103,7 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but the statement has locked the latest row, which is read here. Either this transaction
+    -- 3. Nothing was written, but ON CONFLICT has locked the latest row, which is read here. Either this transaction
     -- has claimed with the same token and holder before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
@@ -113,7 +113,7 @@ end
 $$;
 
 -- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, where the fence
--- exists, the rule accepts, and this transaction has not claimed yet. All else is left to claim_or_reject.
+-- exists, the rule accepts, and the row has not this transaction's id. All else is left to claim_or_reject.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
@@ -162,7 +162,7 @@ begin
     end if;
 
     -- 2. Claim with what was presented: this transaction's id, the token, the holder. A setting that an earlier user of
-    -- the connection left has the id of another transaction.
+    -- the connection left has the id of another transaction. A session that forges it could as well call `claim`.
     presented = pg_catalog.string_to_array(pg_catalog.current_setting('fence.presented', true), ' ');
     if presented[1] operator(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.text then
         perform fence.claim(verify.resource, presented[2]::pg_catalog.int8, presented[3]);

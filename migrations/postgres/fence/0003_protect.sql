@@ -16,37 +16,11 @@ returns boolean language sql stable set search_path = pg_catalog, pg_temp set qu
     )
 $$;
 
--- Raises an error if a table can't be protected.
-create or replace function fence.reject_unfit_table(protected regclass, mode text)
-returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    relation pg_class;
-begin
-    select * into strict relation from pg_class where oid = protected;
-    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
-        or relation.relnamespace = 'fence'::regnamespace
-        or (relation.relispartition and not exists ( -- Was it protected before it was attached?
-            select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
-    then
-        raise exception using errcode = 'wrong_object_type',
-            message = format('%s is not a table that can be protected', protected),
-            hint = 'Of a partition, protect the table that it is a part of.';
-    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
-        raise exception using errcode = 'wrong_object_type',
-            message = format('%s has children, which would stay unprotected', protected);
-    elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
-        raise exception using errcode = 'insufficient_privilege',
-            message = format('%s, who owns %s, may not use the schema fence', relation.relowner::regrole, protected),
-            hint = format('grant usage on schema fence to %s', relation.relowner::regrole);
-    end if;
-end
-$$;
-
 -- Tries the expression: a mistake in it must fail in `protect`, not in a later write.
 --
 -- A trial runs code of the table's owner: the expression, and the policies of the table. Even planning does, because
 -- the planner calls immutable functions. So only the owner tries. Others, such as an administrator, may name only a
--- plain column, and nothing of the table is evaluated.
+-- plain column, and nothing of the table is evaluated. Later, the expression runs as the writer, like any trigger.
 create or replace function fence.try_resource(protected regclass, resource text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -54,7 +28,7 @@ declare
     number_of_rows bigint;
 begin
     select * into strict relation from pg_class where oid = protected;
-    -- For instance `user`: the current user, not the column "user".
+    -- A column that is a keyword needs quotes: `user` is the current user.
     if exists (
         select from pg_attribute
         where attrelid = protected and attname = lower(resource) and quote_ident(attname) <> attname) then
@@ -137,7 +111,7 @@ end
         $body$,
         format(template, 'old', resource, table_name),
         format(template, 'new', resource, table_name),
-        case mode when 'report' then fence.exception_clause() /* in 0004_report.sql */ end);
+        case mode when 'report' then fence.exception_clause() /* in 0004_tables.sql */ end);
 end
 $$;
 
@@ -175,54 +149,6 @@ begin
 end
 $$;
 
--- A table and its partitions. Not a partition that was protected before it was attached to a table that is not: it and
--- its partitions keep their own protection. Its fence_rows has no parent; the copies that PostgreSQL makes have one.
-create or replace function fence.parts(protected regclass)
-returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
-    select protected
-    union
-    select relid from pg_partition_tree(protected)
-    where not exists (
-        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
-        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
-$$;
-
--- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
--- registered, drops them whoever created them: a role with the right TRIGGER can replace fence_truncate.
-create or replace function fence.remove_triggers(protected regclass)
-returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    is_registered boolean = exists (
-        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected::oid));
-    found_trigger record;
-    removed boolean = false;
-begin
-    -- The triggers of such a partition belong to its table.
-    if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
-        return false;
-    end if;
-    for found_trigger in
-        select t.tgname, t.tgrelid::regclass as relation, t.tgfoid::regprocedure as function, ours.is_ours,
-            pg_has_role(p.proowner, 'usage') as is_droppable
-        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
-        cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
-        where (ours.is_ours or is_registered) and (
-            (t.tgname = 'fence_rows' and t.tgrelid = protected)
-            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
-    loop
-        removed = true;
-        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
-        -- The function of an earlier owner of the table stays.
-        if found_trigger.is_ours and found_trigger.is_droppable
-            and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid)
-        then
-            execute format('drop function %s', found_trigger.function);
-        end if;
-    end loop;
-    return removed;
-end
-$$;
-
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
 -- row's resource, or can claim it with the token that it presents. In the mode `report` the change passes, and
 -- fence.reports says what would have failed.
@@ -252,7 +178,7 @@ begin
         raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
     execute format('lock table %s in share update exclusive mode', protected);
-    perform fence.reject_unfit_table(protected, mode);
+    perform fence.reject_unfit_table(protected, mode); -- in 0004_tables.sql, like remove_triggers and parts
     perform fence.try_resource(protected, resource);
 
     -- 2. Keep writers out, and replace the previous protection.
@@ -286,21 +212,6 @@ begin
     if roles is not null then
         raise warning using message = format('%s may create triggers on %s', roles, protected),
             hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
-    end if;
-    return fence.name_of(protected::oid);
-end
-$$;
-
--- Removes the protection of a table, and returns its name. The fences stay.
-create or replace function fence.unprotect(protected regclass)
-returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    removed boolean;
-begin
-    removed = fence.remove_triggers(protected);
-    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected::oid);
-    if not found and not removed then
-        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
     end if;
     return fence.name_of(protected::oid);
 end

@@ -6,7 +6,7 @@ declare
     -- Without the version, no installation was completed.
     is_first constant boolean = pg_catalog.to_regprocedure('fence.version()') is null;
     -- The objects that 0001_schema.sql has found, for this session.
-    known oid[];
+    known text[];
     object record;
     other text;
 begin
@@ -56,20 +56,20 @@ begin
 
     -- 3. Set the rights on new objects, whatever the default privileges are: `granted` to public, or none where it is
     -- null. The rights on known objects are the administrator's. The policies of two tables limit who reads and writes
-    -- which rows. The first installation also revokes the rights on the schema, whose oid is null here.
+    -- which rows. The first installation also revokes the rights on the schema, whose id is null here.
     for object in
         select * from (
-            select oid, format('table %s', oid::regclass) as name, relacl as acl, relowner as owner, case relname
-                when 'protected' then 'select, insert, update, delete' when 'reports' then 'select, insert, delete'
-                end as granted
+            select format('%s.%s', tableoid, oid) as id, format('table %s', oid::regclass) as name, relacl as acl,
+                relowner as owner, case relname when 'protected' then 'select, insert, update, delete'
+                    when 'reports' then 'select, insert, delete' end as granted
             from pg_class where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v')
             union all
-            select oid, format('function %s', oid::regprocedure), proacl, proowner, 'execute'
+            select format('%s.%s', tableoid, oid), format('function %s', oid::regprocedure), proacl, proowner, 'execute'
             from pg_proc where pronamespace = 'fence'::regnamespace
             union all
             select null, 'schema fence', nspacl, nspowner, null from pg_namespace where nspname = 'fence'
         ) as object
-        where is_first or (oid is not null and oid <> all (known))
+        where is_first or (id is not null and id <> all (known))
     loop
         perform fence.revoke_all(object.name, object.acl, object.owner);
         if object.granted is not null then

@@ -1,0 +1,198 @@
+-- The fence in PostgreSQL: which tables can be protected, how protection and fences are removed, and tables whose check
+-- reports instead of rejecting. Not needed to see what stops a stale write. Apply 0003_protect.sql first.
+
+-- Raises an error if a table can't be protected.
+create or replace function fence.reject_unfit_table(protected regclass, mode text)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    relation pg_class;
+begin
+    select * into strict relation from pg_class where oid = protected;
+    if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
+        or relation.relnamespace = 'fence'::regnamespace
+        or (relation.relispartition and not exists ( -- Was it protected before it was attached?
+            select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
+    then
+        raise exception using errcode = 'wrong_object_type',
+            message = format('%s is not a table that can be protected', protected),
+            hint = 'Of a partition, protect the table that it is a part of.';
+    elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
+        raise exception using errcode = 'wrong_object_type',
+            message = format('%s has children, which would stay unprotected', protected);
+    elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
+        raise exception using errcode = 'insufficient_privilege',
+            message = format('%s, who owns %s, may not use the schema fence', relation.relowner::regrole, protected),
+            hint = format('grant usage on schema fence to %s', relation.relowner::regrole);
+    end if;
+end
+$$;
+
+-- A table and its partitions. Not a partition that was protected before it was attached to a table that is not: it and
+-- its partitions keep their own protection. Its fence_rows has no parent; the copies that PostgreSQL makes have one.
+create or replace function fence.parts(protected regclass)
+returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
+    select protected
+    union
+    select relid from pg_partition_tree(protected)
+    where not exists (
+        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
+        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
+$$;
+
+-- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
+-- registered, drops them whoever created them: a role with the right TRIGGER can replace fence_truncate.
+create or replace function fence.remove_triggers(protected regclass)
+returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    is_registered boolean = exists (
+        select from fence.protected p where p.relation = fence.name_of(remove_triggers.protected::oid));
+    found_trigger record;
+    removed boolean = false;
+begin
+    -- The triggers of such a partition belong to its table.
+    if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
+        return false;
+    end if;
+    for found_trigger in
+        select t.tgname, t.tgrelid::regclass as relation, t.tgfoid::regprocedure as function, ours.is_ours,
+            pg_has_role(p.proowner, 'usage') as is_droppable
+        from pg_trigger t join pg_proc p on p.oid = t.tgfoid
+        cross join lateral (select p.prosrc like '%-- Created by fence.protect.%') as ours (is_ours)
+        where (ours.is_ours or is_registered) and (
+            (t.tgname = 'fence_rows' and t.tgrelid = protected)
+            or (t.tgname = 'fence_truncate' and t.tgrelid in (select fence.parts(protected))))
+    loop
+        removed = true;
+        execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
+        -- The function of an earlier owner of the table stays.
+        if found_trigger.is_ours and found_trigger.is_droppable
+            and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid)
+        then
+            execute format('drop function %s', found_trigger.function);
+        end if;
+    end loop;
+    return removed;
+end
+$$;
+
+-- Removes the protection of a table, and returns its name. The fences stay.
+create or replace function fence.unprotect(protected regclass)
+returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    removed boolean;
+begin
+    removed = fence.remove_triggers(protected);
+    delete from fence.protected p where p.relation = fence.name_of(unprotect.protected::oid);
+    if not found and not removed then
+        raise exception using errcode = 'undefined_object', message = format('%s is not protected', protected);
+    end if;
+    return fence.name_of(protected::oid);
+end
+$$;
+
+-- Removes the fences of all resources whose names begin with the prefix, and returns their number. The caller needs the
+-- rights SELECT and DELETE on fence.fence. Afterwards any token is accepted, so no client may be left that holds one.
+create or replace function fence.forget(prefix text)
+returns bigint language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    before text = current_setting('fence.remove', true);
+    forgotten bigint;
+begin
+    if coalesce(prefix, '') = '' then
+        raise exception using errcode = 'null_value_not_allowed', message = 'the prefix is missing';
+    end if;
+    perform set_config('fence.remove', 'on', true);
+    delete from fence.fence where starts_with(resource, prefix);
+    get diagnostics forgotten = row_count;
+    perform set_config('fence.remove', coalesce(before, ''), true);
+    return forgotten;
+end
+$$;
+
+-- What such tables would have rejected. The random key makes no writer wait for another. A role reads and writes the
+-- reports of its own tables only, as in fence.protected.
+do $$
+declare
+    path constant text = pg_catalog.current_setting('search_path');
+begin
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    create table if not exists fence.reports (
+        id uuid not null default gen_random_uuid(),
+        at timestamptz not null,
+        relation text collate "C" not null,
+        code text not null,
+        role text not null,
+        application text not null,
+        message text not null,
+        detail text not null,
+        constraint reports_pkey primary key (relation, at, id)
+    );
+    if not (select relrowsecurity from pg_class where oid = 'fence.reports'::regclass) then
+        alter table fence.reports enable row level security;
+    end if;
+    if not exists (select from pg_policy where polrelid = 'fence.reports'::regclass and polname = 'owner_of_the_table')
+    then
+        create policy owner_of_the_table on fence.reports using (fence.owns(relation));
+    end if;
+    perform set_config('search_path', path, true);
+end
+$$;
+
+-- The end of a trigger's function that reports an error of the check instead of raising it. The statement does not
+-- fail, unless it is cancelled. But the check may wait for another claim, and SERIALIZABLE may fail the commit.
+create or replace function fence.exception_clause()
+returns text language sql immutable set search_path = pg_catalog, pg_temp as $text$ select $$
+exception when others then
+    declare
+        message pg_catalog.text;
+        detail pg_catalog.text;
+    begin
+        get stacked diagnostics message = message_text, detail = pg_exception_detail;
+        ignored = fence.report(tg_relid::pg_catalog.regclass, sqlstate, message, detail);
+    exception when others then
+        raise warning using message = pg_catalog.concat('fence.report failed: ', sqlerrm);
+    end;
+    return null;
+$$ $text$;
+
+-- Records what a check would have rejected: about once a minute for each table, code, role and application, and about
+-- sixty a minute for each table. Reports that are not committed yet don't count. These limits stop accidents: a writer
+-- can hide its own reports by the setting of step 1, and use up the sixty by changing its application_name.
+--
+-- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
+-- record anything. So the writer's role is read from the setting `role`, or from the start of its session.
+create or replace function fence.report(relation regclass, code text, message text, detail text)
+returns boolean language plpgsql
+-- With row_security off, a writer's session would get an error where the policy applies.
+set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
+#variable_conflict use_variable
+declare
+    -- The table of a partition, if that is the protected one. It may have another owner.
+    name text = (
+        select fence.name_of(coalesce(max(t.tgrelid), relation)) from pg_partition_ancestors(relation) as a (relid)
+        join pg_trigger t on t.tgrelid = a.relid and t.tgname = 'fence_rows' and t.tgparentid = 0);
+    role text = coalesce(nullif(current_setting('role'), 'none'), session_user);
+    application text = current_setting('application_name');
+    reported text = 'fence.reported_' || md5(concat_ws(e'\n', name, code, role, application));
+    since timestamptz = clock_timestamp() - interval '1 minute';
+begin
+    -- 1. This session may have reported, or looked for, the same within the minute: a setting of it says when.
+    if nullif(current_setting(reported, true), '')::timestamptz > since then
+        return false;
+    end if;
+    perform set_config(reported, clock_timestamp()::text, false);
+    -- 2. Or another session has, or there are sixty. A serializable transaction doesn't look, because that would make
+    -- it conflict with other writers: then only step 1 limits the number.
+    if current_setting('transaction_isolation') <> 'serializable' and (
+        exists (
+            select from fence.reports r
+            where r.relation = name and r.at > since and r.code = code and r.role = role and r.application = application
+        ) or 60 <= (select count(*) from fence.reports r where r.relation = name and r.at > since)
+    ) then
+        return false;
+    end if;
+    insert into fence.reports (at, relation, code, role, application, message, detail)
+    values (clock_timestamp(), name, code, role, application, message, coalesce(detail, ''));
+    return true;
+end
+$$;
