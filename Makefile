@@ -7,7 +7,7 @@
 #
 #   make check   formatting, lints and documentation, with warnings as errors
 #   make page    serves a page on this machine that plays all scenarios, and opens it in a browser
-#   make screenshots  plays token 33 against token 34, and draws its panels for the README
+#   make screenshots  plays token 33 against token 34, and saves its page and its panels for the README
 #   make package builds both commands with manual pages and completions into target/package, as the
 #                image does
 #   make seeds   runs real clients of Redlock against a network that fails by a seed, 1000 times
@@ -46,6 +46,8 @@ SCREENSHOTS := screenshots
 screenshots: redis-server node chromium chromedriver
 	cargo test $(SERVICES) --test main $(SCREENSHOTS)
 	cp target/tmp/page-33-34-light.png target/tmp/page-33-34-dark.png docs/
+	cargo build $(COMMANDS)
+	target/debug/lab replay --html docs/33-34.html
 
 # Tests mostly wait, so several run at once on each core, in four streams: locks, the two programs, the lab,
 # and all others. The tests of the model of Redlock compute. They run in the time that these leave.

@@ -66,8 +66,14 @@ pub(crate) fn served() -> String {
 
 /// What the page knows of all scenarios, and of sandboxes.
 pub fn descriptions() -> Vec<Value> {
-    let scenarios = scenario::ALL.iter().map(|scenario| json!(scenario));
-    scenarios.chain([json!(sandbox::DESCRIPTION)]).collect()
+    let groups = scenario::GROUPS.iter().flat_map(|group| {
+        group.scenarios.iter().map(move |scenario| {
+            let mut description = json!(scenario);
+            description["group"] = json!(group.title);
+            description
+        })
+    });
+    groups.chain([json!(sandbox::DESCRIPTION)]).collect()
 }
 
 fn document(policy: &str, style: &str, data: &Value, script: &str) -> String {

@@ -16,7 +16,7 @@ use crate::{
     output_file::OutputFile,
     page,
     record::{Event, Recorder, RunRecord},
-    scenario::{self, Scenario},
+    scenario::{self, Group, Scenario},
     timeline::{self, Timeline, paragraph},
 };
 
@@ -75,11 +75,12 @@ impl Replay {
     /// Returns whether the run showed what the scenario claims.
     async fn replay(&self) -> anyhow::Result<bool> {
         let (scenario, is_demo) = match &self.scenario {
-            None => (&scenario::ALL[0], !self.json),
+            None => (&scenario::GROUPS[0].scenarios[0], !self.json),
             Some(name) => (find(name)?, false),
         };
         let page = self.html.as_deref().map(OutputFile::create).transpose()?;
-        let save = |record: &RunRecord| page.map_or(Ok(()), |file| file.save(&page::file(Some(record))));
+        let save =
+            |record: &RunRecord| page.map_or(Ok(()), |file| file.save(&page::file(Some(record))));
         if self.json {
             let record = scenario.replay(Recorder::start(|_| {}), self.ttl_factor).await?;
             save(&record)?;
@@ -102,7 +103,7 @@ impl Replay {
             print(&format!("The page is in {}. Open it in a browser.\n", file.display()))?;
         }
         if is_demo {
-            let others = scenario::ALL.len() - 1;
+            let others = scenario::all().count() - 1;
             print(&format!(
                 "\nThere are {others} more scenarios. This lists them:\n  {}\n",
                 to_list()
@@ -134,10 +135,15 @@ async fn print_events(
 }
 
 fn list() -> anyhow::Result<()> {
-    for Scenario { name, claim, .. } in &scenario::ALL {
-        print(&format!("{name:<22} {claim}\n"))?;
+    let mut text = String::new();
+    for Group { title, scenarios } in &scenario::GROUPS {
+        text += &format!("{title}\n");
+        for Scenario { name, title, needs, seconds, .. } in *scenarios {
+            text += &format!("  {name:<21}  {title:<37}  {needs:<10}  {seconds:>2} s\n");
+        }
     }
-    Ok(())
+    text += "\nAll need Redis. In a clone, `make NAME` installs what else is named.\n";
+    Ok(print(&text)?)
 }
 
 fn find(name: &str) -> anyhow::Result<&'static Scenario> {

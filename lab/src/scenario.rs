@@ -36,41 +36,81 @@ mod zookeeper_session;
 
 pub use self::definition::Scenario;
 
-/// All scenarios. The first is the one to begin with.
-pub static ALL: [Scenario; 28] = [
-    token_33_34::SCENARIO,
-    oversell::SCENARIO,
-    claim_before_read::SCENARIO,
-    embedded_postgres::SCENARIO,
-    sql_expired::SCENARIO,
-    sql_unique_index::SCENARIO,
-    never_saw_34::SCENARIO,
-    delayed_request::SCENARIO,
-    setnx_expire::SCENARIO,
-    foreign_release::SCENARIO,
-    get_then_del::SCENARIO,
-    outlived_lease::SCENARIO,
-    advisory_lock_pooler::SCENARIO,
-    counter_lost::SCENARIO,
-    failover::SCENARIO,
-    redlock_minority_down::SCENARIO,
-    redlock_lost_reply::SCENARIO,
-    redlock_restart::SCENARIO,
-    redlock_clock_jump::SCENARIO,
-    thundering_herd::SCENARIO,
-    flash_sale::SCENARIO,
-    etcd_paused::SCENARIO,
-    etcd_restored::SCENARIO,
-    zookeeper_session::SCENARIO,
-    zookeeper_reconnect::SCENARIO,
-    failover_sync::SCENARIO,
-    failover_async::SCENARIO,
-    split_network::SCENARIO,
+/// Scenarios of one kind.
+#[derive(Debug)]
+pub struct Group {
+    /// Its title.
+    pub title: &'static str,
+    /// Its scenarios, in the order in which they are best seen.
+    pub scenarios: &'static [Scenario],
+}
+
+/// All scenarios, by group. The first is the one to begin with.
+pub static GROUPS: [Group; 6] = [
+    Group {
+        title: "The story",
+        scenarios: &[
+            token_33_34::SCENARIO,
+            oversell::SCENARIO,
+            claim_before_read::SCENARIO,
+            never_saw_34::SCENARIO,
+            delayed_request::SCENARIO,
+            outlived_lease::SCENARIO,
+            flash_sale::SCENARIO,
+            thundering_herd::SCENARIO,
+        ],
+    },
+    Group {
+        title: "What locks get wrong",
+        scenarios: &[
+            setnx_expire::SCENARIO,
+            foreign_release::SCENARIO,
+            get_then_del::SCENARIO,
+            counter_lost::SCENARIO,
+            failover::SCENARIO,
+        ],
+    },
+    Group {
+        title: "Redlock",
+        scenarios: &[
+            redlock_minority_down::SCENARIO,
+            redlock_lost_reply::SCENARIO,
+            redlock_restart::SCENARIO,
+            redlock_clock_jump::SCENARIO,
+        ],
+    },
+    Group {
+        title: "Other lock services",
+        scenarios: &[
+            etcd_paused::SCENARIO,
+            etcd_restored::SCENARIO,
+            zookeeper_session::SCENARIO,
+            zookeeper_reconnect::SCENARIO,
+        ],
+    },
+    Group {
+        title: "Databases",
+        scenarios: &[
+            embedded_postgres::SCENARIO,
+            sql_expired::SCENARIO,
+            sql_unique_index::SCENARIO,
+            advisory_lock_pooler::SCENARIO,
+        ],
+    },
+    Group {
+        title: "A PostgreSQL that fails over",
+        scenarios: &[failover_sync::SCENARIO, failover_async::SCENARIO, split_network::SCENARIO],
+    },
 ];
+
+/// All scenarios, in the order of their groups.
+pub fn all() -> impl Iterator<Item = &'static Scenario> {
+    GROUPS.iter().flat_map(|group| group.scenarios)
+}
 
 /// Finds the scenario of a name.
 pub fn find(name: &str) -> Option<&'static Scenario> {
-    ALL.iter().find(|scenario| scenario.name == name)
+    all().find(|scenario| scenario.name == name)
 }
 
 #[cfg(test)]
@@ -80,7 +120,7 @@ mod tests {
 
     #[test]
     fn no_run_can_end_as_an_unsafe_world_and_as_its_twin() {
-        for Scenario { name, worlds, .. } in &ALL {
+        for Scenario { name, worlds, .. } in all() {
             let with = |danger| worlds.iter().filter(move |world: &&World| world.danger == danger);
             assert!(with(Danger::Strikes).count() > 0, "{name} has no unsafe world");
             assert!(with(Danger::Averted).count() > 0, "{name} has no safe world");

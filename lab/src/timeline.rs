@@ -151,7 +151,7 @@ mod tests {
         };
         let event =
             Recorder::start(|_| {}).record(Actor::NodeE, None, EventKind::Restarted { keys: 0 });
-        let mut timeline = Timeline::new(&TRACKS, scenario::ALL[0].worlds, 80);
+        let mut timeline = Timeline::new(&TRACKS, scenario::GROUPS[0].scenarios[0].worlds, 80);
         let text = strip_str(&timeline.event(&event)).to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         let head = text.lines().find(|line| line.starts_with("seconds")).unwrap();

@@ -239,9 +239,11 @@ impl Browser {
     pub(super) async fn draw(&self, path: &Path, selector: &str) {
         self.command("Emulation.setScrollbarsHidden", json!({"hidden": true})).await;
         self.wait_for_frames().await;
-        let place = format!("document.querySelector('{selector}').getBoundingClientRect().toJSON()");
+        let place =
+            format!("document.querySelector('{selector}').getBoundingClientRect().toJSON()");
         let mut clip = self.value(&place).await;
-        clip["y"] = json!(clip["y"].as_f64().unwrap() + self.value("scrollY").await.as_f64().unwrap());
+        clip["y"] =
+            json!(clip["y"].as_f64().unwrap() + self.value("scrollY").await.as_f64().unwrap());
         clip["scale"] = json!(2);
         let options = json!({"format": "png", "clip": clip, "captureBeyondViewport": true});
         let drawn = self.command("Page.captureScreenshot", options).await;

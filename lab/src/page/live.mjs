@@ -22,7 +22,12 @@ export class Live {
     history.replaceState(null, "", `#${address}`);
     find("live").hidden = false;
     const names = scenarios.map(({ name }) => name).filter((name) => name !== SANDBOX);
-    find("scenario").append(...names.map((name) => new Option(name)));
+    for (const { group, name, title } of scenarios.filter(({ group }) => group)) {
+      const last = find("scenario").lastElementChild;
+      const own = last?.label === group ? last : Object.assign(document.createElement("optgroup"), { label: group });
+      own.append(new Option(title, name));
+      find("scenario").append(own);
+    }
     const scenario = address.get("scenario") ?? names[0];
     if (names.includes(scenario)) find("scenario").value = scenario;
     claimed();

@@ -18,6 +18,9 @@ const SEAT: &str = "seat-12";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "advisory-lock-pooler",
+    title: "an advisory lock behind a pooler",
+    needs: "pgbouncer",
+    seconds: 2,
     claim: "Behind PgBouncer in transaction mode, two clients hold one advisory lock of PostgreSQL, \
             because it belongs to a session; a lock in a table has one holder, with a token.",
     worlds: &[

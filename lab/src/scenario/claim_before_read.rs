@@ -19,6 +19,9 @@ const STOCK: &str = "stock";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "claim-before-read",
+    title: "checked writes, unclaimed reads",
+    needs: "postgresql",
+    seconds: 15,
     claim: "A storage that checks the token of every write still loses an update if clients read \
             without claiming; if they claim before they read, it loses none.",
     worlds: &[

@@ -21,6 +21,9 @@ const FROM_0_REISSUED: &str = "from-0-reissued";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "counter-lost",
+    title: "a counter that starts again",
+    needs: "",
+    seconds: 2,
     claim: "A Redis that restarts without its data issues a token again if its counter starts at \
             0, and an update is lost; binding tokens to holders averts it, and so does a counter \
             that starts at the clock.",

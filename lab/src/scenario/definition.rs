@@ -13,6 +13,12 @@ use crate::record::{Actor, Outcome, Outcomes, Recorder, RunRecord, World};
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
+    /// What goes wrong, in some words.
+    pub title: &'static str,
+    /// The target of the Makefile that installs what it needs beside Redis. Empty if it needs nothing else.
+    pub needs: &'static str,
+    /// How many seconds a replay takes, about.
+    pub seconds: u8,
     /// What it claims, in one sentence.
     pub claim: &'static str,
     /// The worlds that it is replayed in: the unsafe ones first, then their safe twins.
@@ -66,6 +72,9 @@ mod tests {
     async fn a_run_in_which_nothing_goes_wrong_shows_nothing() {
         const LOSES_NOTHING: Scenario = Scenario {
             name: "loses-nothing",
+            title: "nothing goes wrong",
+            needs: "",
+            seconds: 0,
             claim: "Something is lost in one world, and nothing in the other.",
             worlds: &[
                 world("unsafe", Danger::Strikes, &[("updates_lost", Expected::Number(1))]),

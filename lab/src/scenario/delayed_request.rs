@@ -19,6 +19,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "delayed-request",
+    title: "late by the network, with no pause",
+    needs: "",
+    seconds: 3,
     claim: "A client that never paused, and sent its write in time, overwrites newer data if the \
             network delivers the write late; a storage that checks tokens rejects it.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,

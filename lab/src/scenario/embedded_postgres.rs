@@ -20,6 +20,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "embedded-postgres",
+    title: "a table that checks tokens by itself",
+    needs: "postgresql",
+    seconds: 10,
     claim: "Your own PostgreSQL does it without a storage server: a protected table rejects the \
             client that was paused past its lease, and that would overwrite newer data.",
     worlds: &[

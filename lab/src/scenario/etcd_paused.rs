@@ -23,6 +23,9 @@ const LEASE: Duration = Duration::from_secs(2);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "etcd-paused",
+    title: "a pause past the lease",
+    needs: "etcd",
+    seconds: 10,
     claim: "A client whose lease in etcd expired while it was paused overwrites newer data, and \
             an acknowledged update is lost; a storage that checks the create revision as a token \
             rejects its write.",

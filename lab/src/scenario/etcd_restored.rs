@@ -21,6 +21,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "etcd-restored",
+    title: "an etcd restored from a snapshot",
+    needs: "etcd",
+    seconds: 3,
     claim: "An etcd that was restored from a snapshot counts its revisions again and issues one \
             token to two clients, and one overwrites what the other wrote. A storage that binds \
             tokens to holders rejects the second client, which takes a higher token because it \

@@ -22,6 +22,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "failover",
+    title: "a Redis that lags is promoted",
+    needs: "",
+    seconds: 2,
     claim: "A failover to a replica that was cut off issues one token to two clients, and one \
             overwrites what the other wrote. A storage that binds tokens to holders rejects the \
             second client, which takes a higher token because it has read nothing yet, and the \

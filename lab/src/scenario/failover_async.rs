@@ -33,6 +33,9 @@ const TOKEN_ALONE: &str = "token-alone";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "failover-async",
+    title: "lock and data fail over together",
+    needs: "patroni",
+    seconds: 85,
     claim: "A failover of PostgreSQL to an asynchronous standby loses acknowledged writes with their \
             fences. If 33 comes next, it is accepted after 34, and nothing notices. If the grant of \
             34 was lost, too, 34 comes again with another holder: a storage that knows no holders \

@@ -27,6 +27,9 @@ const SOON_MS: u64 = 30_000;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "failover-sync",
+    title: "a standby that lags is promoted",
+    needs: "patroni",
+    seconds: 65,
     claim: "A failover of PostgreSQL to a standby that lags loses a write that was acknowledged, \
             with its fence, and then 33 is accepted after 34. If a commit waits for a standby, and \
             the storage requires one, nothing that was acknowledged is lost; the write goes through \

@@ -38,6 +38,9 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "flash-sale",
+    title: "1 000 buyers of 20 items",
+    needs: "",
+    seconds: 20,
     claim: "Of 20 items, 1 000 buyers under a lock buy more than 20 if one of them is paused past \
             its lease; with the lock's tokens they buy 20; with WATCH, MULTI and EXEC they buy 20 \
             too, after many transactions were aborted.",

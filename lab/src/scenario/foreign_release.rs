@@ -20,6 +20,9 @@ const SEAT: &str = "seat-12";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "foreign-release",
+    title: "DEL frees another client's lock",
+    needs: "",
+    seconds: 3,
     claim: "A client that was paused past its lease, and then gives the lock back with DEL, \
             deletes another client's lock and lets a third client in beside it; a release that \
             compares the holder deletes nothing.",

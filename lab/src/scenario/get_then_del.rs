@@ -22,6 +22,9 @@ const SEAT: &str = "seat-12";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "get-then-del",
+    title: "and so does GET, then DEL",
+    needs: "",
+    seconds: 3,
     claim: "A client that looks whether the lock is its own (GET), and then deletes it (DEL), \
             deletes another client's lock if it is paused between the two; one script that does \
             both does not.",

@@ -19,6 +19,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "never-saw-34",
+    title: "what a fence can't do",
+    needs: "",
+    seconds: 4,
     claim: "A storage that has not seen token 34 yet accepts 33, although its lease is over, and \
             rightly: nothing is overwritten. As soon as 34 has claimed, 33 is rejected.",
     worlds: &[

@@ -26,6 +26,9 @@ const WORK_MS: u64 = 3_500;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "outlived-lease",
+    title: "work that outlasts its lease",
+    needs: "",
+    seconds: 10,
     claim: "If work takes longer than the ttl, another client acquires the lock while the work \
             still goes on; if the lease is renewed meanwhile, the other client waits until it is \
             done.",

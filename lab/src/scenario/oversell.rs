@@ -19,6 +19,9 @@ const STOCK: &str = "stock";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "oversell",
+    title: "13 of 10 items are sold",
+    needs: "postgresql",
+    seconds: 10,
     claim: "Of a stock of 10, client 1 sells 5 and client 2 sells 8, because client 1 is paused \
             between reading and writing: 13 are sold, and 5 seem to be left. If each client claims \
             before it reads, only client 2 can sell.",

@@ -30,6 +30,9 @@ const KINDS: [NodeKind<'_>; 3] = [NodeKind::FORGETFUL, NodeKind::OwnClock, NodeK
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-clock-jump",
+    title: "the clock of a node jumps",
+    needs: "",
+    seconds: 2,
     claim: "If the clock of one node jumps, and another node was away when the lock was granted, \
             two clients hold it at once, and the first overwrites what the second wrote. A storage \
             that checks tokens rejects it, because the second client's token is still the higher \

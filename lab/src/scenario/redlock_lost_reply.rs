@@ -29,6 +29,9 @@ const LOST_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-lost-reply",
+    title: "the reply to a grant is lost",
+    needs: "",
+    seconds: 1,
     claim: "If the replies of two nodes of three are lost, a client that releases only the nodes \
             whose grant it received leaves a lock that nobody holds and nobody acquires; a client \
             that releases all nodes leaves none.",

@@ -25,6 +25,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-minority-down",
+    title: "two of five are cut off, then three",
+    needs: "",
+    seconds: 4,
     claim: "With two nodes of five cut off, Redlock goes on. With three cut off, a client that counts \
             only the nodes that answer takes a lock that another client holds, and overwrites what \
             it has not read; a client that counts all nodes gets no lock, and leaves nothing \

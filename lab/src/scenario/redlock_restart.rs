@@ -41,6 +41,9 @@ const KINDS: [NodeKind<'_>; 5] = [NodeKind::FORGETFUL; 5];
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "redlock-restart",
+    title: "a node forgets what it granted",
+    needs: "",
+    seconds: 10,
     claim: "A node that granted the lock, restarts without it and votes again grants it to a \
             second client, with the same token if an older snapshot brought its counter back, and \
             an update is lost. If the node has no vote until it has the counters of the others, \

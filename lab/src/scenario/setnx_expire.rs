@@ -19,6 +19,9 @@ const TTL: Duration = Duration::from_millis(1_500);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "setnx-expire",
+    title: "a crash between SETNX and EXPIRE",
+    needs: "",
+    seconds: 10,
     claim: "A client that dies between SETNX and EXPIRE leaves a lock that nobody ever acquires \
             again; if one step takes the lock and sets its ttl, the lock is free after the ttl.",
     worlds: &[

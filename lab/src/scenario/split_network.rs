@@ -25,6 +25,9 @@ const SHORT: Duration = Duration::from_secs(3);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "split-network",
+    title: "both sides of a network go on",
+    needs: "patroni",
+    seconds: 85,
     claim: "The network cuts the old primary of PostgreSQL off, with a client and a storage server \
             of its own. If a commit waits for the primary alone, writes are acknowledged on both \
             sides: 33 on the old one after 34 on the new one. If a standby is required, the old \

@@ -21,6 +21,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "sql-expired",
+    title: "lock and data in one database",
+    needs: "postgresql",
+    seconds: 10,
     claim: "A lock in the database of its data protects them no better: a client that was paused past \
             its lease overwrites newer data, unless the table checks tokens.",
     worlds: &[

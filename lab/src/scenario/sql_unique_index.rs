@@ -25,6 +25,9 @@ const UNIQUE_INDEX: &str = "unique-index";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "sql-unique-index",
+    title: "a unique row as a lock",
+    needs: "postgresql",
+    seconds: 15,
     claim: "A lock that is a unique row blocks all others for ever if its owner dies; with an expiry, \
             a paused owner overwrites newer data; with a token too, it is rejected.",
     worlds: &[

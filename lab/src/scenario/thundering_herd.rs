@@ -31,6 +31,9 @@ const HANDED_OVER_WITHIN: Duration = Duration::from_secs(40);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "thundering-herd",
+    title: "what it costs to wake all who wait",
+    needs: "",
+    seconds: 10,
     claim: "If 100 clients wait for a lock and all are notified when it is free, each handover \
             costs dozens of scripts in Redis; if they queue and only the first is notified, it \
             costs a few.",

@@ -20,6 +20,9 @@ const INVOICE: &str = "invoice-7";
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "token-33-34",
+    title: "a late write: with a fence or without",
+    needs: "",
+    seconds: 4,
     claim: "A client that was paused past its lease overwrites newer data; a storage that checks \
             tokens rejects its write.",
     worlds: &WITHOUT_AND_WITH_THE_FENCE,

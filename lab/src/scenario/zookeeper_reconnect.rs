@@ -32,6 +32,9 @@ const WORK_MS: u64 = 13_000;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "zookeeper-reconnect",
+    title: "a lost connection, a kept session",
+    needs: "zookeeper",
+    seconds: 30,
     claim: "A client whose connection to ZooKeeper comes back before its session expires goes on \
             with its lock; if the connection stays away, another client acquires the lock, and \
             both work at once unless the first one looks at its lease.",

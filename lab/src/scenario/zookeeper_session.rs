@@ -23,6 +23,9 @@ const SESSION: Duration = Duration::from_secs(2);
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "zookeeper-session",
+    title: "a pause past the session",
+    needs: "zookeeper",
+    seconds: 10,
     claim: "A client whose session in ZooKeeper expired while it was paused overwrites newer data, \
             although nobody held the lock beside it; a storage that checks the czxid as a token \
             rejects its write.",

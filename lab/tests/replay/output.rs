@@ -68,9 +68,10 @@ async fn last_line_of_the_demo_is_a_command_that_works_as_printed() {
     };
     let demo = shell(format!("'./my lab' {}", REPLAY.join(" "))).await;
     let list = shell(demo.lines().last().unwrap().to_owned()).await;
-    for scenario in &lab::scenario::ALL {
+    for scenario in lab::scenario::all() {
         assert!(list.contains(scenario.name), "{} is in {list}", scenario.name);
     }
+    assert!(list.lines().all(|line| line.chars().count() <= 80), "{list}");
 }
 
 #[tokio::test]
