@@ -9,15 +9,26 @@ use std::{
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
+use crate::liveness::LivenessReport;
+
 /// Limits of a model, within which all of it can be explored.
 pub trait Explore: Copy {
     /// A situation that the safety properties must survive.
     type Situation: Copy + PartialEq + Debug;
+    /// A rule that can be broken.
+    type Fault: Copy + Debug;
+
+    /// The same model with a broken rule.
+    #[must_use]
+    fn with(self, fault: Self::Fault) -> Self;
 
     /// Explores every state, or stops at one that violates a safety property.
     ///
     /// With one thread, no other state that violates one is reached in fewer steps.
     fn explore(self, threads: usize) -> Report<Self::Situation>;
+
+    /// Counts the states from which no path leads to an acquire, although there should be one.
+    fn check_liveness(self) -> LivenessReport;
 }
 
 /// What was found in a model.

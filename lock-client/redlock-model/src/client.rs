@@ -9,8 +9,8 @@
 //! of rounds, which may overlap or follow each other.
 
 use crate::{
+    fault::Fault,
     id::{Holder, MOST_NODES, NodeId, NodeSet, Token},
-    protocol::{Protocol, ReissueRule},
     redlock::machines::{
         acquire::{self, Acquire, Answer},
         lease_tokens::LeaseTokens,
@@ -107,19 +107,19 @@ impl Client {
     }
 
     /// Receives a node's grant.
-    pub(crate) fn receive_grant(&mut self, node: NodeId, grant: Token, protocol: &Protocol) {
+    pub(crate) fn receive_grant(&mut self, node: NodeId, grant: Token, fault: Option<Fault>) {
         let Some(round) = &self.round else { return };
-        let grant = protocol.told_grant(grant, round.token);
-        self.count_in_round(node.index(), Answer::Granted(grant), protocol);
+        let grant = Fault::told_grant(fault, grant, round.token);
+        self.count_in_round(node.index(), Answer::Granted(grant), fault);
     }
 
     /// Reports a node's answer to the round, and does what the round commands.
-    pub(crate) fn count_in_round(&mut self, node: usize, answer: Answer, protocol: &Protocol) {
+    pub(crate) fn count_in_round(&mut self, node: usize, answer: Answer, fault: Option<Fault>) {
         let Some(round) = &mut self.round else { return };
         for command in round.on(node, answer) {
             match command {
-                acquire::Command::Seal(seal) if protocol.skips_seals() => {
-                    self.count_in_round(seal.node, Answer::Sealed, protocol);
+                acquire::Command::Seal(seal) if fault == Some(Fault::NoSeal) => {
+                    self.count_in_round(seal.node, Answer::Sealed, fault);
                 }
                 acquire::Command::Seal(seal) => {
                     self.sent.seals[seal.node] = seal.grant;
@@ -208,15 +208,17 @@ impl Client {
     }
 
     /// Reports an answer to the renewal or the reissue that is under way, and does what it commands.
-    pub(crate) fn count(&mut self, event: Event, protocol: &Protocol) {
+    pub(crate) fn count(&mut self, event: Event, fault: Option<Fault>) {
         let (Some(update), Some(lease)) = (&mut self.update, &mut self.lease) else { return };
         let before = update.request();
         let purpose = update.purpose;
-        for command in update.on(lease, protocol.told_event(event, before)) {
+        for command in update.on(lease, Fault::told_event(fault, event, before)) {
             match command {
                 Command::Learn { node, grant } => self.learn(node, grant),
-                Command::Ask(Request::Seal { token }) if protocol.skips_seals_after(before) => {
-                    self.pretend_seals(token, protocol);
+                Command::Ask(Request::Seal { token })
+                    if Fault::skips_seals_after(fault, before) =>
+                {
+                    self.pretend_seals(token, fault);
                 }
                 Command::Ask(request) => {
                     self.sent.raised = [0; _];
@@ -236,13 +238,13 @@ impl Client {
     }
 
     /// A broken rule: the update takes all nodes for sealed, and none is asked.
-    fn pretend_seals(&mut self, token: Token, protocol: &Protocol) {
+    fn pretend_seals(&mut self, token: Token, fault: Option<Fault>) {
         let mut nodes = NodeId::first(MOST_NODES);
         while self.update.is_some()
             && let Some(node) = nodes.next()
         {
             let sealed = OwnerReply::Owned(Owned { number: token, floor: None });
-            self.count(Event::Answer(node.index(), sealed), protocol);
+            self.count(Event::Answer(node.index(), sealed), fault);
         }
     }
 
@@ -262,10 +264,10 @@ impl Client {
     }
 
     /// Returns the token of a renewal or a reissue.
-    pub(crate) fn complete(&mut self, returning: Returning, rule: ReissueRule) {
+    pub(crate) fn complete(&mut self, returning: Returning, fault: Option<Fault>) {
         self.token = self.token.max(returning.token);
         let is_reissue = returning.purpose == Purpose::Reissue;
-        if is_reissue && rule == ReissueRule::ResendsRejectedWrite && self.claimed != 0 {
+        if is_reissue && fault == Some(Fault::RejectedWriteIsResent) && self.claimed != 0 {
             self.claimed = self.token;
         }
         self.stop();

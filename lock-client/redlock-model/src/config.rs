@@ -1,6 +1,6 @@
 //! What a model contains, and its limits.
 
-use crate::{id::Token, protocol::Protocol};
+use crate::{fault::Fault, id::Token};
 
 /// The limits of a model.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +34,11 @@ pub struct Config {
     pub losses: u8,
     /// Which safety properties are checked.
     pub checked: Checked,
-    /// The rules that clients, nodes and the storage follow.
-    pub protocol: Protocol,
+    /// Whether locks expire at any moment, so that the model trusts no clock; or never, so that only a release
+    /// frees one.
+    pub expiry: bool,
+    /// The rule that is broken; `None` for the protocol as built.
+    pub fault: Option<Fault>,
 }
 
 /// Whether a round takes many steps or one.
@@ -84,6 +87,7 @@ impl Config {
         storage: false,
         losses: 0,
         checked: Checked::TokensAndWrites,
-        protocol: Protocol::AS_BUILT,
+        expiry: true,
+        fault: None,
     };
 }

@@ -12,9 +12,9 @@ use std::iter;
 use crate::{
     client::{Client, Phase, Sent},
     config::Config,
+    fault::Fault,
     id::{Holder, NodeId, NodeSet},
     node::Node,
-    protocol::{ReissueRule, ReleaseRule, SealRule},
     redlock::machines::{acquire::Vote, votes},
     state::State,
     storage::Storage,
@@ -39,9 +39,9 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
             continue;
         }
         // Before the round ends, and with the seals of a negative control, every seal may matter.
-        if matches!(client.phase, Phase::Idle | Phase::Round)
-            || config.protocol.seal != SealRule::ComparesOwnership
-        {
+        let is_broken =
+            matches!(config.fault, Some(Fault::SealComparesHolder | Fault::SealComparesNothing));
+        if matches!(client.phase, Phase::Idle | Phase::Round) || is_broken {
             continue;
         }
 
@@ -79,7 +79,7 @@ fn reset_round(config: &Config, client: &mut Client) {
         }
         return;
     }
-    if client.has_ended() && config.protocol.release == ReleaseRule::ToAllNodes {
+    if client.has_ended() && config.fault != Some(Fault::ReleaseToKnownGranters) {
         client.round = None;
     }
     if let Some(round) = &mut client.round {
@@ -104,9 +104,9 @@ fn reset_update(client: &mut Client) {
 /// The fence never falls, so a write that would be rejected now is always rejected.
 fn reset_rejected_claim(config: &Config, storage: &Storage, client: &mut Client, holder: Holder) {
     let write = client.offer_of_write(holder);
-    let rejected = !storage.would_accept(write, config.protocol.fence);
+    let rejected = !storage.would_accept(write, config.fault);
     // A client that resends rejected writes needs to know that it has claimed.
-    let resends = config.protocol.reissue == ReissueRule::ResendsRejectedWrite;
+    let resends = config.fault == Some(Fault::RejectedWriteIsResent);
     if rejected && (client.has_ended() || !resends) {
         client.claimed = 0;
         client.read = None;

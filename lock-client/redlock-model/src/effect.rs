@@ -54,7 +54,7 @@ fn claim(config: &Config, state: &mut State, holder: Holder) {
     let State { clients, storage, .. } = state;
     let client = &mut clients[holder.index()];
     let offered = Fence { token: client.token, holder };
-    if storage.accept(offered, config.protocol.fence) && client.phase == Phase::Lease {
+    if storage.accept(offered, config.fault) && client.phase == Phase::Lease {
         client.claimed = client.token;
         client.read = storage.value;
     }
@@ -65,7 +65,7 @@ fn write(config: &Config, state: &mut State, holder: Holder) {
     let client = &clients[holder.index()];
     let write = client.offer_of_write(holder);
     // A repeated write changes nothing.
-    if storage.accept(write, config.protocol.fence) && storage.value != Some(write) {
+    if storage.accept(write, config.fault) && storage.value != Some(write) {
         // The claim read the value, or the client wrote it itself.
         let knows_value = storage.value == client.read
             || storage.value.is_some_and(|value| value.holder == holder);

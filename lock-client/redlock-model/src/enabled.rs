@@ -6,7 +6,6 @@ use crate::{
     config::{Config, Rounds},
     id::{Holder, NodeId, NodeSet},
     network,
-    protocol::ExpiryRule,
     state::State,
 };
 
@@ -121,7 +120,7 @@ fn add_storage_steps(state: &State, holder: Holder, actions: &mut Vec<Action>) {
 }
 
 fn add_node_steps(config: &Config, state: &State, node: NodeId, actions: &mut Vec<Action>) {
-    if state.node(node).lock.is_some() && config.protocol.expiry == ExpiryRule::AnyMoment {
+    if state.node(node).lock.is_some() && config.expiry {
         actions.push(Action::Expire(node));
     }
     if state.losses < config.losses {

@@ -18,8 +18,8 @@
 //!
 //! Read in this order. Each module imports only modules before it.
 //!
-//! - The configuration: `id` has tokens, holders and nodes. [`protocol`] has the rules, and the
-//!   broken variants of them. `config` has the limits of a model.
+//! - The configuration: `id` has tokens, holders and nodes. `fault` has the rules
+//!   that a control breaks. `config` has the limits of a model.
 //! - The state: [`node`] has the scripts; compare each method with the Lua script that it names.
 //!   `storage` has the fence and its rule. `client` has a round, its lease, and the messages that it
 //!   has sent. `history` has the tokens issued so far. `state` puts them together.
@@ -64,32 +64,9 @@
 //!
 //! # Negative controls
 //!
-//! A check proves little unless it fails for a broken protocol. The tests therefore break one rule
-//! at a time, and require the model to find the consequence. A machine is not changed for that: the
-//! model changes an event on its way to the machine, or a command on its way from it.
-//!
-//! A token is issued twice:
-//! - without seals;
-//! - with a grant above the token that counts;
-//! - with a seal that compares nothing;
-//! - with a seal that compares only the holder, if a grant is repeated and the seal comes late;
-//! - with a reissue that raises counters but seals no node, or ignores its rejected seal;
-//! - with a renewal that returns the highest token without sealing it;
-//! - with a node that lost its counter, and votes on.
-//!
-//! A lease is renewed or reissued after another client was given a higher token:
-//! - with a join that takes the lease's grant, or one of its own without a floor;
-//! - with a floor that nothing counts by;
-//! - with a reissue that counts nodes whatever their floor;
-//! - with a join under the lease's grant where the counter is above the token by one, or with a node
-//!   that counts with such a floor.
-//!
-//! An accepted write is lost, if a node lost its counter and votes on:
-//! - with a storage that compares only the tokens;
-//! - with a reissue after which the client resends a rejected write.
-//!
-//! No client can ever acquire again:
-//! - without expiry, if a release goes only to the nodes whose grant the client has received.
+//! A check proves little unless it fails for a broken protocol. The tests therefore break one rule at a
+//! time, each [`Fault`] of this model and each [`takeover::Fault`], and require the model to find the
+//! consequence.
 
 mod action;
 mod atomic;
@@ -99,6 +76,7 @@ mod config;
 mod dead_variables;
 mod effect;
 mod enabled;
+mod fault;
 mod history;
 mod id;
 mod liveness;
@@ -107,7 +85,6 @@ mod network;
 pub mod node;
 mod numbers;
 pub mod properties;
-pub mod protocol;
 mod state;
 mod storage;
 mod symmetry;
@@ -133,8 +110,9 @@ mod redlock {
 pub use action::Action;
 pub use check::{Explore, Report};
 pub use config::{Checked, Config, Delivery, Rounds};
+pub use fault::Fault;
 pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
-pub use liveness::{LivenessReport, check_liveness};
+pub use liveness::LivenessReport;
 pub use network::Message;
 pub use redlock::majority::majority;
 pub use state::State;

@@ -4,41 +4,46 @@
 //! So this module stores the graph of all states, and walks it backwards from the states in which a
 //! client can acquire.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
 
 use stateright::Model;
 
-use crate::{action::Action, client::Phase, config::Config, model::Redlock, state::State};
-
-/// The result of [`check_liveness`].
+/// How many states have a way to an acquire.
 #[derive(Debug)]
 pub struct LivenessReport {
     /// The number of states.
     pub states: usize,
-    /// The number of states that require a path to an acquire: a client has not started its round, and
-    /// no counter is at its limit.
+    /// The number of states that require a path to an acquire.
     pub required: usize,
     /// The number of those states that have no such path.
     pub stuck: usize,
 }
 
 /// All states, and the steps between them. States are numbered in the order of their discovery.
-#[derive(Default)]
-struct Graph {
-    states: Vec<State>,
+struct Graph<S> {
+    states: Vec<S>,
     /// The states that are one step before each state.
     predecessors: Vec<Vec<u32>>,
     /// The states in which a client can acquire in one step.
     acquiring: Vec<usize>,
 }
 
-/// Counts the states from which no path leads to an acquire, although there should be one.
-pub fn check_liveness(config: Config) -> LivenessReport {
-    let graph = Graph::from_model(&Redlock { config });
+/// Counts the states from which no path leads to a step that acquires, although there should be one.
+pub(crate) fn check<M: Model>(
+    model: &M,
+    acquires: impl Fn(&M::Action) -> bool,
+    requires_a_path: impl Fn(&M::State) -> bool,
+) -> LivenessReport
+where
+    M::State: Clone + Eq + Hash,
+{
+    let graph = Graph::from_model(model, acquires);
     let can_acquire = graph.states_that_can_acquire();
-    let required: Vec<usize> = (0..graph.states.len())
-        .filter(|state| requires_a_path(&config, &graph.states[*state]))
-        .collect();
+    let is_required = |state: &usize| requires_a_path(&graph.states[*state]);
+    let required: Vec<usize> = (0..graph.states.len()).filter(is_required).collect();
     LivenessReport {
         states: graph.states.len(),
         required: required.len(),
@@ -46,47 +51,36 @@ pub fn check_liveness(config: Config) -> LivenessReport {
     }
 }
 
-fn requires_a_path(config: &Config, state: &State) -> bool {
-    let clients = &state.clients[..config.clients];
-    clients.iter().any(|client| client.phase == Phase::Idle)
-        && state.nodes.iter().all(|node| node.counter < config.highest_counter)
-}
-
-impl Graph {
-    fn from_model(model: &Redlock) -> Self {
-        let mut graph = Self::default();
-        let mut numbers = HashMap::new();
-        let mut queue = VecDeque::new();
+impl<S: Clone + Eq + Hash> Graph<S> {
+    fn from_model<M: Model<State = S>>(model: &M, acquires: impl Fn(&M::Action) -> bool) -> Self {
+        let mut graph = Self { states: vec![], predecessors: vec![], acquiring: vec![] };
+        let (mut numbers, mut queue) = (HashMap::new(), VecDeque::new());
+        let mut number = |graph: &mut Self, queue: &mut VecDeque<usize>, state: S| {
+            *numbers.entry(state).or_insert_with_key(|state| {
+                graph.states.push(state.clone());
+                graph.predecessors.push(Vec::new());
+                queue.push_back(graph.states.len() - 1);
+                graph.states.len() - 1
+            })
+        };
         for state in model.init_states() {
-            let number = graph.add(state);
-            numbers.insert(state, number);
-            queue.push_back(number);
+            number(&mut graph, &mut queue, state);
         }
         let mut actions = Vec::new();
         while let Some(from) = queue.pop_front() {
-            let state = graph.states[from];
+            let state = graph.states[from].clone();
             model.actions(&state, &mut actions);
-            if actions.iter().any(|action| matches!(action, Action::Acquire(_))) {
+            if actions.iter().any(&acquires) {
                 graph.acquiring.push(from);
             }
             for action in actions.drain(..) {
                 let Some(next) = model.next_state(&state, action) else { continue };
-                let to = *numbers.entry(next).or_insert_with(|| {
-                    let number = graph.add(next);
-                    queue.push_back(number);
-                    number
-                });
+                let to = number(&mut graph, &mut queue, next);
                 let from = u32::try_from(from).expect("memory holds fewer than 2^32 states");
                 graph.predecessors[to].push(from);
             }
         }
         graph
-    }
-
-    fn add(&mut self, state: State) -> usize {
-        self.states.push(state);
-        self.predecessors.push(Vec::new());
-        self.states.len() - 1
     }
 
     /// For each state, whether a path leads from it to an acquire.

@@ -5,10 +5,13 @@ use stateright::Model;
 use crate::{
     action::Action,
     check::{Explore, Explored, Report, explore},
+    client::Phase,
     config::{Checked, Config},
     dead_variables, effect,
     enabled::add_enabled,
+    fault::Fault,
     id::NodeId,
+    liveness::{self, LivenessReport},
     properties::Situation,
     state::State,
     symmetry,
@@ -74,6 +77,11 @@ impl Model for Redlock {
 
 impl Explore for Config {
     type Situation = Situation;
+    type Fault = Fault;
+
+    fn with(self, fault: Self::Fault) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
 
     fn explore(self, threads: usize) -> Report<Situation> {
         let explored = Explored {
@@ -83,5 +91,17 @@ impl Explore for Config {
             occurs: |model, situation, state| situation.occurs_in(state, model.config.nodes),
         };
         explore(explored, threads)
+    }
+    /// It is required if a client has not started its round, and no counter is at its limit.
+    fn check_liveness(self) -> LivenessReport {
+        liveness::check(
+            &Redlock { config: self },
+            |action| matches!(action, Action::Acquire(_)),
+            |state| {
+                let clients = &state.clients[..self.clients];
+                clients.iter().any(|client| client.phase == Phase::Idle)
+                    && state.nodes.iter().all(|node| node.counter < self.highest_counter)
+            },
+        )
     }
 }

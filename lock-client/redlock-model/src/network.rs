@@ -15,9 +15,9 @@ use std::mem;
 use crate::{
     client::{Client, Phase, Sent},
     config::{Config, Delivery, Rounds},
+    fault::Fault,
     id::{Holder, NodeId},
     node::{Node, Owned},
-    protocol::{ReleaseRule, SealRule},
     redlock::machines::{
         acquire::Answer,
         update::Request,
@@ -67,7 +67,7 @@ pub(crate) fn messages(
     node: NodeId,
 ) -> impl Iterator<Item = Message> {
     let client = *state.client(holder);
-    let Config { protocol, joins, grant_requests, .. } = *config;
+    let Config { fault, joins, grant_requests, .. } = *config;
     let Client { sent, .. } = client;
     let index = node.index();
     let grant_sent = match grant_requests {
@@ -75,10 +75,8 @@ pub(crate) fn messages(
         Delivery::Anytime => true,
         Delivery::Once => !client.has_ended() && !sent.asked.contains(node),
     };
-    let release_sent = match protocol.release {
-        ReleaseRule::ToAllNodes => client.has_ended(),
-        ReleaseRule::ToKnownGranters => client.has_ended() && client.granters().contains(node),
-    };
+    let release_sent = client.has_ended()
+        && (fault != Some(Fault::ReleaseToKnownGranters) || client.granters().contains(node));
     let join_sent = joins && client.has_acquired();
     let raise_sent = client.has_acquired() && sent.raise_above != 0;
     let renew_sent = client.request() == Some(Request::Renew) && client.awaits_answer(node);
@@ -109,7 +107,7 @@ pub(crate) fn deliver(
 ) {
     let client = &mut state.clients[holder.index()];
     let node = &mut state.nodes[id.index()];
-    let (index, protocol) = (id.index(), &config.protocol);
+    let (index, fault) = (id.index(), config.fault);
     let owner = client.owner(holder);
     match message {
         Message::Grant | Message::GrantAnswerLost => {
@@ -126,24 +124,24 @@ pub(crate) fn deliver(
         }
         Message::GrantAnswer => {
             let grant = mem::take(&mut client.sent.grants[index]);
-            client.receive_grant(id, grant, protocol);
+            client.receive_grant(id, grant, fault);
         }
         Message::Seal => {
             let Sent { seals, token, .. } = client.sent;
-            let sealed = node.seal(owner, [seals[index], token], token, protocol.seal);
+            let sealed = node.seal(owner, [seals[index], token], token, fault);
             if client.awaits_seal(id) {
                 let answer = sealed.map_or(Answer::Rejected, |_| Answer::Sealed);
-                client.count_in_round(index, answer, protocol);
+                client.count_in_round(index, answer, fault);
             }
         }
         Message::Release => _ = node.release(owner, client.release_token()),
         Message::Renew => {
             let renewed = node.renew(owner, client.grant_on(id));
-            client.count(Event::Answer(index, reply(renewed, node, owner)), protocol);
+            client.count(Event::Answer(index, reply(renewed, node, owner)), fault);
         }
         Message::Join | Message::EarlyJoin => {
             let token = if message == Message::Join { client.height() } else { client.grant };
-            if let Some(joined) = node.join(owner, client.grant, token, protocol.join)
+            if let Some(joined) = node.join(owner, client.grant, token, fault)
                 && client.phase == Phase::Lease
             {
                 client.learn(index, joined.number);
@@ -158,7 +156,7 @@ pub(crate) fn deliver(
                 Some(raised) if is_awaited => client.sent.raised[index] = raised.number,
                 // A rejection changes no node, so its answer needs no step of its own.
                 None if is_awaited && client.sent.raised[index] == 0 => {
-                    client.count(Event::Answer(index, reply(None, node, owner)), protocol);
+                    client.count(Event::Answer(index, reply(None, node, owner)), fault);
                 }
                 _ => {}
             }
@@ -166,14 +164,14 @@ pub(crate) fn deliver(
         Message::RaiseAnswer => {
             let number = mem::take(&mut client.sent.raised[index]);
             let raised = OwnerReply::Owned(votes::Owned { number, floor: None });
-            client.count(Event::Answer(index, raised), protocol);
+            client.count(Event::Answer(index, raised), fault);
         }
         Message::SealReissued => {
             let token = client.sent.reissued;
             let grants = [client.grant_on(id); 2];
-            let sealed = node.seal(owner, grants, token, SealRule::ComparesOwnership);
+            let sealed = node.seal(owner, grants, token, None);
             if client.request() == Some(Request::Seal { token }) && client.awaits_answer(id) {
-                client.count(Event::Answer(index, reply(sealed, node, owner)), protocol);
+                client.count(Event::Answer(index, reply(sealed, node, owner)), fault);
             }
         }
     }
@@ -213,7 +211,7 @@ pub(crate) fn time_out(config: &Config, state: &mut State, holder: Holder) {
     for (id, rejection) in last {
         let event = rejection
             .map_or(Event::Failed(id.index()), |rejection| Event::Answer(id.index(), rejection));
-        client.count(event, &config.protocol);
+        client.count(event, config.fault);
         // The update has ended, or has asked all nodes again.
         if client.update.is_none() || client.awaits_answer(id) {
             return;

@@ -6,8 +6,8 @@
 //! the client checks that before it calls a method.
 
 use crate::{
+    fault::Fault,
     id::{Holder, Token},
-    protocol::{JoinRule, SealRule},
 };
 
 /// The keys of one lock on one node.
@@ -66,24 +66,23 @@ impl Node {
         holder: Holder,
         grant: Token,
         token: Token,
-        rule: JoinRule,
+        fault: Option<Fault>,
     ) -> Option<Owned> {
         match self.lock {
             None => {
-                let uses_own_grant = match rule {
-                    JoinRule::OwnGrant => true,
-                    JoinRule::SameGrantOneAbove => self.counter > token + 1,
-                    _ => self.counter > token,
-                };
                 let own_grant = self.counter + 1;
-                let (granted, counter) = match rule {
-                    JoinRule::SameGrant => (grant, self.counter.max(token)),
-                    _ if uses_own_grant => (own_grant, own_grant.max(token)),
+                let one_above = fault == Some(Fault::SameGrantOneAbove);
+                let has_no_floor =
+                    matches!(fault, Some(Fault::JoinUnderSameGrant | Fault::JoinUnderOwnGrant));
+                let (granted, counter) = match fault {
+                    Some(Fault::JoinUnderSameGrant) => (grant, self.counter.max(token)),
+                    Some(Fault::JoinUnderOwnGrant) => (own_grant, own_grant.max(token)),
+                    _ if self.counter > token + Token::from(one_above) => (own_grant, own_grant),
                     _ => (grant, token),
                 };
                 self.take(holder, granted, token, counter);
                 let lock = self.lock.as_mut()?;
-                if !rule.has_floor() {
+                if has_no_floor {
                     lock.floor = 0;
                 }
                 Some(lock.granted())
@@ -108,26 +107,22 @@ impl Node {
         holder: Holder,
         [here, common]: [Token; 2],
         token: Token,
-        rule: SealRule,
+        fault: Option<Fault>,
     ) -> Option<Owned> {
-        let matches = match rule {
-            SealRule::ComparesOwnership => {
-                self.is_owned_by(holder, here) || self.is_owned_by(holder, common)
-            }
-            SealRule::ComparesHolderOnly => self.lock.is_some_and(|lock| lock.holder == holder),
-            SealRule::ComparesNothing | SealRule::NoSeal => true,
-        };
         let lock = self.lock.filter(|lock| lock.holder == holder);
-        let floor = lock.map_or(0, |lock| lock.floor);
-        let is_rejected_by_floor = rule == SealRule::ComparesOwnership && token < floor;
-        if !matches || is_rejected_by_floor {
+        let matches = match fault {
+            Some(Fault::SealComparesNothing) => true,
+            Some(Fault::SealComparesHolder) => lock.is_some(),
+            _ => lock.is_some_and(|own| [here, common].contains(&own.grant) && token >= own.floor),
+        };
+        if !matches {
             return None;
         }
         self.counter = self.counter.max(token);
         if let Some(lock) = lock {
             self.lock = Some(Lock { token: lock.token.max(token), grant: common, ..lock });
         }
-        Some(Owned { number: token, floor })
+        Some(Owned { number: token, floor: lock.map_or(0, |lock| lock.floor) })
     }
 
     /// release.lua: frees the lock if it is the holder's, and raises the counter in any case.

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 
 use crate::{
+    fault::Fault,
     id::{Holder, Token},
-    protocol::FenceRule,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,21 +25,20 @@ pub(crate) struct Fence {
 
 impl Storage {
     /// Accepts or rejects an offer. Accepting it moves the fence.
-    pub(crate) fn accept(&mut self, offered: Fence, rule: FenceRule) -> bool {
-        let accepted = self.would_accept(offered, rule);
+    pub(crate) fn accept(&mut self, offered: Fence, fault: Option<Fault>) -> bool {
+        let accepted = self.would_accept(offered, fault);
         if accepted {
             self.fence = Some(offered);
         }
         accepted
     }
 
-    pub(crate) fn would_accept(&self, offered: Fence, rule: FenceRule) -> bool {
+    pub(crate) fn would_accept(&self, offered: Fence, fault: Option<Fault>) -> bool {
         self.fence.is_none_or(|fence| match offered.token.cmp(&fence.token) {
             Ordering::Greater => true,
-            Ordering::Equal => match rule {
-                FenceRule::ComparesTokenAndHolder => offered.holder == fence.holder,
-                FenceRule::ComparesTokenOnly => true,
-            },
+            Ordering::Equal => {
+                offered.holder == fence.holder || fault == Some(Fault::FenceComparesToken)
+            }
             Ordering::Less => false,
         })
     }

@@ -11,15 +11,15 @@
 //! - one or two operators, of which the first may move a seat to another address. Each may stop at any
 //!   step, receive the answers of any processes, or of none. Its requests stay in the network: each may
 //!   be delivered at any time, and repeatedly.
-//! - one or two clients. Each acquires once, in one step, under any roster that some process votes for,
-//!   and renews its lease, also under later rosters, and joins free nodes. An ended lease may be renewed
+//! - one or two clients. Each acquires once, in one step or in many, under any roster that some process
+//!   votes for, and renews its lease, also under later rosters, and joins free nodes. An ended lease may be renewed
 //!   once: another process has its handle.
 //! - locks that expire early, so that tokens depend on no clock; or only with their lease, so that leases
 //!   must exclude each other.
 //!
 //! # What is left out
 //!
-//! - Rounds of many steps, and reissues. The first model has them. They name the roster as renewals do.
+//! - Late answers to grants, and reissues. The first model has them. They name the roster as renewals do.
 //! - Time. A wait is over when everything that was under way has ended, as if clocks ran at the same
 //!   speed.
 //! - A process that keeps its `run_id` and loses data.
@@ -30,10 +30,7 @@
 //! prescribed ([`Config::script`]): the machine takes them, and every state after them is explored, with
 //! and without the fault.
 //!
-//! The control of a laggard that jumps to a later seat breaks two rules at once. One rule has no control: a
-//! member without a vote never counts as closed. With three seats it is redundant: a term begins only if two
-//! voters stay, and these two are all members that stay. With five seats, a model in which such a member could
-//! count has too many states.
+//! The control of a laggard that jumps to a later seat breaks two rules at once.
 //!
 //! `decisions` has what no property of a model shows: single decisions of the machine.
 

@@ -81,7 +81,7 @@ pub(crate) fn complete(config: &Config, state: &mut State, holder: Holder) -> Op
             history.issue(returning.token, client.issued_before);
         }
     }
-    client.complete(returning, config.protocol.reissue);
+    client.complete(returning, config.fault);
     Some(())
 }
 

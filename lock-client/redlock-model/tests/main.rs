@@ -28,11 +28,16 @@ fn assert_holds<C: Explore>(config: C, states: usize, situations: &[C::Situation
     }
 }
 
-/// Asserts that a model violates a safety property, and that this takes exactly so many steps.
+/// Asserts that each broken rule violates a safety property, and that this takes exactly so many steps.
 #[track_caller]
-fn assert_violates(config: impl Explore, property: &str, steps: usize) {
-    let report = config.explore(1);
-    println!("{report}");
-    assert!(report.violated.contains(&property), "not violated: {report}");
-    assert_eq!(report.steps.len(), steps, "{report}");
+fn assert_controls<C: Explore>(controls: &[(C, C::Fault, &str, usize)]) {
+    for (config, fault, property, steps) in controls {
+        let report = config.with(*fault).explore(1);
+        println!("{fault:?}: {report}");
+        assert!(
+            report.violated.contains(property),
+            "{fault:?} does not violate {property}: {report}"
+        );
+        assert_eq!(report.steps.len(), *steps, "{fault:?}: {report}");
+    }
 }

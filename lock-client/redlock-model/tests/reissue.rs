@@ -1,15 +1,14 @@
 //! Reissues and renewals.
 
 use redlock_model::{
-    Config, Rounds,
+    Config, Fault, Rounds,
     properties::{
         Situation::{Reissued, RenewedWithNewToken, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
-    protocol::{Protocol, ReissueRule, RenewalRule},
 };
 
-use super::{assert_holds, assert_violates};
+use super::{assert_controls, assert_holds};
 
 /// Two clients with one reissue each, which a renewal may find half done. Acquires take one step.
 const REISSUES: Config = Config {
@@ -24,28 +23,6 @@ const REISSUES: Config = Config {
 const FIVE_NODES: Config =
     Config { nodes: 5, highest_counter: 2, highest_initial_counter: 0, ..REISSUES };
 
-const RAISES_ONLY: Protocol = Protocol { reissue: ReissueRule::RaisesOnly, ..Protocol::AS_BUILT };
-const IGNORES_REJECTED_SEAL: Protocol =
-    Protocol { reissue: ReissueRule::IgnoresRejectedSeal, ..Protocol::AS_BUILT };
-const RETURNS_THE_HIGHEST: Protocol =
-    Protocol { renewal: RenewalRule::ReturnsTheHighest, ..Protocol::AS_BUILT };
-
-/// 38 410 states.
-#[test]
-fn reissued_tokens_are_unique_and_grow_on_five_nodes() {
-    assert_holds(FIVE_NODES, 38_000, &[TwoLeases, Reissued]);
-}
-
-#[test]
-fn with_a_reissue_that_seals_no_node_a_token_is_issued_twice() {
-    assert_violates(Config { protocol: RAISES_ONLY, ..REISSUES }, TOKENS_ARE_UNIQUE, 10);
-}
-
-#[test]
-fn with_a_reissue_that_ignores_its_rejected_seal_a_token_is_issued_twice() {
-    assert_violates(Config { protocol: IGNORES_REJECTED_SEAL, ..REISSUES }, TOKENS_ARE_UNIQUE, 11);
-}
-
 /// Two processes have one handle. They reissue at once, while another client acquires. All counters start
 /// at 0.
 const SHARED: Config = Config {
@@ -57,9 +34,19 @@ const SHARED: Config = Config {
     ..REISSUES
 };
 
+/// 38 410 states.
 #[test]
-fn with_a_shared_lease_and_a_reissue_that_seals_no_node_a_token_is_issued_twice() {
-    assert_violates(Config { protocol: RAISES_ONLY, ..SHARED }, TOKENS_ARE_UNIQUE, 10);
+fn reissued_tokens_are_unique_and_grow_on_five_nodes() {
+    assert_holds(FIVE_NODES, 38_000, &[TwoLeases, Reissued]);
+}
+
+#[test]
+fn with_each_broken_rule_of_a_reissue_a_token_is_issued_twice() {
+    assert_controls(&[
+        (REISSUES, Fault::ReissueSealsNoNode, TOKENS_ARE_UNIQUE, 10),
+        (REISSUES, Fault::ReissueIgnoresRejectedSeal, TOKENS_ARE_UNIQUE, 11),
+        (SHARED, Fault::ReissueSealsNoNode, TOKENS_ARE_UNIQUE, 10),
+    ]);
 }
 
 mod at_length {
@@ -85,23 +72,11 @@ mod at_length {
     }
 
     #[test]
-    fn on_five_nodes_with_a_reissue_that_ignores_its_rejected_seal_a_token_is_issued_twice() {
-        let config = Config { protocol: IGNORES_REJECTED_SEAL, highest_counter: 3, ..FIVE_NODES };
-        assert_violates(config, TOKENS_ARE_UNIQUE, 13);
-    }
-
-    #[test]
     fn with_a_renewal_that_returns_the_highest_token_a_token_is_issued_twice() {
-        assert_violates(
-            Config { protocol: RETURNS_THE_HIGHEST, ..REISSUES },
-            TOKENS_ARE_UNIQUE,
-            15,
-        );
-    }
-
-    #[test]
-    fn on_five_nodes_with_a_renewal_that_returns_the_highest_token_a_token_is_issued_twice() {
-        let config = Config { protocol: RETURNS_THE_HIGHEST, highest_counter: 3, ..FIVE_NODES };
-        assert_violates(config, TOKENS_ARE_UNIQUE, 18);
+        let five = Config { highest_counter: 3, ..FIVE_NODES };
+        assert_controls(&[
+            (REISSUES, Fault::RenewalReturnsHighest, TOKENS_ARE_UNIQUE, 15),
+            (five, Fault::RenewalReturnsHighest, TOKENS_ARE_UNIQUE, 18),
+        ]);
     }
 }

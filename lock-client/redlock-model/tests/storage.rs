@@ -3,16 +3,15 @@
 //! Rounds and reissues take one step here. Claims and writes may reach the storage at any time.
 
 use redlock_model::{
-    Checked, Config, Rounds,
+    Checked, Config, Explore, Fault, Rounds,
     properties::{
         NO_WRITE_IS_LOST,
         Situation::{Reissued, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
-    protocol::{FenceRule, Protocol, ReissueRule},
 };
 
-use super::{assert_holds, assert_violates};
+use super::{assert_controls, assert_holds};
 
 const STORAGE: Config = Config {
     rounds: Rounds::Atomic,
@@ -27,21 +26,17 @@ const LOST_COUNTER: Config = Config { losses: 1, checked: Checked::WritesOnly, .
 
 #[test]
 fn with_a_lost_counter_a_token_is_issued_twice() {
-    let config = Config { checked: Checked::TokensAndWrites, ..LOST_COUNTER };
-    assert_violates(config, TOKENS_ARE_UNIQUE, 3);
+    let report = Config { checked: Checked::TokensAndWrites, ..LOST_COUNTER }.explore(1);
+    assert!(report.violated.contains(&TOKENS_ARE_UNIQUE) && report.steps.len() == 3, "{report}");
 }
 
 #[test]
-fn with_a_lost_counter_and_a_fence_that_compares_tokens_only_a_write_is_lost() {
-    let protocol = Protocol { fence: FenceRule::ComparesTokenOnly, ..Protocol::AS_BUILT };
-    assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 7);
-}
-
-/// The storage accepted the claim, and rejects only the write after it.
-#[test]
-fn with_a_lost_counter_and_a_reissue_that_resends_a_rejected_write_a_write_is_lost() {
-    let protocol = Protocol { reissue: ReissueRule::ResendsRejectedWrite, ..Protocol::AS_BUILT };
-    assert_violates(Config { protocol, ..LOST_COUNTER }, NO_WRITE_IS_LOST, 8);
+fn with_a_lost_counter_and_each_broken_rule_of_the_storage_a_write_is_lost() {
+    assert_controls(&[
+        (LOST_COUNTER, Fault::FenceComparesToken, NO_WRITE_IS_LOST, 7),
+        // The storage accepted the claim, and rejects only the write after it.
+        (LOST_COUNTER, Fault::RejectedWriteIsResent, NO_WRITE_IS_LOST, 8),
+    ]);
 }
 
 mod at_length {

@@ -1,8 +1,8 @@
 //! Clients: one acquire each, its lease, and the lease's renewals and joins.
 //!
-//! An acquire takes one step. The other model has those of many steps: a half-done one leaves nothing
-//! but higher counters. A client knows any roster under which a process votes, also if it is
-//! undecided. An acquire and a renewal use one roster.
+//! A client knows any roster under which a process votes, also if it is undecided. An acquire and a
+//! renewal use one roster. An acquire takes one step, or each grant and each seal is one. Their answers
+//! come at once: the other model has late ones.
 
 use super::{
     config::{Config, Fault},
@@ -11,8 +11,10 @@ use super::{
 };
 use crate::{
     id::{Holder, Token},
-    protocol::{JoinRule, SealRule},
-    redlock::roster::Roster,
+    redlock::{
+        machines::acquire::{Acquire, Answer, Command, Vote},
+        roster::Roster,
+    },
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,10 +22,13 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The roster that its requests name.
     roster: Option<Roster>,
-    /// The highest token issued before the renewal started.
+    /// The round, if it takes many steps.
+    round: Option<Acquire>,
+    /// The highest token issued before the round or the renewal started.
     issued_before: Token,
+    /// The token; 0 before the round reports it.
     token: Token,
-    /// The processes that sealed the token, and later those of the last renewal.
+    /// The processes that granted the lock, and later those of the last renewal.
     held: u8,
     /// The processes that a renewal under way has renewed.
     renewed: u8,
@@ -40,6 +45,7 @@ pub(crate) struct Client {
 pub(crate) enum Phase {
     #[default]
     Idle,
+    Round,
     Lease,
     /// The deadline has passed.
     Ended,
@@ -50,6 +56,12 @@ pub(crate) enum Phase {
 pub(crate) enum ClientStep {
     /// The client acquires the lock on these processes.
     Acquire(u8, Box<Roster>),
+    /// A process grants the lock under this roster. The first grant starts the round.
+    Grant(u8, Box<Roster>),
+    /// A process is asked to seal the round's token.
+    Seal(u8),
+    /// The client returns the round's token.
+    Return,
     /// The client starts a renewal under a roster, and gives up the one before.
     StartRenewal(Box<Roster>),
     /// A process renews the lock, and counts.
@@ -76,6 +88,12 @@ impl Client {
                 let mut others = state.clients[..holder.index()].iter();
                 if others.all(|other| other.phase != Phase::Idle) {
                     for roster in state.rosters() {
+                        if config.round_steps {
+                            let mut round = *client;
+                            round.start_round(roster);
+                            round.add_round_steps(config, state, steps);
+                            continue;
+                        }
                         let voters =
                             voters(config, state, &roster).map(|process| 1_u8 << process.id);
                         let voters = voters.fold(0, |all: u8, one| all | one);
@@ -87,6 +105,10 @@ impl Client {
                         );
                     }
                 }
+            }
+            Phase::Round => {
+                steps.push(ClientStep::End);
+                client.add_round_steps(config, state, steps);
             }
             Phase::Lease => {
                 steps.push(ClientStep::End);
@@ -105,6 +127,40 @@ impl Client {
             }
             Phase::Ended => {}
         }
+    }
+
+    fn start_round(&mut self, roster: Roster) {
+        self.phase = Phase::Round;
+        self.round = Some(Acquire::new(roster.seats.len()));
+        self.roster = Some(roster);
+    }
+
+    fn add_round_steps(&self, config: &Config, state: &State, steps: &mut Vec<ClientStep>) {
+        let (Some(roster), Some(round)) = (&self.roster, &self.round) else { return };
+        for process in voters(config, state, roster) {
+            let Some(seat) = seat_of(roster, process.id) else { continue };
+            match round.votes[seat] {
+                Vote::Open if process.node.lock.is_none() => {
+                    steps.push(ClientStep::Grant(process.id, Box::new(*roster)));
+                }
+                Vote::Sealing => steps.push(ClientStep::Seal(process.id)),
+                _ => {}
+            }
+        }
+        if self.token != 0 {
+            steps.push(ClientStep::Return);
+        }
+    }
+
+    /// Reports the answer of a process to the round.
+    fn count(&mut self, process: u8, answer: Answer) -> Option<()> {
+        let seat = seat_of(&self.roster?, process)?;
+        for command in self.round.as_mut()?.on(seat, answer) {
+            if let Command::Report(token) = command {
+                self.token = token;
+            }
+        }
+        Some(())
     }
 
     fn add_renewal_steps(
@@ -164,12 +220,33 @@ impl Client {
                 }
                 let token = *grants.iter().max()?;
                 for (process, grant) in processes.iter_mut().filter(is_asked).zip(grants) {
-                    process.node.seal(holder, [grant, token], token, SealRule::ComparesOwnership);
+                    process.node.seal(holder, [grant, token], token, None);
                 }
                 history.issue(token, history.highest_issued());
                 let roster = Some(*roster);
                 *client =
                     Self { phase: Phase::Lease, roster, token, held: mask, ..Self::default() };
+            }
+            ClientStep::Grant(process, roster) => {
+                if client.phase == Phase::Idle {
+                    client.start_round(*roster);
+                    client.issued_before = history.highest_issued();
+                }
+                let grant = processes[usize::from(process)].node.grant(holder)?.number;
+                client.held |= 1 << process;
+                client.count(process, Answer::Granted(grant))?;
+            }
+            ClientStep::Seal(process) => {
+                let (node, token) =
+                    (&mut processes[usize::from(process)].node, client.round?.token?);
+                // A process grants the lock to a holder once.
+                let grant = node.lock.map_or(0, |lock| lock.grant);
+                let sealed = node.seal(holder, [grant; 2], token, None);
+                client.count(process, sealed.map_or(Answer::Rejected, |_| Answer::Sealed))?;
+            }
+            ClientStep::Return => {
+                history.issue(client.token, client.issued_before);
+                *client = Self { phase: Phase::Lease, round: None, issued_before: 0, ..*client };
             }
             ClientStep::StartRenewal(roster) => {
                 client.roster = Some(*roster);
@@ -190,7 +267,7 @@ impl Client {
             }
             ClientStep::Join(process) => {
                 let node = &mut processes[usize::from(process)].node;
-                node.join(holder, client.token, client.token, JoinRule::Floor)?;
+                node.join(holder, client.token, client.token, None)?;
             }
             ClientStep::End if client.has_ended || !config.late_renewals => {
                 *client = Self { phase: Phase::Ended, ..Self::default() };
@@ -215,7 +292,7 @@ impl Client {
     }
 
     pub(crate) fn start_wait(&mut self, wait: u32) {
-        if self.phase == Phase::Lease {
+        if matches!(self.phase, Phase::Round | Phase::Lease) {
             self.awaited_by |= wait;
         }
         if self.is_renewing {
@@ -232,6 +309,11 @@ impl Client {
         !bit(self.held | self.renewed, process)
     }
 
+    /// Whether it has not begun its acquire.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     /// Whether it holds the lock on a process that has taken a seat.
     pub(crate) fn holds_new(&self, seats: u8) -> bool {
         self.phase == Phase::Lease && self.held >= 1 << seats
@@ -244,6 +326,10 @@ impl Client {
                 roster.term > 1 && self.renewed.count_ones() as usize >= roster.majority()
             })
     }
+}
+
+fn seat_of(roster: &Roster, process: u8) -> Option<usize> {
+    roster.seats.iter().position(|seat| seat.process == process)
 }
 
 /// The processes that vote for a client's requests under a roster.

@@ -20,6 +20,8 @@ pub struct Config {
     pub operators: u8,
     /// The number of clients, with one acquire each.
     pub clients: u8,
+    /// Whether an acquire takes many steps or one.
+    pub round_steps: bool,
     /// Whether leases are renewed, and join free nodes.
     pub renewals: bool,
     /// Whether a lease that has ended may be renewed once: another process has its handle.
@@ -47,6 +49,7 @@ impl Config {
         relocates: false,
         operators: 1,
         clients: 0,
+        round_steps: false,
         renewals: false,
         late_renewals: false,
         early_expiry: true,
@@ -68,8 +71,8 @@ pub enum Fault {
     OneCloseTooFew,
     /// The new process is counted as closed, instead of a member that stays.
     NewProcessCounts,
-    /// A process without a vote is read in place of a voter that a copy names.
-    CopyFromUnadmitted,
+    /// A member that stays counts as a voter when it holds the roster, also without a vote.
+    UnadmittedCounts,
     /// A process takes the close for another one at its address.
     CloseComparesAddress,
     /// A close takes the place of any roster of an earlier or the same term.

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     check::{Explore, Explored, Report, explore},
     id::Holder,
+    liveness::{self, LivenessReport},
     redlock::machines::takeover::Command,
 };
 
@@ -214,6 +215,11 @@ impl Model for Takeovers {
 
 impl Explore for Config {
     type Situation = Situation;
+    type Fault = Fault;
+
+    fn with(self, fault: Self::Fault) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
 
     fn explore(self, threads: usize) -> Report<Situation> {
         let explored = Explored {
@@ -223,5 +229,20 @@ impl Explore for Config {
             occurs: |model, situation, state| situation.occurs_in(&model.config, state),
         };
         explore(explored, threads)
+    }
+    /// It is required if all processes have started, and the clients have not. The acquire must have the vote
+    /// of a new process.
+    fn check_liveness(self) -> LivenessReport {
+        liveness::check(
+            &Takeovers { config: self },
+            |step| match step {
+                Step::Client(_, ClientStep::Acquire(processes, _)) => *processes >= 1 << self.seats,
+                _ => false,
+            },
+            |state| {
+                state.processes.len() == usize::from(self.seats + self.starts)
+                    && state.clients.iter().all(Client::is_idle)
+            },
+        )
     }
 }

@@ -83,18 +83,14 @@ impl Operator {
                     let masks = 1..=reached;
                     steps.extend(masks.filter(|mask| mask & !reached == 0).map(OperatorStep::Look));
                 }
-                Command::Copy { to, from, roster } => {
-                    let ignores_votes = config.fault == Some(Fault::CopyFromUnadmitted);
+                Command::Copy { from, .. } => {
                     for source in from.iter().filter(|source| !self.copied.contains(source)) {
                         let address = state.process(*source).address;
-                        let later = state.processes.iter().filter(|it| {
-                            let is_without_vote =
-                                !it.is_admitted && it.own_roster() == Some(roster);
-                            it.address == address && it.id >= *source
-                                || ignores_votes && is_without_vote && it.id != *to
-                        });
+                        let later = state.processes.iter().filter(|it| it.id >= *source);
                         steps.extend(
-                            later.map(|it| OperatorStep::Copy { source: *source, from: it.id }),
+                            later
+                                .filter(|it| it.address == address)
+                                .map(|it| OperatorStep::Copy { source: *source, from: it.id }),
                         );
                     }
                 }
@@ -284,6 +280,11 @@ impl Operator {
                     answer.process = seat.map_or(process.id, |seat| seat.process);
                     answer.is_admitted = process.is_admitted;
                 }
+            }
+            Some(Fault::UnadmittedCounts) => {
+                answer.is_admitted = own.is_some_and(|own| {
+                    process.is_admitted || own.staying().any(|seat| seat.process == process.id)
+                });
             }
             Some(Fault::CopyReadsEarly) => {
                 let mut seen = self.lies.counters.iter();

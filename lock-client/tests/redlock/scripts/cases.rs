@@ -3,7 +3,6 @@
 use redlock_model::{
     Holder, Token,
     node::{Lock, Node, Owned},
-    protocol::{JoinRule, SealRule},
 };
 
 /// The highest counter, token, grant and floor of a state, and of an argument.
@@ -92,7 +91,6 @@ impl Case {
     /// The model's outcome.
     pub(super) fn expected(&self) -> Outcome {
         let mut node = self.node;
-        let (join, seal) = (JoinRule::Floor, SealRule::ComparesOwnership);
         let owned = match (self.step, &self.numbers[..]) {
             (Step::Release, &[token]) => {
                 // A process without a vote frees the lock, too. But its answer proves nothing.
@@ -102,8 +100,8 @@ impl Case {
             }
             _ if !self.is_admitted => return Outcome::new(Reply::NoVote, node, false),
             (Step::Grant, []) => node.grant(ASKING),
-            (Step::Join, &[grant, token]) => node.join(ASKING, grant, token, join),
-            (Step::Seal, &[here, common, token]) => node.seal(ASKING, [here, common], token, seal),
+            (Step::Join, &[grant, token]) => node.join(ASKING, grant, token, None),
+            (Step::Seal, &[here, common, token]) => node.seal(ASKING, [here, common], token, None),
             (Step::Raise, &[grant, above]) => node.raise(ASKING, grant, above),
             (Step::Renew, &[grant]) => node.renew(ASKING, grant),
             (step, numbers) => unreachable!("{step:?} has other numbers: {numbers:?}"),
