@@ -20,10 +20,19 @@ pub enum InvalidNodes {
     /// Two URLs name different databases. The members of a cluster are known by their addresses,
     /// which name no database: one server could vote in both.
     #[error(
-        "{0} is named with database {1}, and {2} with database {3}: name all nodes of a cluster with \
-         the same database"
+        "{node} is named with database {database}, and {other} with database {others}: name all nodes of \
+         a cluster with the same database"
     )]
-    OtherDatabase(String, i64, String, i64),
+    OtherDatabase {
+        /// A node.
+        node: String,
+        /// Its database.
+        database: i64,
+        /// The node that was named first.
+        other: String,
+        /// The database of that one.
+        others: i64,
+    },
     /// A URL names Sentinels or a Cluster.
     #[error("each node of Redlock is one Redis by itself: name no Cluster and no Sentinels")]
     NotSingle,
@@ -54,8 +63,12 @@ impl NodeUrl {
         if node.database == self.database {
             return Ok(node);
         }
-        let (other, others) = (self.address.clone(), self.database);
-        Err(InvalidNodes::OtherDatabase(node.address, node.database, other, others))
+        Err(InvalidNodes::OtherDatabase {
+            node: node.address,
+            database: node.database,
+            other: self.address.clone(),
+            others: self.database,
+        })
     }
 
     /// Returns the node at another address, with the same user, password, database and certificates.

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     machines::{
-        acquire::{Command, Seal},
+        acquire::{self, Command, Seal},
         votes::OwnerReply,
     },
     node_error::NodeError,
@@ -182,7 +182,7 @@ impl Round {
     }
 
     fn request_grant(&self, node: usize) -> BoxFuture<'_, (usize, Answer)> {
-        Box::pin(async move { (node, self.grant(node).await.unwrap_or_else(failed)) })
+        Box::pin(async move { (node, self.grant(node).await) })
     }
 
     fn request_seal(&self, seal: Seal) -> BoxFuture<'_, (usize, Answer)> {
@@ -190,34 +190,37 @@ impl Round {
             seal.grant < seal.token,
             "a node that has reached the token needs no seal: {seal:?}"
         );
-        Box::pin(async move { (seal.node, self.seal(&seal).await.unwrap_or_else(failed)) })
+        Box::pin(async move { (seal.node, self.seal(&seal).await) })
     }
 
-    async fn grant(&self, node: usize) -> Result<Answer, NodeError> {
+    async fn grant(&self, node: usize) -> Answer {
         let voter = self.nodes.voter(node, Request::Vote).await?;
         if self.decided.load(Ordering::Relaxed) {
-            return Err(NodeError::NoAnswer("the round ended before it was asked".to_owned()));
+            let over = "the round ended before it was asked".to_owned();
+            return Err(NodeError::NoAnswer(over).into());
         }
         let call = |vote: &_| script::grant(&self.keys, vote, &self.holder, self.ttl, self.start);
         match self.nodes.run(node, &voter, call).await? {
-            GrantReply::Granted(grant) => Ok(Answer::Granted(grant)),
+            GrantReply::Granted(grant) => Ok(acquire::Answer::Granted(grant)),
             GrantReply::Rejected { remaining, holder } => {
                 if self.is_of_same_acquire(&holder) {
-                    return Err(NodeError::NoAnswer(
-                        "it has not yet released the lock of an earlier attempt".to_owned(),
-                    ));
+                    let earlier = "it has not yet released the lock of an earlier attempt";
+                    return Err(NodeError::NoAnswer(earlier.to_owned()).into());
                 }
-                Ok(Answer::Against(Against::Rejected { holder, remaining }))
+                Err(Against::Rejected { holder, remaining })
             }
         }
     }
 
-    async fn seal(&self, seal: &Seal) -> Result<Answer, NodeError> {
+    async fn seal(&self, seal: &Seal) -> Answer {
         let here = Ownership { holder: self.holder.clone(), grant: seal.grant };
         let call = |vote: &_| script::seal(&self.keys, vote, &here, seal.token, seal.token);
         let answer = self.nodes.ask(seal.node, Request::Vote, call).await?;
-        let is_sealed = matches!(answer, OwnerReply::Owned(_));
-        Ok(if is_sealed { Answer::Sealed } else { Answer::NotSealed })
+        Ok(match answer {
+            OwnerReply::Owned(_) => acquire::Answer::Sealed,
+            // The lock was not ours any more.
+            _ => acquire::Answer::Rejected,
+        })
     }
 
     /// Whether an earlier round of the same acquire has taken the lock. That round releases it in
@@ -241,7 +244,7 @@ impl Round {
             tokio::select! {
                 Some((node, answer)) = pending.next() => {
                     // A late grant may have come after the release, and needs another.
-                    if let Answer::Granted(_) = answer {
+                    if let Ok(acquire::Answer::Granted(_)) = answer {
                         releasing.push(release(node));
                     }
                 }
@@ -251,8 +254,4 @@ impl Round {
             }
         }
     }
-}
-
-fn failed(error: NodeError) -> Answer {
-    Answer::Against(Against::Failed(error))
 }

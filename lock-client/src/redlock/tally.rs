@@ -29,15 +29,14 @@ pub(super) enum Against {
     Failed(NodeError),
 }
 
-/// A node's answer.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Granted(Token),
-    Against(Against),
-    Sealed,
-    /// The lock was not ours any more when the node should seal the token.
-    NotSealed,
+impl From<NodeError> for Against {
+    fn from(error: NodeError) -> Self {
+        Self::Failed(error)
+    }
 }
+
+/// A node's answer, or why it has not granted the lock.
+pub(super) type Answer = Result<acquire::Answer, Against>;
 
 impl Tally {
     pub(super) fn new(nodes: usize) -> Self {
@@ -46,15 +45,10 @@ impl Tally {
 
     /// Counts a node's answer. Returns what the round must do now.
     pub(super) fn count(&mut self, node: usize, answer: Answer) -> Vec<Command> {
-        let vote = match answer {
-            Answer::Granted(grant) => acquire::Answer::Granted(grant),
-            Answer::Sealed => acquire::Answer::Sealed,
-            Answer::NotSealed => acquire::Answer::Rejected,
-            Answer::Against(reason) => {
-                self.against[node] = Some(reason);
-                acquire::Answer::Rejected
-            }
-        };
+        let vote = answer.unwrap_or_else(|reason| {
+            self.against[node] = Some(reason);
+            acquire::Answer::Rejected
+        });
         let commands = self.acquire.on(node, vote);
         self.has_failed |= commands.contains(&Command::Fail);
         commands
@@ -128,27 +122,23 @@ pub(super) fn is_undecided(count: usize, outstanding: usize, majority: usize) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{super::machines::acquire::Seal, *};
+    use super::*;
 
     fn token(number: u64) -> Token {
         Token::new(number).unwrap()
     }
 
     fn granted(grant: u64) -> Answer {
-        Answer::Granted(token(grant))
+        Ok(acquire::Answer::Granted(token(grant)))
     }
 
     fn rejected(holder: &str, seconds: u64) -> Answer {
         let remaining = Some(Duration::from_secs(seconds));
-        Answer::Against(Against::Rejected { holder: holder.to_owned(), remaining })
+        Err(Against::Rejected { holder: holder.to_owned(), remaining })
     }
 
     fn failed() -> Answer {
-        Answer::Against(Against::Failed(NodeError::NoAnswer("down".to_owned())))
-    }
-
-    fn seal(node: usize, grant: u64, to: u64) -> Command {
-        Command::Seal(Seal { node, grant: token(grant), token: token(to) })
+        Err(Against::Failed(NodeError::NoAnswer("down".to_owned())))
     }
 
     /// Counts the answers of the first nodes, in order. No seal and no token follows from them.
@@ -158,35 +148,6 @@ mod tests {
             assert!(matches!(tally.count(node, answer)[..], [] | [Command::Fail]));
         }
         tally
-    }
-
-    #[test]
-    fn majority_of_equal_grants_needs_no_seal() {
-        let mut tally = tally(5, vec![granted(34), granted(34)]);
-        assert_eq!(tally.count(2, granted(34)), [Command::Report(token(34))]);
-        assert_eq!(tally.count(3, granted(34)), [], "a token is reported once");
-    }
-
-    #[test]
-    fn token_is_sealed_once_a_majority_has_sealed_it() {
-        let mut tally = tally(3, vec![granted(34)]);
-        assert_eq!(tally.count(2, granted(36)), [seal(0, 34, 36)]);
-        assert_eq!(tally.count(1, granted(30)), [seal(1, 30, 36)], "a later grant is sealed, too");
-        assert_eq!(tally.count(0, Answer::NotSealed), []);
-        assert!(!tally.has_failed());
-        assert_eq!(tally.count(1, Answer::Sealed), [Command::Report(token(36))]);
-    }
-
-    #[test]
-    fn grant_above_the_token_does_not_count() {
-        let mut tally = tally(5, vec![granted(34), granted(34)]);
-        assert_eq!(tally.count(2, granted(33)), [seal(2, 33, 34)]);
-        assert_eq!(tally.count(3, granted(40)), [], "the node may have issued token 39 before");
-        assert_eq!(tally.count(2, Answer::NotSealed), []);
-        assert!(!tally.has_failed());
-        assert_eq!(tally.count(4, failed()), [Command::Fail]);
-        assert!(tally.has_failed());
-        assert_eq!(tally.highest(), Some(token(34)));
     }
 
     #[test]
