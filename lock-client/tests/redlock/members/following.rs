@@ -250,24 +250,65 @@ async fn status_is_that_of_the_new_members_after_a_change() {
     lease.release().await.unwrap();
 }
 
-/// Of the proxies that have not answered, a client guesses which one leads to which member. A lease would
-/// count on three of five nodes for ever.
-#[tokio::test]
-async fn client_behind_proxies_that_answer_late_finds_their_members() {
+/// A client that has guessed which of two late proxies leads to which member.
+async fn wrong_guess() -> (RedlockNodes, Vec<Proxy>, Locks) {
     let cluster = cluster_of(5).await;
     let proxies = cluster.nodes().iter().map(Redis::socket).map(Proxy::start);
     let proxies = try_join_all(proxies).await.unwrap();
-    let late = &proxies[3..];
-    late.iter().for_each(Proxy::cut);
+    proxies[3..].iter().for_each(Proxy::cut);
     let urls = [0, 1, 2, 4, 3].map(|node: usize| proxies[node].url("redis"));
-    let (locks, r) = (Locks::new(Redlock::open(urls).unwrap()), name("r"));
+    (cluster, proxies, Locks::new(Redlock::open(urls).unwrap()))
+}
+
+/// Otherwise a lease would count on three of five nodes for ever.
+#[tokio::test]
+async fn client_behind_proxies_that_answer_late_finds_their_members() {
+    let (_cluster, proxies, locks) = wrong_guess().await;
+    let r = name("r");
     let lease = locks.acquire(&r, Terms::new(ttl(3_000))).await.unwrap();
 
-    late.iter().for_each(Proxy::mend);
+    proxies[3..].iter().for_each(Proxy::mend);
     let counts_on_all = async || {
         let held = locks.status(&r).await?.held;
         Ok(held.is_some_and(|held| held.nodes == Some(5)))
     };
     until_async(PATIENCE, counts_on_all).await.unwrap();
     lease.release().await.unwrap();
+}
+
+/// There is no majority without the members whose servers it has guessed wrong.
+#[tokio::test]
+async fn client_that_guesses_another_members_server_finds_the_right_one_when_it_needs_it() {
+    let (cluster, proxies, locks) = wrong_guess().await;
+    assert!(token(&locks).await.is_ok());
+    for node in &cluster.nodes()[..2] {
+        node.command::<()>(&["RENAME", "fenced:node", "aside"]).await.unwrap();
+    }
+    proxies[3..].iter().for_each(Proxy::mend);
+    // It connects to a server that failed after a pause.
+    until_async(PATIENCE, async || Ok(token(&locks).await.is_ok())).await.unwrap();
+}
+
+/// Two addresses lead to one server. No search finds another one, and each step sees that.
+#[tokio::test]
+async fn many_steps_begin_one_search_in_the_background() {
+    let nodes = RedlockNodes::start(&[NodeKind::FORGETFUL; 3]).await.unwrap();
+    let proxies = nodes.nodes().iter().map(Redis::socket).map(Proxy::start);
+    let proxies = try_join_all(proxies).await.unwrap();
+    let members: Vec<_> = proxies.iter().map(|proxy| proxy.url("redis")).collect();
+    Operator::new(&members).unwrap().start_cluster(ttl(TTL)).await.unwrap();
+    let redlock = Redlock::open(&members).unwrap();
+    assert!(try_once(&redlock, "before").await);
+    proxies[0].switch_to(nodes.nodes()[1].socket());
+    proxies[0].cut();
+    proxies[0].mend();
+    let (before, began) = (records_read(&nodes.nodes()[2]).await, Instant::now());
+    let mut steps = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        steps += 1;
+        assert!(try_once(&redlock, &format!("r/{steps}")).await);
+        sleep(Duration::from_millis(10)).await;
+    }
+    let searches = records_read(&nodes.nodes()[2]).await - before;
+    assert_eq!(searches, 1, "for {steps} steps");
 }
