@@ -7,6 +7,7 @@ mod peer;
 mod report;
 mod servers;
 mod start;
+mod survey;
 mod trial;
 mod view;
 mod watcher;
@@ -15,7 +16,7 @@ use std::{fmt, time::Duration};
 
 use fence::ResourceName;
 
-use self::start::Replaced;
+use self::survey::Replaced;
 use super::node_urls::{InvalidNodes, NodeUrl};
 use crate::{Ttl, redis::TimeLimits};
 

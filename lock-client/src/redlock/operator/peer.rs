@@ -112,6 +112,16 @@ impl Peer {
         self.roster().map(|roster| roster.cluster.as_str())
     }
 
+    /// The last roster of a cluster to which the server's data belong.
+    pub(super) fn last_roster(&self) -> Option<&Roster> {
+        self.record.as_ref()?.last_roster()
+    }
+
+    /// Whether a start has prepared the server, and admitted nobody there.
+    pub(super) fn is_prepared_only(&self) -> bool {
+        self.record.as_ref().is_some_and(Record::is_prepared_only)
+    }
+
     /// Whether the process votes for the roster in its data.
     pub(super) fn votes(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.admits(&self.process))
