@@ -22,6 +22,8 @@ pub enum State {
     Rejecting,
     /// The node waits for its admission.
     Waiting,
+    /// A start has prepared the node, and was interrupted.
+    Prepared,
     /// The node has given up its vote for a new start, which was interrupted.
     Retired,
     /// The node missed a change of the members.
@@ -58,7 +60,7 @@ impl State {
         let current = current.unwrap_or(&record.roster);
         let has_seat = |roster: &Roster| roster.seats.iter().any(|seat| seat.process == process);
         if record.roster.cluster != current.cluster {
-            Self::OtherCluster
+            if record.is_prepared_only() { Self::Prepared } else { Self::OtherCluster }
         } else if !has_seat(current) {
             match has_seat(&record.roster) {
                 false => Self::Restarted,
@@ -126,6 +128,10 @@ impl State {
             Self::Waiting => {
                 "it was not admitted yet: `lock-client node admit --watch` admits it, or `lock-client node \
                  init` again if the start was interrupted"
+            }
+            Self::Prepared => {
+                "a start has prepared it, and was interrupted: run `lock-client node init` again with the \
+                 same options, or `lock-client node admit` for it if a majority votes"
             }
             Self::Retired => {
                 "it has given up its vote for a new start, which was interrupted: run `lock-client node \

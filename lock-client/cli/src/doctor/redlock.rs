@@ -144,7 +144,9 @@ fn membership(view: &View, user: &str) -> Check {
         State::Waiting | State::Restarted | State::Behind | State::Ahead => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
-        State::Retired => "run `lock-client node init` again with the same options",
+        State::Retired | State::Prepared => {
+            "run `lock-client node init` again with the same options"
+        }
         State::Replaced => "name the new member instead, and stop it",
         State::NoCluster => {
             "run `lock-client node admit` if the others are in a cluster; otherwise `node init`"

@@ -194,7 +194,7 @@ async fn start_again_sees_a_majority_that_came_back_before_its_repeat() {
         prepared.restart().await.unwrap();
     }
     assert_failed(&init(&again, &lost).await, 64, majority);
-    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["prepared", "voting", "voting"]);
     // The control: without the majority, it starts.
     pause(&mut nodes.0[1..3]).await;
     let started = init(&again, &lost).await;
@@ -616,9 +616,12 @@ async fn prepared_node_shows_the_cluster_in_which_it_had_no_vote() {
     let (mut nodes, again, cluster) = majority_that_came_back().await;
     let lost = ["--again", &cluster];
     assert_failed(&init(&again, &lost).await, 64, "a majority of the nodes may vote");
-    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
-    // The control: without the majority, it starts.
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["prepared", "voting", "voting"]);
+    // The control: without the majority, it starts. The status shows the id that it must name.
     pause(&mut nodes.0[1..3]).await;
+    let status = ["node", "status", "--json", "--no-counters", "--locks", &again.join(" ")];
+    let seen = events(&lock_client(&status).await);
+    assert_eq!(seen.last().unwrap()["cluster"], cluster, "{seen:?}");
     let started = init(&again, &lost).await;
     assert!(started.status.success(), "{started:?}");
 }
@@ -630,7 +633,7 @@ async fn no_cluster_starts_beside_one_whose_majority_came_back() {
         let rejected = init(&again, &["--again", other]).await;
         assert_failed(&rejected, 64, &format!("no server has data of cluster {other}"));
     }
-    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["other-cluster", "voting", "voting"]);
+    assert_eq!(nodes.states_of(&[0, 1, 2]).await, ["prepared", "voting", "voting"]);
 }
 
 /// Its counters are those of the old cluster, as before it was prepared.

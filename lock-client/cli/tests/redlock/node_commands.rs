@@ -2,6 +2,7 @@
 
 use std::{process::Output, time::Duration};
 
+use serde_json::Value;
 use testbed::{Proxy, Redis, wait::until_async};
 use tokio::time::sleep;
 
@@ -70,7 +71,9 @@ async fn interrupted_start_can_be_run_again() {
         node.command::<()>(&["HDEL", "fenced:node", "vote"]).await.unwrap();
     }
     nodes.0[1].command::<()>(&["DEL", "fenced:node"]).await.unwrap();
-    assert_eq!(nodes.states().await, ["waiting", "no-cluster", "waiting"]);
+    assert_eq!(nodes.states().await, ["prepared", "no-cluster", "prepared"]);
+    let prepared = &nodes.status().await[0];
+    assert_eq!((&prepared["cluster"], &prepared["prepared_for"]), (&Value::Null, &cluster));
     let started = nodes.command(&INIT).await;
     assert!(started.status.success(), "{started:?}");
     assert_ne!(events(&started)[0]["cluster"], cluster, "it is another cluster");
@@ -142,7 +145,7 @@ async fn status_shows_the_state_of_each_node() {
         |member: &str| -> Vec<_> { lines[..5].iter().map(|node| node[member].clone()).collect() };
     let states = ["voting", "voting", "restarted", "other-cluster", "unreachable"];
     assert_eq!(all("state"), states);
-    let behind = [1.into(), 0.into(), 1_200.into(), 1_200.into(), serde_json::Value::Null];
+    let behind = [1.into(), 0.into(), 1_200.into(), 1_200.into(), Value::Null];
     assert_eq!(all("counters_behind"), behind);
     assert!(lines[4]["lag_ms"].is_null() && lines[4]["reason"].is_string(), "{lines:?}");
     let cluster = &lines[5];

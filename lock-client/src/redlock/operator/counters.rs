@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// About how many counters make a batch.
-pub(super) const BATCH: usize = 500;
+const BATCH: usize = 500;
 
 static RAISE_COUNTERS: Script =
     script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");

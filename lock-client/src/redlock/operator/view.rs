@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use super::{
     Operator,
-    counters::{self, BATCH, Counters},
+    counters::{self, Counters},
     error::OperatorError,
     peer::{Peer, PeerError},
     servers::Sight,
     trial::try_vote,
 };
-use crate::redlock::{majority::majority, state::State};
+use crate::redlock::{majority::majority, roster::Roster, state::State};
 
 /// The state of a cluster and of its nodes.
 #[derive(Debug)]
@@ -35,13 +35,19 @@ pub struct View {
     pub state: State,
     /// Why the node has no vote, or why none was tried.
     pub reason: Option<String>,
-    /// The id of the cluster in the node's record.
+    /// The id of the cluster to which the node's data belong.
     pub cluster: Option<String>,
+    /// The id of a cluster for which a start has prepared the node, and was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepared_for: Option<String>,
     /// The number of names whose counter is missing on the node, or below the highest of all voting
     /// nodes.
     pub counters_behind: Option<u64>,
     /// The time that the node took to answer.
     pub lag_ms: Option<u64>,
+    /// Whether its record has changed since the look.
+    #[serde(skip)]
+    has_changed: bool,
 }
 
 /// The state of a cluster, as its nodes report it.
@@ -62,44 +68,34 @@ pub struct Cluster {
     pub max_ttl_ms: Option<u64>,
 }
 
-/// What an inspection has seen.
-struct Seen {
-    sight: Sight,
-    inspection: Inspection,
-    /// The peer of each node; `None` if it does not answer.
-    peers: Vec<Option<usize>>,
-    /// Whether a record has changed meanwhile.
-    is_outdated: bool,
-}
-
 pub(super) async fn inspect(operator: &Operator) -> Inspection {
-    look(operator).await.inspection
+    look(operator).await.1
 }
 
 pub(super) async fn inspect_with_counters(
     operator: &Operator,
 ) -> Result<Inspection, OperatorError> {
-    let Seen { sight, mut inspection, peers, .. } = look(operator).await;
-    let peers: Vec<_> = peers.iter().map(|peer| Some(&sight.peers[(*peer)?])).collect();
-    let behind = counters_behind(&peers, &inspection.nodes).await?;
-    for (view, behind) in inspection.nodes.iter_mut().zip(behind) {
-        view.counters_behind = behind;
-    }
+    let (sight, mut inspection) = look(operator).await;
+    count_behind(&sight, &mut inspection.nodes).await?;
     Ok(inspection)
 }
 
-async fn look(operator: &Operator) -> Seen {
+async fn look(operator: &Operator) -> (Sight, Inspection) {
     let seen = look_once(operator).await;
     // A takeover may have changed a record between the look and the trial.
-    if seen.is_outdated { look_once(operator).await } else { seen }
+    let is_outdated = seen.1.nodes.iter().any(|view| view.has_changed);
+    if is_outdated { look_once(operator).await } else { seen }
 }
 
-async fn look_once(operator: &Operator) -> Seen {
+async fn look_once(operator: &Operator) -> (Sight, Inspection) {
     let mut sight = operator.look(&[], None).await;
+    // A start that was interrupted may have prepared most servers for a cluster that never was.
+    let last = operator.cluster(&sight, None, Peer::last_roster);
     // What only reads may take the only cluster that is seen for the one that is meant.
-    let clusters = sight.clusters();
-    let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.to_owned());
-    sight.cluster = sight.cluster.or(only);
+    let rosters = sight.peers.iter().filter_map(Peer::last_roster);
+    let clusters: BTreeSet<_> = rosters.map(|roster| &roster.cluster).collect();
+    let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.clone());
+    sight.cluster = last.or(only);
     let newest = sight.newest();
     let roster = newest.map(|(roster, _)| roster);
     let current = newest.filter(|(roster, voters)| *voters >= roster.majority());
@@ -128,6 +124,7 @@ async fn look_once(operator: &Operator) -> Seen {
         let place = sight.at(&url.address).map(|peer| {
             let state = match peer.state(roster) {
                 _ if is_same(peer) => State::SameServer,
+                _ if peer.is_prepared_only() => State::Prepared,
                 // No cluster has a majority of these servers: none of them is their cluster's.
                 _ if roster.is_none() && peer.cluster().is_some() => State::OtherCluster,
                 State::NoCluster | State::Restarted if current.is_some() => State::NotAMember,
@@ -148,15 +145,11 @@ async fn look_once(operator: &Operator) -> Seen {
     // 3. Their views.
     let views = places.into_iter().map(async |place| match place {
         Ok((peer, state)) => View::read(peer, state).await,
-        Err(error) => (View::of_silent(error), false),
+        Err(error) => View::of_silent(error),
     });
-    let (mut nodes, mut peers, mut is_outdated) = (Vec::new(), Vec::new(), false);
-    for (mut view, has_changed) in join_all(views).await {
+    let mut nodes = join_all(views).await;
+    for view in &mut nodes {
         view.is_named = operator.has_named(&view.node);
-        let is_here = |peer: &Peer| view.lag_ms.is_some() && peer.address == view.node;
-        peers.push(sight.peers.iter().position(is_here));
-        nodes.push(view);
-        is_outdated |= has_changed;
     }
     let number = roster.map_or(nodes.len(), |roster| roster.seats.len());
     let cluster = Cluster {
@@ -167,12 +160,12 @@ async fn look_once(operator: &Operator) -> Seen {
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
         max_ttl_ms: roster.map(|roster| roster.max_ttl_ms),
     };
-    Seen { inspection: Inspection { nodes, cluster }, peers, is_outdated, sight }
+    (sight, Inspection { nodes, cluster })
 }
 
 impl View {
-    /// Reads the view of a node. Also returns whether its record has changed since the look.
-    async fn read(peer: &Peer, mut state: State) -> (Self, bool) {
+    /// Reads the view of a node.
+    async fn read(peer: &Peer, mut state: State) -> Self {
         let (mut reason, mut has_changed) = (state.reason().to_owned(), false);
         if state == State::Voting {
             let tried = match peer.unfit {
@@ -181,19 +174,21 @@ impl View {
             };
             match tried {
                 Ok(tried) => (state, reason, has_changed) = tried,
-                Err(error) => return (Self::of_silent(error), false),
+                Err(error) => return Self::of_silent(error),
             }
         }
-        let view = Self {
+        let cluster = |roster: Option<&Roster>| roster.map(|roster| roster.cluster.clone());
+        Self {
             node: peer.address.clone(),
             is_named: false,
             state,
             reason: Some(reason).filter(|reason| !reason.is_empty()),
-            cluster: peer.cluster().map(ToOwned::to_owned),
+            cluster: cluster(peer.last_roster()),
+            prepared_for: cluster(peer.roster().filter(|_| peer.is_prepared_only())),
             counters_behind: None,
             lag_ms: Some(peer.lag.as_millis().try_into().unwrap_or(u64::MAX)),
-        };
-        (view, has_changed)
+            has_changed,
+        }
     }
 
     fn of_silent(error: PeerError) -> Self {
@@ -203,43 +198,44 @@ impl View {
             state: error.state,
             reason: Some(error.reason),
             cluster: None,
+            prepared_for: None,
             counters_behind: None,
             lag_ms: None,
+            has_changed: false,
         }
     }
 }
 
-/// Counts for each node the names whose counter is below the highest of all voting nodes. `None`
-/// for a node that does not answer, and if no node may vote.
-async fn counters_behind(
-    peers: &[Option<&Peer>],
-    views: &[View],
-) -> Result<Vec<Option<u64>>, PeerError> {
-    let votes = |node: usize| views[node].state == State::Voting;
-    let voters: Vec<_> = (0..views.len()).filter(|&node| votes(node)).collect();
-    if voters.is_empty() {
-        return Ok(vec![None; peers.len()]);
+/// Counts for each node the names whose counter is below the highest of all voting nodes. Nothing is counted
+/// for a node that does not answer, and if no node may vote. No names are kept: one that the scan of a node
+/// returns twice counts twice.
+async fn count_behind(sight: &Sight, views: &mut [View]) -> Result<(), PeerError> {
+    let peer = |view: &View| sight.at(&view.node).filter(|_| view.lag_ms.is_some());
+    let peers: Vec<_> = views.iter().map(peer).collect();
+    let votes = |node: &usize| views[*node].state == State::Voting;
+    let voters: Vec<_> = (0..views.len()).filter(votes).collect();
+    for (view, peer) in views.iter_mut().zip(&peers).filter(|_| !voters.is_empty()) {
+        view.counters_behind = peer.map(|_| 0);
     }
-    let mut names = BTreeSet::new();
-    for &voter in &voters {
+    for (nth, &voter) in voters.iter().enumerate() {
         let mut counters = Counters::new();
         let peer = peers[voter].expect("a voting node has answered");
         while let Some(keys) = counters.next(peer).await? {
-            names.extend(keys);
-        }
-    }
-    let names: Vec<_> = names.into_iter().collect();
-    let mut behind: Vec<_> = peers.iter().map(|peer| peer.map(|_| 0)).collect();
-    for keys in names.chunks(BATCH) {
-        let values = try_join_all(peers.iter().map(|peer| read(*peer, keys))).await?;
-        for name in 0..keys.len() {
-            let highest = voters.iter().filter_map(|&voter| values[voter][name]).max();
-            for (behind, values) in behind.iter_mut().zip(&values) {
-                *behind = behind.map(|behind| behind + u64::from(values[name] < highest));
+            let values = try_join_all(peers.iter().map(|peer| read(*peer, &keys))).await?;
+            for name in 0..keys.len() {
+                // A name that an earlier voter knows was counted in that voter's scan.
+                if voters[..nth].iter().any(|&earlier| values[earlier][name].is_some()) {
+                    continue;
+                }
+                let highest = voters.iter().filter_map(|&voter| values[voter][name]).max();
+                for (view, values) in views.iter_mut().zip(&values) {
+                    let is_behind = u64::from(values[name] < highest);
+                    view.counters_behind = view.counters_behind.map(|behind| behind + is_behind);
+                }
             }
         }
     }
-    Ok(behind)
+    Ok(())
 }
 
 async fn read(peer: Option<&Peer>, keys: &[String]) -> Result<Vec<Option<u64>>, PeerError> {
