@@ -9,4 +9,5 @@ mod new_start;
 mod node_commands;
 mod nodes;
 mod replacing;
+mod start_again;
 mod watching;

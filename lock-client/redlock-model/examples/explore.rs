@@ -4,7 +4,7 @@
 
 use std::{fmt::Debug, process::ExitCode, thread};
 
-use redlock_model::{Config, Delivery, Explore, Rounds, takeover};
+use redlock_model::{Config, Explore, Rounds, takeover};
 
 const THREE_CLIENTS: Config = Config { clients: 3, ..Config::TWO_CLIENTS };
 const REISSUES: Config = Config { reissues: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
@@ -19,7 +19,7 @@ const TAKEOVER: takeover::Config = takeover::Config { clients: 2, ..takeover::Co
 fn main() -> ExitCode {
     let models = [
         THREE_CLIENTS,
-        Config { grant_requests: Delivery::Anytime, ..REISSUES },
+        Config { late_grants: true, ..REISSUES },
         Config { renewals: true, ..REISSUES },
         // 2 714 747 states.
         SHARED,

@@ -15,8 +15,9 @@ pub struct Config {
     pub highest_initial_counter: Token,
     /// Whether a round takes many steps or one.
     pub rounds: Rounds,
-    /// How often, and how late, a request for a grant may be delivered.
-    pub grant_requests: Delivery,
+    /// Whether a request for a grant may be delivered any number of times, at any time. If not, it is delivered
+    /// once to each node, and never after the client has given up or released.
+    pub late_grants: bool,
     /// How many reissues a lease may start. Starting one loses all messages of the one before it.
     pub reissues: u8,
     /// Whether clients renew their leases.
@@ -32,8 +33,8 @@ pub struct Config {
     pub storage: bool,
     /// How often a node may lose its lock and its counter in all, and vote on. Tokens are issued twice then.
     pub losses: u8,
-    /// Which safety properties are checked.
-    pub checked: Checked,
+    /// Whether only lost writes are looked for: a token is issued twice here.
+    pub only_writes: bool,
     /// Whether locks expire at any moment, so that the model trusts no clock; or never, so that only a release
     /// frees one.
     pub expiry: bool,
@@ -52,24 +53,6 @@ pub enum Rounds {
     Atomic,
 }
 
-/// How often, and how late, a request may be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// Once to each node, and never after the client has given up or released.
-    Once,
-    /// Any number of times, at any time.
-    Anytime,
-}
-
-/// Which safety properties are checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checked {
-    /// Those about tokens and those about writes.
-    TokensAndWrites,
-    /// Only that no write is lost, which must hold even if a token is issued twice.
-    WritesOnly,
-}
-
 impl Config {
     /// Two clients, with grants, seals, releases and expiry only. Tokens go up to 3.
     pub const TWO_CLIENTS: Self = Self {
@@ -78,7 +61,7 @@ impl Config {
         highest_counter: 3,
         highest_initial_counter: 1,
         rounds: Rounds::StepByStep,
-        grant_requests: Delivery::Once,
+        late_grants: false,
         reissues: 0,
         renewals: false,
         joins: false,
@@ -86,7 +69,7 @@ impl Config {
         failed_tries: false,
         storage: false,
         losses: 0,
-        checked: Checked::TokensAndWrites,
+        only_writes: false,
         expiry: true,
         fault: None,
     };

@@ -109,7 +109,7 @@ mod redlock {
 
 pub use action::Action;
 pub use check::{Explore, Report};
-pub use config::{Checked, Config, Delivery, Rounds};
+pub use config::{Config, Rounds};
 pub use fault::Fault;
 pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::LivenessReport;

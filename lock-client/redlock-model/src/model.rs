@@ -6,7 +6,7 @@ use crate::{
     action::Action,
     check::{Explore, Explored, Report, explore},
     client::Phase,
-    config::{Checked, Config},
+    config::Config,
     dead_variables, effect,
     enabled::add_enabled,
     fault::Fault,
@@ -61,7 +61,7 @@ impl Model for Redlock {
         if state == *before {
             return None;
         }
-        if config.checked == Checked::WritesOnly {
+        if config.only_writes {
             state.history.forget_tokens();
         }
         if state.nodes.iter().any(|node| node.counter > config.highest_counter) {

@@ -14,7 +14,7 @@ use std::mem;
 
 use crate::{
     client::{Client, Phase, Sent},
-    config::{Config, Delivery, Rounds},
+    config::{Config, Rounds},
     fault::Fault,
     id::{Holder, NodeId},
     node::{Node, Owned},
@@ -67,14 +67,11 @@ pub(crate) fn messages(
     node: NodeId,
 ) -> impl Iterator<Item = Message> {
     let client = *state.client(holder);
-    let Config { fault, joins, grant_requests, .. } = *config;
+    let Config { fault, joins, late_grants, .. } = *config;
     let Client { sent, .. } = client;
     let index = node.index();
-    let grant_sent = match grant_requests {
-        _ if config.rounds != Rounds::StepByStep => false,
-        Delivery::Anytime => true,
-        Delivery::Once => !client.has_ended() && !sent.asked.contains(node),
-    };
+    let grant_sent = config.rounds == Rounds::StepByStep
+        && (late_grants || !client.has_ended() && !sent.asked.contains(node));
     let release_sent = client.has_ended()
         && (fault != Some(Fault::ReleaseToKnownGranters) || client.granters().contains(node));
     let join_sent = joins && client.has_acquired();
@@ -112,7 +109,7 @@ pub(crate) fn deliver(
     match message {
         Message::Grant | Message::GrantAnswerLost => {
             client.start_round(config.nodes, state.history.highest_issued());
-            if config.grant_requests == Delivery::Once {
+            if !config.late_grants {
                 client.sent.asked.insert(id);
             }
             if let Some(grant) = node.grant(owner)

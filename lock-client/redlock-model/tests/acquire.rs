@@ -1,7 +1,7 @@
 //! Grants, seals, expiry and releases.
 
 use redlock_model::{
-    Config, Delivery, Fault,
+    Config, Fault,
     properties::{
         Situation::{LateGrant, SealNeeded, TwoLeases},
         TOKENS_ARE_UNIQUE,
@@ -11,7 +11,7 @@ use redlock_model::{
 use super::{assert_controls, assert_holds};
 
 /// Two clients, whose requests for grants come any number of times, at any time.
-const LATE_GRANTS: Config = Config { grant_requests: Delivery::Anytime, ..Config::TWO_CLIENTS };
+const LATE_GRANTS: Config = Config { late_grants: true, ..Config::TWO_CLIENTS };
 
 #[test]
 fn with_each_broken_rule_of_a_round_a_token_is_issued_twice() {

@@ -1,10 +1,10 @@
 //! There is always a way to acquire the lock again.
 
-use redlock_model::{Config, Delivery, Explore, Fault, takeover};
+use redlock_model::{Config, Explore, Fault, takeover};
 
 /// Two clients. One of them may leave anything behind before the other starts.
 const LATE_GRANTS: Config =
-    Config { grant_requests: Delivery::Anytime, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
+    Config { late_grants: true, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
 
 const WITHOUT_EXPIRY: Config = Config { expiry: false, ..LATE_GRANTS };
 

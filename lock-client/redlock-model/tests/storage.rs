@@ -3,7 +3,7 @@
 //! Rounds and reissues take one step here. Claims and writes may reach the storage at any time.
 
 use redlock_model::{
-    Checked, Config, Explore, Fault, Rounds,
+    Config, Explore, Fault, Rounds,
     properties::{
         NO_WRITE_IS_LOST,
         Situation::{Reissued, TwoLeases},
@@ -22,11 +22,11 @@ const STORAGE: Config = Config {
 };
 
 /// More than Redlock withstands: a node that lost its counter votes on, so a token is issued twice.
-const LOST_COUNTER: Config = Config { losses: 1, checked: Checked::WritesOnly, ..STORAGE };
+const LOST_COUNTER: Config = Config { losses: 1, only_writes: true, ..STORAGE };
 
 #[test]
 fn with_a_lost_counter_a_token_is_issued_twice() {
-    let report = Config { checked: Checked::TokensAndWrites, ..LOST_COUNTER }.explore(1);
+    let report = Config { only_writes: false, ..LOST_COUNTER }.explore(1);
     assert!(report.violated.contains(&TOKENS_ARE_UNIQUE) && report.steps.len() == 3, "{report}");
 }
 

@@ -60,16 +60,13 @@ impl Status {
         verdict(&seen.cluster)?;
         let named = |number| seen.nodes.iter().take(number).filter(|view| view.is_named).count();
         let (all, members) = (named(seen.nodes.len()), named(seen.cluster.nodes));
-        if members >= majority(all) {
+        let needed = majority(all);
+        if members >= needed {
             return Ok(());
         }
-        let needed = majority(all);
-        Err(Failure::Message(
-            exit_code::DEGRADED,
-            format!(
-                "degraded: {members} of the {all} nodes in --locks are members, and a client needs {needed}"
-            ),
-        ))
+        Err(degraded(format!(
+            "{members} of the {all} nodes in --locks are members, and a client needs {needed}"
+        )))
     }
 }
 
@@ -79,16 +76,15 @@ pub(super) fn verdict(cluster: &Cluster) -> Result<(), Failure> {
     if voting < majority {
         Err(Failure::unavailable("no majority of the nodes may vote"))
     } else if voting < nodes {
-        Err(Failure::Message(
-            exit_code::DEGRADED,
-            format!(
-                "degraded: {voting} of {nodes} nodes may vote, and {} more may fail",
-                voting - majority
-            ),
-        ))
+        let more = voting - majority;
+        Err(degraded(format!("{voting} of {nodes} nodes may vote, and {more} more may fail")))
     } else {
         Ok(())
     }
+}
+
+fn degraded(reason: String) -> Failure {
+    Failure::Message(exit_code::DEGRADED, format!("degraded: {reason}"))
 }
 
 /// The table, and the cluster in a sentence.
