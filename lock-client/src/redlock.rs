@@ -83,7 +83,6 @@ mod node_urls;
 mod nodes;
 mod numbers;
 pub mod operator;
-mod outcome;
 mod patience;
 mod record;
 mod regain;

@@ -11,7 +11,7 @@ use std::{
 use fence::Holder;
 use tokio::{sync::oneshot, time::sleep};
 
-use super::{nodes::Nodes, outcome::Outcome, round::Round};
+use super::{nodes::Nodes, round::Round, tally::Outcome};
 use crate::{
     Moment, Ttl,
     backend::{Attempt, BackendError, Ownership},
@@ -45,10 +45,9 @@ impl Acquire<'_> {
             let asked = Moment::now();
             let holder = self.new_holder();
             let contention = match self.run_round(&nodes, holder.clone()).await? {
-                Outcome::Sealed(sealed) => {
-                    let token = sealed.accept();
-                    let token =
-                        token.ok_or_else(|| unavailable("the lock was accepted too late"))?;
+                Outcome::Sealed { token, accepted } => {
+                    let late = |()| unavailable("the lock was accepted too late");
+                    accepted.send(()).map_err(late)?;
                     let ownership = Ownership { holder, grant: token };
                     return Ok(Attempt::Granted { token, ownership, asked });
                 }

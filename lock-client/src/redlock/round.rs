@@ -25,11 +25,10 @@ use super::{
     },
     node_error::NodeError,
     nodes::Nodes,
-    outcome::{Outcome, SealedToken},
     patience::Request,
     reply::GrantReply,
     script,
-    tally::{Against, Answer, Tally},
+    tally::{Against, Answer, Outcome, Tally},
 };
 use crate::{
     Ttl,
@@ -119,7 +118,7 @@ impl Round {
         // 7. Report the token. This fails if the caller has gone, and then step 9 releases the
         //    lock.
         let (accept, accepted) = oneshot::channel();
-        let _ = report.send(Outcome::Sealed(SealedToken::new(token, accept)));
+        let _ = report.send(Outcome::Sealed { token, accepted: accept });
 
         // 8. Seal on the remaining nodes, too, and wait until the caller accepts the token. The
         //    more nodes have sealed, the more of them may fail during the lease.

@@ -1,14 +1,14 @@
-//! The count of one round's votes, and the outcome if no token follows from them.
+//! The count of one round's votes, and its outcome.
 
 use std::{collections::HashMap, time::Duration};
 
 use fence::Token;
+use tokio::sync::oneshot;
 
 use super::{
     machines::acquire::{self, Acquire, Command, Vote},
     majority::majority,
     node_error::NodeError,
-    outcome::Outcome,
 };
 use crate::backend::Contention;
 
@@ -37,6 +37,20 @@ impl From<NodeError> for Against {
 
 /// A node's answer, or why it has not granted the lock.
 pub(super) type Answer = Result<acquire::Answer, Against>;
+
+/// The outcome of one round.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// A majority has sealed a token. The round releases the lock again unless the token is accepted in time.
+    Sealed { token: Token, accepted: oneshot::Sender<()> },
+    /// Another client holds the lock on a majority, until then.
+    Held(Contention),
+    /// No other client is known to hold a majority. Until then, there may be no majority of free
+    /// nodes.
+    Split(Contention),
+    /// Too few nodes have answered. These are the others, with their errors.
+    TooFewAnswers(Vec<(usize, NodeError)>),
+}
 
 impl Tally {
     pub(super) fn new(nodes: usize) -> Self {

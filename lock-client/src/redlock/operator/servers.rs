@@ -150,14 +150,9 @@ impl Operator {
 }
 
 impl Sight {
-    /// The clusters in the data of all servers.
-    pub(super) fn clusters(&self) -> BTreeSet<&str> {
-        self.peers.iter().filter_map(Peer::cluster).collect()
-    }
-
     /// Why it is not known which cluster is meant.
     pub(super) fn no_cluster(&self) -> String {
-        let clusters = self.clusters();
+        let clusters: BTreeSet<_> = self.peers.iter().filter_map(Peer::cluster).collect();
         match clusters.len() {
             0 => {
                 "no node that answers belongs to a cluster: see `lock-client node init`".to_owned()
@@ -171,15 +166,10 @@ impl Sight {
         }
     }
 
-    /// The rosters of a cluster.
-    pub(super) fn rosters(&self, cluster: Option<&str>) -> impl Iterator<Item = &Roster> {
-        let rosters = self.peers.iter().filter_map(Peer::roster);
-        rosters.filter(move |roster| cluster == Some(roster.cluster.as_str()))
-    }
-
     /// The roster of most voters, and how many there are.
     pub(super) fn newest(&self) -> Option<(&Roster, usize)> {
-        let rosters = self.rosters(self.cluster.as_deref());
+        let rosters = self.peers.iter().filter_map(Peer::roster);
+        let rosters = rosters.filter(|roster| self.cluster.as_ref() == Some(&roster.cluster));
         let counted = rosters.map(|roster| (roster, self.voters(roster)));
         counted.max_by_key(|(roster, voters)| (*voters >= roster.majority(), *voters, roster.term))
     }
