@@ -20,7 +20,7 @@ pub trait Explore: Copy {
 
     /// The same model with a broken rule.
     #[must_use]
-    fn with(self, fault: Self::Fault) -> Self;
+    fn with_fault(self, fault: Self::Fault) -> Self;
 
     /// Explores every state, or stops at one that violates a safety property.
     ///

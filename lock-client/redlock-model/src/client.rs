@@ -109,7 +109,7 @@ impl Client {
     /// Receives a node's grant.
     pub(crate) fn receive_grant(&mut self, node: NodeId, grant: Token, fault: Option<Fault>) {
         let Some(round) = &self.round else { return };
-        let grant = Fault::told_grant(fault, grant, round.token);
+        let grant = Fault::received_grant(fault, grant, round.token);
         self.count_in_round(node.index(), Answer::Granted(grant), fault);
     }
 
@@ -212,7 +212,7 @@ impl Client {
         let (Some(update), Some(lease)) = (&mut self.update, &mut self.lease) else { return };
         let before = update.request();
         let purpose = update.purpose;
-        for command in update.on(lease, Fault::told_event(fault, event, before)) {
+        for command in update.on(lease, Fault::received_event(fault, event, before)) {
             match command {
                 Command::Learn { node, grant } => self.learn(node, grant),
                 Command::Ask(Request::Seal { token })

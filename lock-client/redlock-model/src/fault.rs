@@ -50,7 +50,7 @@ pub enum Fault {
 
 impl Fault {
     /// The grant that a round receives. Its token is `token`, if it has one.
-    pub(crate) fn told_grant(fault: Option<Self>, grant: Token, token: Option<Token>) -> Token {
+    pub(crate) fn received_grant(fault: Option<Self>, grant: Token, token: Option<Token>) -> Token {
         match token {
             Some(token) if fault == Some(Self::HigherGrantCounts) => grant.min(token),
             _ => grant,
@@ -58,12 +58,12 @@ impl Fault {
     }
 
     /// The event that a renewal or a reissue receives after its last request.
-    pub(crate) fn told_event(fault: Option<Self>, event: Event, request: Request) -> Event {
+    pub(crate) fn received_event(fault: Option<Self>, event: Event, request: Request) -> Event {
         let (node, reply) = match event {
             Event::Answer(node, reply) => (node, reply),
             Event::Failed(_) => return event,
         };
-        let told = match (fault, reply, request) {
+        let received = match (fault, reply, request) {
             (Some(Self::FloorIsIgnored), OwnerReply::Owned(owned), _) => {
                 OwnerReply::Owned(Owned { floor: None, ..owned })
             }
@@ -83,7 +83,7 @@ impl Fault {
             ) => OwnerReply::Owned(Owned { number: token, floor: None }),
             _ => reply,
         };
-        Event::Answer(node, told)
+        Event::Answer(node, received)
     }
 
     /// Whether the seals that follow this request are not sent, but taken for done.

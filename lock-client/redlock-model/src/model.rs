@@ -79,7 +79,7 @@ impl Explore for Config {
     type Situation = Situation;
     type Fault = Fault;
 
-    fn with(self, fault: Self::Fault) -> Self {
+    fn with_fault(self, fault: Self::Fault) -> Self {
         Self { fault: Some(fault), ..self }
     }
 
@@ -92,7 +92,7 @@ impl Explore for Config {
         };
         explore(explored, threads)
     }
-    /// It is required if a client has not started its round, and no counter is at its limit.
+    /// A path is required if a client has not started its round, and no counter is at its limit.
     fn check_liveness(self) -> LivenessReport {
         liveness::check(
             &Redlock { config: self },

@@ -19,7 +19,7 @@
 //!
 //! # What is left out
 //!
-//! - Late answers to grants, and reissues. The first model has them. They name the roster as renewals do.
+//! - Late requests and answers of a round, and reissues. The first model has them, without rosters.
 //! - Time. A wait is over when everything that was under way has ended, as if clocks ran at the same
 //!   speed.
 //! - A process that keeps its `run_id` and loses data.
@@ -30,7 +30,10 @@
 //! prescribed ([`Config::script`]): the machine takes them, and every state after them is explored, with
 //! and without the fault.
 //!
-//! The control of a laggard that jumps to a later seat breaks two rules at once.
+//! The control of a laggard that jumps to a later seat breaks two rules at once. One rule has no control of
+//! its own: a member without a vote never counts as closed. It is redundant: a term begins only if M voters
+//! stay, so that one such member at most does. With it, M - 1 voters close, and fewer than M are left.
+//! `UnadmittedCounts` shows what it does to a copy.
 //!
 //! `decisions` has what no property of a model shows: single decisions of the machine.
 

@@ -77,6 +77,7 @@ mod at_length {
 
     #[test]
     fn with_each_broken_count_of_nodes_a_lease_outlives_a_higher_token() {
+        let five = Config { nodes: 5, highest_initial_counter: 0, ..JOINS };
         // A reissue needs higher counters, and no renewals.
         let reissues = Config {
             highest_counter: 4,
@@ -89,6 +90,8 @@ mod at_length {
             (reissues, Fault::ReissueIgnoresFloor, NO_LEASE_OUTLIVES, 13),
             (JOINS, Fault::SameGrantOneAbove, NO_LEASE_OUTLIVES, 11),
             (JOINS, Fault::CountsOneAbove, NO_LEASE_OUTLIVES, 9),
+            (five, Fault::FloorIsIgnored, NO_LEASE_OUTLIVES, 10),
+            (five, Fault::JoinUnderOwnGrant, NO_LEASE_OUTLIVES, 10),
         ]);
     }
 }

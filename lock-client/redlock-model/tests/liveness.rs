@@ -28,7 +28,7 @@ fn a_client_can_always_acquire_again_without_expiry() {
 /// A node keeps the lock for ever if the client never received its grant.
 #[test]
 fn without_expiry_no_client_can_acquire_after_a_release_to_known_granters_only() {
-    let report = WITHOUT_EXPIRY.with(Fault::ReleaseToKnownGranters).check_liveness();
+    let report = WITHOUT_EXPIRY.with_fault(Fault::ReleaseToKnownGranters).check_liveness();
     println!("{report:?}");
     assert!(report.stuck > 0, "{report:?}");
 }

@@ -31,13 +31,12 @@ fn assert_holds<C: Explore>(config: C, states: usize, situations: &[C::Situation
 /// Asserts that each broken rule violates a safety property, and that this takes exactly so many steps.
 #[track_caller]
 fn assert_controls<C: Explore>(controls: &[(C, C::Fault, &str, usize)]) {
-    for (config, fault, property, steps) in controls {
-        let report = config.with(*fault).explore(1);
+    let missed = controls.iter().filter_map(|(config, fault, property, steps)| {
+        let report = config.with_fault(*fault).explore(1);
         println!("{fault:?}: {report}");
-        assert!(
-            report.violated.contains(property),
-            "{fault:?} does not violate {property}: {report}"
-        );
-        assert_eq!(report.steps.len(), *steps, "{fault:?}: {report}");
-    }
+        let is_found = report.violated.contains(property) && report.steps.len() == *steps;
+        (!is_found).then(|| format!("{fault:?}: not {property} after {steps} steps, but {report}"))
+    });
+    let missed: Vec<_> = missed.collect();
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
 }

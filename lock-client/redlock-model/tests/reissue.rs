@@ -72,11 +72,12 @@ mod at_length {
     }
 
     #[test]
-    fn with_a_renewal_that_returns_the_highest_token_a_token_is_issued_twice() {
+    fn with_each_broken_seal_of_a_half_done_reissue_a_token_is_issued_twice() {
         let five = Config { highest_counter: 3, ..FIVE_NODES };
         assert_controls(&[
             (REISSUES, Fault::RenewalReturnsHighest, TOKENS_ARE_UNIQUE, 15),
             (five, Fault::RenewalReturnsHighest, TOKENS_ARE_UNIQUE, 18),
+            (five, Fault::ReissueIgnoresRejectedSeal, TOKENS_ARE_UNIQUE, 13),
         ]);
     }
 }

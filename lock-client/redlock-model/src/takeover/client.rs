@@ -28,7 +28,8 @@ pub(crate) struct Client {
     issued_before: Token,
     /// The token; 0 before the round reports it.
     token: Token,
-    /// The processes that granted the lock, and later those of the last renewal.
+    /// The processes that granted the lock; then those that sealed the token, and later those of the last
+    /// renewal.
     held: u8,
     /// The processes that a renewal under way has renewed.
     renewed: u8,
@@ -152,6 +153,14 @@ impl Client {
         }
     }
 
+    /// The processes that have sealed the round's token.
+    fn sealed(&self) -> u8 {
+        let (Some(roster), Some(round)) = (&self.roster, &self.round) else { return 0 };
+        let seats = roster.seats.iter().zip(round.votes.iter());
+        let sealed = seats.filter(|(_, vote)| **vote == Vote::Sealed);
+        sealed.fold(0, |all, (seat, _)| all | 1 << seat.process)
+    }
+
     /// Reports the answer of a process to the round.
     fn count(&mut self, process: u8, answer: Answer) -> Option<()> {
         let seat = seat_of(&self.roster?, process)?;
@@ -241,12 +250,14 @@ impl Client {
                     (&mut processes[usize::from(process)].node, client.round?.token?);
                 // A process grants the lock to a holder once.
                 let grant = node.lock.map_or(0, |lock| lock.grant);
-                let sealed = node.seal(holder, [grant; 2], token, None);
+                let sealed = node.seal(holder, [grant, token], token, None);
                 client.count(process, sealed.map_or(Answer::Rejected, |_| Answer::Sealed))?;
             }
             ClientStep::Return => {
                 history.issue(client.token, client.issued_before);
-                *client = Self { phase: Phase::Lease, round: None, issued_before: 0, ..*client };
+                let held = client.sealed();
+                *client =
+                    Self { phase: Phase::Lease, round: None, issued_before: 0, held, ..*client };
             }
             ClientStep::StartRenewal(roster) => {
                 client.roster = Some(*roster);

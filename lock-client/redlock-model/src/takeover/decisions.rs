@@ -93,3 +93,16 @@ fn nobody_decides_a_term_that_was_split() {
     ];
     assert_eq!(decide(Takeover::new(()), split), [Command::Rest]);
 }
+
+/// Two operators disagree on one seat, and each has closed two members.
+#[test]
+fn the_earlier_roster_gives_way_once_it_cannot_be_decided() {
+    let roster = first_roster();
+    let [one, other] = [roster.next(0, 0, 5), roster.next(0, 0, 6)];
+    let answers = [(1, one), (2, other), (3, one), (4, other)]
+        .map(|(member, held)| answer(member, member, Some(held), true));
+    let close = |process| Command::Close { process, from: one, to: other };
+    assert_eq!(decide(Takeover::new(()), answers.clone()), [close(1), close(3)]);
+    // The last member, which nobody has seen, may have decided the earlier one.
+    assert_eq!(decide(Takeover::new(()), answers.into_iter().take(3)), [Command::Rest]);
+}
