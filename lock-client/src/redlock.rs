@@ -64,7 +64,7 @@
 //! takes two seconds at most, and requests that fail together share it.
 //!
 //! # The code
-//! [`Redlock`] runs each step on the nodes of the current roster (`members.rs`, `search.rs`). `machines.rs`
+//! [`Redlock`] runs each step on the nodes of the current roster (`members.rs`). `machines.rs`
 //! decides the steps, without I/O, and the model explores the same code. The messages are carried by
 //! `round.rs` for a round, by `update.rs` for a renewal or a reissue, and by `regain.rs` for joins.
 //! The scripts that run on the nodes are the `.lua` files: `grant.lua` grants the lock, `seal.lua`
@@ -92,7 +92,6 @@ mod roster;
 mod roster_text;
 mod round;
 mod script;
-mod search;
 mod state;
 mod status;
 mod tally;

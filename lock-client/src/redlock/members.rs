@@ -3,17 +3,15 @@
 //! A client starts by finding them. When a node rejects the roster that a step names, the client finds
 //! the members again, and repeats the step.
 
+mod search;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    node_urls::NodeUrl,
-    nodes::Nodes,
-    patience::Patience,
-    search::{Failed, Search},
-};
+use self::search::{Failed, Search};
+use super::{node_urls::NodeUrl, nodes::Nodes, patience::Patience};
 use crate::{Moment, backend::BackendError};
 
 /// How long after a search the next one begins that no step waits for: each one connects anew.
@@ -21,13 +19,13 @@ const SEARCH_PAUSE: Duration = Duration::from_secs(5);
 
 /// The members of the cluster, as far as a client knows them.
 pub(super) struct Members {
-    pub(super) named: Vec<NodeUrl>,
+    named: Vec<NodeUrl>,
     /// `None` until they are found.
-    pub(super) nodes: watch::Sender<Option<Arc<Nodes>>>,
+    nodes: watch::Sender<Option<Arc<Nodes>>>,
     /// Held by a search: there is one at a time.
     search: tokio::sync::Mutex<Search>,
-    pub(super) background: TaskTracker,
-    pub(super) patience: Patience,
+    background: TaskTracker,
+    patience: Patience,
 }
 
 impl Members {

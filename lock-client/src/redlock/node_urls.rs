@@ -20,8 +20,8 @@ pub enum InvalidNodes {
     /// Two URLs name different databases. The members of a cluster are known by their addresses,
     /// which name no database: one server could vote in both.
     #[error(
-        "{node} is named with database {database}, and {other} with database {others}: name all nodes of \
-         a cluster with the same database"
+        "{node} is named with database {database}, and {first} with database {first_database}: name \
+         all nodes of a cluster with the same database"
     )]
     OtherDatabase {
         /// A node.
@@ -29,9 +29,9 @@ pub enum InvalidNodes {
         /// Its database.
         database: i64,
         /// The node that was named first.
-        other: String,
-        /// The database of that one.
-        others: i64,
+        first: String,
+        /// Its database.
+        first_database: i64,
     },
     /// A URL names Sentinels or a Cluster.
     #[error("each node of Redlock is one Redis by itself: name no Cluster and no Sentinels")]
@@ -66,8 +66,8 @@ impl NodeUrl {
         Err(InvalidNodes::OtherDatabase {
             node: node.address,
             database: node.database,
-            other: self.address.clone(),
-            others: self.database,
+            first: self.address.clone(),
+            first_database: self.database,
         })
     }
 

@@ -60,7 +60,8 @@ impl State {
         let current = current.unwrap_or(&record.roster);
         let has_seat = |roster: &Roster| roster.seats.iter().any(|seat| seat.process == process);
         if record.roster.cluster != current.cluster {
-            if record.is_prepared_only() { Self::Prepared } else { Self::OtherCluster }
+            let is_prepared = record.is_prepared_only() && has_seat(&record.roster);
+            if is_prepared { Self::Prepared } else { Self::OtherCluster }
         } else if !has_seat(current) {
             match has_seat(&record.roster) {
                 false => Self::Restarted,

@@ -35,7 +35,8 @@ impl From<NodeError> for Against {
     }
 }
 
-/// A node's answer, or why it has not granted the lock.
+/// A node's answer to the request for a grant or for a seal, or why it has not granted the lock. A rejected
+/// seal is an answer.
 pub(super) type Answer = Result<acquire::Answer, Against>;
 
 /// The outcome of one round.
@@ -162,6 +163,16 @@ mod tests {
             assert!(matches!(tally.count(node, answer)[..], [] | [Command::Fail]));
         }
         tally
+    }
+
+    #[test]
+    fn token_is_reported_once_and_a_rejected_seal_may_end_the_round() {
+        let mut sealed = tally(5, vec![granted(34), granted(34)]);
+        assert_eq!(sealed.count(2, granted(34)), [Command::Report(token(34))]);
+        assert_eq!(sealed.count(3, granted(34)), []);
+        let mut unsealed = tally(3, vec![failed(), granted(34)]);
+        assert!(matches!(unsealed.count(2, granted(36))[..], [Command::Seal(_)]));
+        assert_eq!(unsealed.count(1, Ok(acquire::Answer::Rejected)), [Command::Fail]);
     }
 
     #[test]

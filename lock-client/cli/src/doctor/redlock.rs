@@ -144,8 +144,10 @@ fn membership(view: &View, user: &str) -> Check {
         State::Waiting | State::Restarted | State::Behind | State::Ahead => {
             "run `lock-client node admit` for it, or `node admit --watch` for all"
         }
-        State::Retired | State::Prepared => {
-            "run `lock-client node init` again with the same options"
+        State::Retired => "run `lock-client node init` again with the same options",
+        State::Prepared => {
+            "run `lock-client node init` again with the same options, or `node admit` for it if a majority \
+             votes"
         }
         State::Replaced => "name the new member instead, and stop it",
         State::NoCluster => {

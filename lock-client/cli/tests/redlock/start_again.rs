@@ -364,3 +364,27 @@ async fn prepared_node_shows_the_id_of_a_cluster_without_data() {
     let started = init(&again, &["--again", &cluster]).await;
     assert!(started.status.success(), "{started:?}");
 }
+
+/// All nodes restarted with their data. A start was interrupted after it admitted the first.
+#[tokio::test]
+async fn status_shows_the_voter_of_a_start_that_was_interrupted() {
+    let mut nodes = Nodes::start(3, &ALWAYS).await;
+    let urls = nodes.urls();
+    assert!(init(&urls, &[]).await.status.success());
+    let lost = nodes.cluster_of_node(0).await;
+    let roster: String = nodes.0[0].command(&["HGET", "fenced:node", "roster"]).await.unwrap();
+    for node in &mut nodes.0 {
+        node.restart().await.unwrap();
+    }
+    assert!(init(&urls, &["--again", &lost]).await.status.success());
+    let started = nodes.cluster_of_node(0).await;
+    for node in &nodes.0[1..] {
+        leave_prepared_again(node, &format!("- {roster}")).await;
+    }
+    assert_eq!(nodes.states().await, ["voting", "prepared", "prepared"]);
+    let prepared = &nodes.status().await[1];
+    assert_eq!((&prepared["cluster"], &prepared["prepared_for"]), (&lost.into(), &started.into()));
+    // A process that restarts has no seat.
+    nodes.0[2].restart().await.unwrap();
+    assert_eq!(nodes.states().await[2], "restarted");
+}

@@ -8,18 +8,20 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::timeout;
 
-use super::{
-    majority::majority,
-    members::Members,
-    node::Node,
-    node_error::NodeError,
-    node_urls::NodeUrl,
-    nodes::no_majority,
-    record::Record,
-    roster::{Roster, Seat},
-    state::State,
+use super::Members;
+use crate::{
+    Moment,
+    redlock::{
+        majority::majority,
+        node::Node,
+        node_error::NodeError,
+        node_urls::NodeUrl,
+        nodes::no_majority,
+        record::Record,
+        roster::{Roster, Seat},
+        state::State,
+    },
 };
-use crate::Moment;
 
 /// Why a client gets nothing from the nodes of a cluster that replaced its own.
 const STARTED_ANEW: &str = "it belongs to another cluster than when this client began: if \

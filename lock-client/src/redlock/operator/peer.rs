@@ -117,9 +117,10 @@ impl Peer {
         self.record.as_ref()?.last_roster()
     }
 
-    /// Whether a start has prepared the server, and admitted nobody there.
+    /// Whether a start has prepared this process, and admitted nobody there.
     pub(super) fn is_prepared_only(&self) -> bool {
-        self.record.as_ref().is_some_and(Record::is_prepared_only)
+        let has_seat = |record: &Record| record.roster.seat_of(&self.process).is_some();
+        self.record.as_ref().is_some_and(|own| own.is_prepared_only() && has_seat(own))
     }
 
     /// Whether the process votes for the roster in its data.

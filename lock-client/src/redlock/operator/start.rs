@@ -75,7 +75,7 @@ pub(super) async fn start_cluster(
         survey.copy().await?;
     }
 
-    // 3. Prepare all nodes, in one order, and admit them.
+    // 3. Prepare all nodes, in one order. Look at all again, and admit them.
     let id = Holder::random().as_str().to_owned();
     let id = survey.replaced_id().map_or(id.clone(), |old| format!("{id}.{}", id_prefix(old)));
     let members = survey.nodes().map(|peer| (peer.address.clone(), peer.process.clone()));
@@ -85,7 +85,11 @@ pub(super) async fn start_cluster(
             return Err(changed_meanwhile(&peer.address));
         }
     }
-    Survey::take(operator, replaced).await?.admit(&roster).await
+    // The id is new. So only this operator has prepared a node that holds the roster now, and a later
+    // preparation fails its admission, which compares the record.
+    survey = Survey::take(operator, replaced).await?;
+    survey.check()?;
+    survey.admit(&roster).await
 }
 
 fn check_ttl(roster: &Roster, max_ttl: Ttl) -> Result<(), OperatorError> {
@@ -164,6 +168,9 @@ impl Survey<'_> {
             }
         }
         failed?;
+        if voting == 0 {
+            return Err(changed_meanwhile(&self.operator.named[0].address));
+        }
         Ok(Cluster {
             cluster: Some(roster.cluster.clone()),
             term: Some(roster.term),

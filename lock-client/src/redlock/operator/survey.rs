@@ -152,7 +152,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The first roster of such a start that was interrupted after a node was admitted, or that has ended.
+    /// The first roster of a start with these options that has admitted a node, and was interrupted or has
+    /// ended.
     pub(super) fn begun_start(&self) -> Option<&Roster> {
         let replaces = |roster: &Roster| {
             let replaced = roster.cluster.split_once('.').map(|(_, old)| old);
@@ -269,7 +270,7 @@ impl<'a> Survey<'a> {
         member.map_or(Ok(()), |error| invalid(format!("{error}: it {may_vote}")))
     }
 
-    /// Whether a node belongs to no cluster that this start does not replace.
+    /// Whether a node belongs to no cluster, or to one that this start replaces.
     fn may_be_taken(&self, peer: &Peer) -> bool {
         let is_replaced =
             |roster: &Roster| self.old.as_ref().is_some_and(|old| old.cluster == roster.cluster);
@@ -311,7 +312,7 @@ fn last_roster(peer: &Peer) -> Option<&Roster> {
     peer.voted_for().or_else(|| peer.last_roster())
 }
 
-/// What the id of a cluster has of that of the cluster before.
+/// The beginning of a cluster's id. The id of the cluster that replaces it ends with that.
 pub(super) fn id_prefix(id: &str) -> String {
     id.chars().take(8).collect()
 }

@@ -68,34 +68,43 @@ pub struct Cluster {
     pub max_ttl_ms: Option<u64>,
 }
 
+/// What an inspection has seen.
+struct Seen {
+    sight: Sight,
+    inspection: Inspection,
+}
+
 pub(super) async fn inspect(operator: &Operator) -> Inspection {
-    look(operator).await.1
+    look(operator).await.inspection
 }
 
 pub(super) async fn inspect_with_counters(
     operator: &Operator,
 ) -> Result<Inspection, OperatorError> {
-    let (sight, mut inspection) = look(operator).await;
+    let Seen { sight, mut inspection } = look(operator).await;
     count_behind(&sight, &mut inspection.nodes).await?;
     Ok(inspection)
 }
 
-async fn look(operator: &Operator) -> (Sight, Inspection) {
+async fn look(operator: &Operator) -> Seen {
     let seen = look_once(operator).await;
     // A takeover may have changed a record between the look and the trial.
-    let is_outdated = seen.1.nodes.iter().any(|view| view.has_changed);
+    let is_outdated = seen.inspection.nodes.iter().any(|view| view.has_changed);
     if is_outdated { look_once(operator).await } else { seen }
 }
 
-async fn look_once(operator: &Operator) -> (Sight, Inspection) {
+async fn look_once(operator: &Operator) -> Seen {
     let mut sight = operator.look(&[], None).await;
-    // A start that was interrupted may have prepared most servers for a cluster that never was.
-    let last = operator.cluster(&sight, None, Peer::last_roster);
-    // What only reads may take the only cluster that is seen for the one that is meant.
-    let rosters = sight.peers.iter().filter_map(Peer::last_roster);
-    let clusters: BTreeSet<_> = rosters.map(|roster| &roster.cluster).collect();
-    let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.clone());
-    sight.cluster = last.or(only);
+    // A start that was interrupted may have prepared most servers for a cluster that never was. Then the
+    // cluster is that of their data before.
+    if sight.newest().is_none_or(|(_, voters)| voters == 0) {
+        let last = operator.cluster(&sight, None, Peer::last_roster);
+        // What only reads may take the only cluster that is seen for the one that is meant.
+        let rosters = sight.peers.iter().filter_map(Peer::last_roster);
+        let clusters: BTreeSet<_> = rosters.map(|roster| &roster.cluster).collect();
+        let only = clusters.first().filter(|_| clusters.len() == 1).map(|&only| only.clone());
+        sight.cluster = last.or(only).or(sight.cluster.take());
+    }
     let newest = sight.newest();
     let roster = newest.map(|(roster, _)| roster);
     let current = newest.filter(|(roster, voters)| *voters >= roster.majority());
@@ -160,7 +169,7 @@ async fn look_once(operator: &Operator) -> (Sight, Inspection) {
         voting: nodes.iter().filter(|view| view.state == State::Voting).count(),
         max_ttl_ms: roster.map(|roster| roster.max_ttl_ms),
     };
-    (sight, Inspection { nodes, cluster })
+    Seen { sight, inspection: Inspection { nodes, cluster } }
 }
 
 impl View {
@@ -217,14 +226,15 @@ async fn count_behind(sight: &Sight, views: &mut [View]) -> Result<(), PeerError
     for (view, peer) in views.iter_mut().zip(&peers).filter(|_| !voters.is_empty()) {
         view.counters_behind = peer.map(|_| 0);
     }
-    for (nth, &voter) in voters.iter().enumerate() {
+    for &voter in &voters {
         let mut counters = Counters::new();
         let peer = peers[voter].expect("a voting node has answered");
         while let Some(keys) = counters.next(peer).await? {
             let values = try_join_all(peers.iter().map(|peer| read(*peer, &keys))).await?;
             for name in 0..keys.len() {
-                // A name that an earlier voter knows was counted in that voter's scan.
-                if voters[..nth].iter().any(|&earlier| values[earlier][name].is_some()) {
+                // Each name is counted in the scan of the first voter that has a number for it.
+                let has_number = |&&node: &&usize| values[node][name].is_some();
+                if voters.iter().find(has_number) != Some(&voter) {
                     continue;
                 }
                 let highest = voters.iter().filter_map(|&voter| values[voter][name]).max();
