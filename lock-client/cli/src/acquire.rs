@@ -10,7 +10,7 @@ use crate::{
     acquisition::{AcquireOptions, acquire},
     environment::reject_lock_of_outer_run,
     failure::{Failure, with_causes},
-    handle::Handle,
+    handle::{Handle, parse_name},
     lock_service::LockService,
     signals::{FORWARDED, Signals},
     stderr,
@@ -36,6 +36,7 @@ Example:
 #[derive(Args, Debug)]
 pub(crate) struct Acquire {
     /// The lock's name
+    #[arg(value_parser = parse_name)]
     name: ResourceName,
 
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use clap::Args;
 use fence::{ResourceName, Token};
 
-use crate::{exit_code, failure::Failure, lock_service::LockService, stderr};
+use crate::{exit_code, failure::Failure, handle::parse_name, lock_service::LockService, stderr};
 
 pub(crate) const HELP: &str = "\
 It is for a lock whose holder is gone, or hangs, and whose ttl is long. The waiters are notified. A \
@@ -20,6 +20,7 @@ Example:
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     /// The lock's name
+    #[arg(value_parser = parse_name)]
     name: ResourceName,
 
     /// The holder's token, as status prints it

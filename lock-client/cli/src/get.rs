@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::{
     exit_code,
     failure::Failure,
+    handle::parse_name,
     stdout::{print, print_bytes},
     storage::StorageServer,
 };
@@ -16,6 +17,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     /// The resource to read
+    #[arg(value_parser = parse_name)]
     resource: ResourceName,
 
     #[command(flatten)]

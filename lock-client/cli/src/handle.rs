@@ -87,6 +87,14 @@ fn parse(argument: String) -> Result<Handle, Failure> {
     })
 }
 
+/// Parses a lock's name. A handle in its place must not be printed, nor one that was cut off.
+pub(crate) fn parse_name(text: &str) -> Result<ResourceName, String> {
+    if text.contains(r#""holder""#) {
+        return Err("this is a handle, not a name: give the name that it has".to_owned());
+    }
+    text.parse().map_err(|error: fence::InvalidName| error.to_string())
+}
+
 /// Why JSON that may have a holder can't be read. A value that is wrong, which may be the whole handle in
 /// quotes, is not shown.
 pub(crate) fn json_reason(error: &serde_json::Error) -> String {

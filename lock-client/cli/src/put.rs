@@ -17,6 +17,7 @@ use crate::{
     environment::reject_lock_of_outer_run,
     exit_code,
     failure::{Failure, with_causes},
+    handle::parse_name,
     lock_service::LockService,
     signals::{ENDING, Signals},
     stderr,
@@ -26,6 +27,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     /// The resource to write, and the name of its lock
+    #[arg(value_parser = parse_name)]
     resource: ResourceName,
 
     /// The value to write

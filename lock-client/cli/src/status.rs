@@ -5,11 +5,12 @@ use fence::{ResourceName, Token};
 use lock_client::backend;
 use serde::Serialize;
 
-use crate::{failure::Failure, lock_service::LockService, stdout::print};
+use crate::{failure::Failure, handle::parse_name, lock_service::LockService, stdout::print};
 
 #[derive(Args, Debug)]
 pub(crate) struct Status {
     /// The lock's name
+    #[arg(value_parser = parse_name)]
     name: ResourceName,
 }
 

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     failure::{Failure, with_causes},
+    handle::parse_name,
     lock_service::LockService,
     signals::{ENDING, Signals},
     status::State,
@@ -34,6 +35,7 @@ retries. SIGHUP, SIGINT, SIGQUIT, SIGTERM, and the end of the reader of stdout e
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// The lock's name
+    #[arg(value_parser = parse_name)]
     name: ResourceName,
 }
 

@@ -244,3 +244,30 @@ async fn error_of_a_misplaced_argument_shows_no_secret() {
     let wrong = lock_client(&["renew", "-", "--ttl", "soon"]).await;
     assert_failed(&wrong, 64, "'soon' for '--ttl <DURATION>'");
 }
+
+/// The name of a lock is printed, and a handle has the holder.
+#[tokio::test]
+async fn handle_is_not_taken_for_a_name() {
+    let redis = Redis::start().await.unwrap();
+    let (url, handle) = (redis.url(), acquire(&redis, &[]).await);
+    let (holder, text) = (handle["holder"].as_str().unwrap(), handle.to_string());
+    // One that was cut off, too.
+    let part = text.split_inclusive(holder).next().unwrap();
+    for command in [
+        &["status", &text][..],
+        &["status", part],
+        &["acquire", &text, "--no-wait"],
+        &["break", &text, "--token", "33"],
+        &["run", &text, "--no-wait", "--", "true"],
+        &["watch", &text],
+    ] {
+        let output = lock_client(&[&["--locks", &url], command].concat()).await;
+        assert_failed(&output, 64, "this is a handle, not a name");
+        assert!(!format!("{output:?}").contains(holder), "{output:?}");
+    }
+    for command in [&["get", &text][..], &["put", &text, "value", "--locks", &url]] {
+        let output = lock_client(&[command, &["--storage", "http://127.0.0.1:1"]].concat()).await;
+        assert_failed(&output, 64, "this is a handle, not a name");
+        assert!(!format!("{output:?}").contains(holder), "{output:?}");
+    }
+}

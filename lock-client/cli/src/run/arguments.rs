@@ -6,7 +6,7 @@ use clap::Args;
 use fence::ResourceName;
 
 use super::lost_lease::OnLost;
-use crate::{acquisition::AcquireOptions, exit_code};
+use crate::{acquisition::AcquireOptions, exit_code, handle::parse_name};
 
 const HELP: &str = "\
 The lock is renewed at a third of its ttl while the command runs. It is released when the command \
@@ -124,6 +124,7 @@ pub(crate) fn help() -> String {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The lock's name
+    #[arg(value_parser = parse_name)]
     pub(super) name: ResourceName,
 
     #[command(flatten)]
