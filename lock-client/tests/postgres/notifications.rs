@@ -24,6 +24,7 @@ use testbed::{
 };
 use tokio::{
     net::TcpListener,
+    runtime::Runtime,
     select,
     time::{sleep, timeout},
 };
@@ -215,4 +216,32 @@ async fn few_connections_listen_in_silence() {
     // The client listens to releases only once a notification has arrived.
     is_silent.store(false, Ordering::SeqCst);
     until_async(SOON, async || listens(&server).await).await.unwrap();
+}
+
+/// The listener ends with the runtime of the waiter that has started it.
+#[tokio::test]
+async fn waiter_of_another_runtime_listens_again() {
+    let (server, client) = locked().await;
+    let (lock, ending) = (name("r"), Runtime::new().unwrap());
+    let first = ending.spawn({
+        let (client, lock) = (client.clone(), lock.clone());
+        async move { client.subscribe(&lock, &Holder::random(), Order::Unordered).await }
+    });
+    let _first = first.await.unwrap().unwrap();
+    let _second = client.subscribe(&lock, &Holder::random(), Order::Unordered).await.unwrap();
+    until_async(SOON, async || listens(&server).await).await.unwrap();
+    let before = listeners(&server).await.unwrap();
+    ending.shutdown_background();
+    until_async(SOON, async || {
+        let now = listeners(&server).await?;
+        Ok(!now.is_empty() && now != before)
+    })
+    .await
+    .expect("nobody listens");
+}
+
+/// The processes of the sessions that listen to releases.
+async fn listeners(server: &testbed::Postgres) -> anyhow::Result<Vec<i32>> {
+    let query = r#"select pid from pg_stat_activity where query = 'LISTEN "fenced_lock"'"#;
+    Ok(sqlx::query_scalar(query).fetch_all(&mut connect(server).await).await?)
 }
