@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{clock::Moment, keeper::Keeper};
+use crate::{clock::Moment, keeper::Keeper, mutex::Locked};
 
 /// How often the task looks.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -47,7 +47,7 @@ impl<K, H> Default for Holders<K, H> {
 
 impl<K: Clone + Eq + Hash, H: Kept> Holders<K, H> {
     pub(crate) fn table(&self) -> MutexGuard<'_, HashMap<K, H>> {
-        self.table.lock().expect("nothing panics while it holds this")
+        self.table.locked()
     }
 
     pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<H>

@@ -63,6 +63,7 @@ mod holders;
 mod keeper;
 mod label;
 mod local_queue;
+mod mutex;
 mod retry;
 mod service;
 mod service_url;

@@ -2,11 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use fence::ResourceName;
 use tokio::sync::OwnedMutexGuard;
+
+use crate::mutex::Locked;
 
 /// The queues of a process, one for each lock that has waiters.
 #[derive(Clone, Debug, Default)]
@@ -31,20 +33,16 @@ impl LocalQueues {
     /// # Cancellation safety
     /// If this future is dropped, the waiter leaves the queue.
     pub(crate) async fn wait_for_first_place(&self, name: &ResourceName) -> FirstPlace {
-        let queue = self.queues().entry(name.clone()).or_default().clone();
+        let queue = self.queues.locked().entry(name.clone()).or_default().clone();
         let mut first = FirstPlace { queues: self.clone(), name: name.clone(), place: None };
         first.place = Some(queue.lock_owned().await);
         first
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().expect("nothing panics while it holds this")
     }
 }
 
 impl Drop for FirstPlace {
     fn drop(&mut self) {
-        let mut queues = self.queues.queues();
+        let mut queues = self.queues.queues.locked();
         self.place = None;
         // Only the map still refers to the queue: it has no waiters.
         if queues.get(&self.name).is_some_and(|queue| Arc::strong_count(queue) == 1) {

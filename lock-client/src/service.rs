@@ -11,6 +11,7 @@ use crate::{
     backend::{Backend, BackendError},
     clock::Moment,
     local_queue::LocalQueues,
+    mutex::Locked,
     retry::retry_until,
 };
 
@@ -65,7 +66,7 @@ impl LockService {
     }
 
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
-        self.unanswered.lock().expect("nothing panics while it holds this").clone()
+        self.unanswered.locked().clone()
     }
 
     /// Records whether a request was answered. Logs the first that was not.
@@ -74,7 +75,7 @@ impl LockService {
             Some(BackendError::Unavailable(reason)) => Some(reason.to_string()),
             _ => None,
         };
-        let mut unanswered = self.unanswered.lock().expect("nothing panics while it holds this");
+        let mut unanswered = self.unanswered.locked();
         if let (None, Some(reason)) = (&*unanswered, &reason) {
             tracing::warn!(reason, "the lock service is unavailable: the request is repeated");
         }

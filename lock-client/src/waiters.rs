@@ -3,10 +3,12 @@
 use std::{
     collections::{HashMap, HashSet},
     mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::Notify;
+
+use crate::mutex::Locked;
 
 /// The waiters of one client. Clones share them.
 #[derive(Clone, Default)]
@@ -44,14 +46,14 @@ impl Waiters {
     /// The same, for a task that subscribes to the channels.
     pub(crate) fn with_changes() -> Self {
         let waiters = Self::default();
-        waiters.channels().changed = Some(HashSet::new());
+        waiters.0.channels.locked().changed = Some(HashSet::new());
         waiters
     }
 
     /// Adds a waiter to these channels.
     pub(crate) fn add(&self, channels: Vec<String>) -> Waiter {
         let freed = Arc::new(Notify::new());
-        let mut known = self.channels();
+        let mut known = self.0.channels.locked();
         for channel in &channels {
             known.waiters.entry(channel.clone()).or_default().push(freed.clone());
             known.record_change(channel);
@@ -62,35 +64,35 @@ impl Waiters {
     }
 
     pub(crate) fn notify(&self, channel: &str) {
-        let channels = self.channels();
+        let channels = self.0.channels.locked();
         channels.waiters.get(channel).into_iter().flatten().for_each(|freed| freed.notify_one());
     }
 
     pub(crate) fn notify_all(&self) {
-        self.channels().waiters.values().flatten().for_each(|freed| freed.notify_one());
+        self.0.channels.locked().waiters.values().flatten().for_each(|freed| freed.notify_one());
     }
 
     /// Whether this is the first of the waiters of a channel that was added.
     pub(crate) fn is_oldest(&self, channel: &str, freed: &Arc<Notify>) -> bool {
-        let channels = self.channels();
+        let channels = self.0.channels.locked();
         let oldest = channels.waiters.get(channel).and_then(|waiters| waiters.first());
         oldest.is_some_and(|it| Arc::ptr_eq(it, freed))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.channels().waiters.is_empty()
+        self.0.channels.locked().waiters.is_empty()
     }
 
     /// Takes the channels that have changed: those with waiters, and those without.
     pub(crate) fn take_changed(&self) -> (HashSet<String>, HashSet<String>) {
-        let Channels { waiters, changed } = &mut *self.channels();
+        let Channels { waiters, changed } = &mut *self.0.channels.locked();
         let changed = changed.as_mut().map(mem::take).unwrap_or_default();
         changed.into_iter().partition(|channel| waiters.contains_key(channel))
     }
 
     /// Lets all channels count as changed, as for a new connection.
     pub(crate) fn mark_all_changed(&self) {
-        let Channels { waiters, changed } = &mut *self.channels();
+        let Channels { waiters, changed } = &mut *self.0.channels.locked();
         changed.iter_mut().for_each(|changed| changed.extend(waiters.keys().cloned()));
     }
 
@@ -98,15 +100,11 @@ impl Waiters {
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
-
-    fn channels(&self) -> MutexGuard<'_, Channels> {
-        self.0.channels.lock().expect("nothing panics while it holds this")
-    }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut channels = self.waiters.channels();
+        let mut channels = self.waiters.0.channels.locked();
         for channel in &self.channels {
             let Some(same) = channels.waiters.get_mut(channel) else { continue };
             same.retain(|freed| !Arc::ptr_eq(freed, &self.freed));

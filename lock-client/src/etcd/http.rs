@@ -6,11 +6,7 @@
 //! lost. While that is busy, they use further ones; if none can be made, they wait for the kept one.
 //! Tries keep none. A watch always has a connection of its own, because it keeps it busy.
 
-use std::{
-    pin::pin,
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -35,6 +31,7 @@ use super::{
 use crate::tcp::UNACKNOWLEDGED_TIMEOUT;
 use crate::{
     clock::Moment,
+    mutex::Locked,
     tcp::{KEEPALIVE_INTERVAL, KEEPALIVE_TIME},
     tls,
 };
@@ -81,7 +78,7 @@ pub(super) struct Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let spare = self.further.take().map(|further| (further, Moment::now()));
-        lock(&self.pool.http.spare).extend(spare);
+        self.pool.http.spare.locked().extend(spare);
         // The next request finds the connection.
         drop(self.permit.take());
     }
@@ -235,7 +232,7 @@ impl Http {
     }
 
     fn take_spare(&self) -> Option<Connected> {
-        lock(&self.spare).pop().map(|(spare, _)| spare)
+        self.spare.locked().pop().map(|(spare, _)| spare)
     }
 
     /// Sends a request over a connection, which is lost if this future is dropped before the whole
@@ -296,17 +293,13 @@ impl Http {
             // are closed, perhaps this one.
             while timeout(SPARE_CHECK_INTERVAL, &mut connection).await.is_err() {
                 if let Some(spare) = spare.upgrade() {
-                    lock(&spare).retain(|(_, since)| since.elapsed() < SPARE_TIME);
+                    spare.locked().retain(|(_, since)| since.elapsed() < SPARE_TIME);
                 }
             }
             lost.notify_one();
         });
         Ok(Connected { member: member.clone(), requests })
     }
-}
-
-fn lock(spare: &Spare) -> MutexGuard<'_, Vec<(Connected, Moment)>> {
-    spare.lock().expect("nothing panics while it holds this")
 }
 
 pub(super) async fn whole(

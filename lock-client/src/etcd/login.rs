@@ -1,8 +1,9 @@
 //! The login of a user.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::{failure::Failure, messages::Authenticated};
+use crate::mutex::Locked;
 
 /// The token of a client's last login, for any purpose. So a lock that was just acquired is renewed without a
 /// login, and no older token replaces a newer one.
@@ -18,7 +19,7 @@ pub(super) struct Login {
 impl Login {
     /// Returns the token, but not an expired one.
     pub(super) fn token(&self, expired: Option<&String>) -> Option<String> {
-        self.lock_token().clone().filter(|token| Some(token) != expired)
+        self.token.locked().clone().filter(|token| Some(token) != expired)
     }
 
     pub(super) fn new(token: &Token) -> Self {
@@ -39,12 +40,8 @@ impl Login {
             return Ok(token);
         }
         let Authenticated { token } = authenticate.await?;
-        *self.lock_token() = Some(token.clone());
+        *self.token.locked() = Some(token.clone());
         Ok(token)
-    }
-
-    fn lock_token(&self) -> MutexGuard<'_, Option<String>> {
-        self.token.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -56,7 +53,7 @@ mod tests {
     async fn token_of_one_purpose_is_that_of_another_while_both_log_in() {
         let token = Token::default();
         let [tries, renewals] = [(); 2].map(|()| Login::new(&token));
-        *tries.lock_token() = Some("token".to_owned());
+        *tries.token.locked() = Some("token".to_owned());
         let _logging_in = (tries.turn.lock().await, renewals.turn.lock().await);
         assert_eq!(renewals.token(None).as_deref(), Some("token"));
     }

@@ -5,7 +5,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -24,6 +24,7 @@ use super::{
 use crate::{
     backend::{Backend, BackendError, Ownership},
     clock::Moment,
+    mutex::Locked,
     ttl::Ttl,
 };
 
@@ -56,12 +57,6 @@ pub(super) enum Renewed {
     NotOurs,
     /// The lock lives by another lease.
     Elsewhere(KeyValue),
-}
-
-impl Rounds {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Renewal>> {
-        self.waiting.lock().expect("nothing panics while it holds this")
-    }
 }
 
 impl Etcd {
@@ -201,7 +196,7 @@ impl Etcd {
         let rounds = &session.rounds;
         let (answer, mut answered) = oneshot::channel();
         let (keys, ownership) = (keys.clone(), ownership.clone());
-        rounds.waiting().push(Renewal { keys, ownership, asked: Moment::now(), answer });
+        rounds.waiting.locked().push(Renewal { keys, ownership, asked: Moment::now(), answer });
         // 1. Wait until another caller has renewed this lock, or it is the own turn.
         tokio::select! {
             biased;
@@ -216,7 +211,7 @@ impl Etcd {
                 *next = Some(Moment::now() + (ttl / PART_OF_THE_TTL).min(answer_timeout));
                 // 3. Renew all of them, also if this caller gives up. The last one may have taken
                 // it along.
-                let renewals = mem::take(&mut *rounds.waiting());
+                let renewals = mem::take(&mut *rounds.waiting.locked());
                 let round = self.clone().round(session.clone(), renewals);
                 let _ended = tokio::spawn(round).await;
             }

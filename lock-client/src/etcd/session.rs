@@ -14,7 +14,7 @@
 use std::{
     collections::HashMap,
     ops::RangeInclusive,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -30,7 +30,7 @@ use super::{
     messages::{Header, LeaseReply, Streamed, bytes},
     renewal::Rounds,
 };
-use crate::{backend::BackendError, clock::Moment, ttl::Ttl};
+use crate::{backend::BackendError, clock::Moment, mutex::Locked, ttl::Ttl};
 
 /// A lease that was just kept alive.
 #[derive(Clone, Copy, Debug)]
@@ -56,17 +56,13 @@ pub(super) struct Sessions {
 type Turns = [tokio::sync::Mutex<()>; Purpose::NUMBER];
 
 impl Sessions {
-    fn newest(&self) -> MutexGuard<'_, HashMap<i64, Arc<Session>>> {
-        self.newest.lock().expect("nothing panics while it holds this")
-    }
-
     fn find(&self, seconds: i64) -> Option<Arc<Session>> {
-        self.newest().get(&seconds).filter(|session| session.state().is_open).cloned()
+        self.newest.locked().get(&seconds).filter(|session| session.state.locked().is_open).cloned()
     }
 
     /// Lets locks join a session, and forgets those that have ended.
     fn add(&self, seconds: i64, session: Arc<Session>) {
-        let mut newest = self.newest();
+        let mut newest = self.newest.locked();
         newest.retain(|_, session| !session.has_ended());
         newest.insert(seconds, session);
     }
@@ -115,7 +111,7 @@ impl Joined {
             return Ok(());
         }
         // The next one must not rely on it.
-        self.session.state().kept = None;
+        self.session.state.locked().kept = None;
         Err(etcd.unavailable("a new leader was elected meanwhile"))
     }
 }
@@ -138,34 +134,30 @@ impl Session {
     }
 
     pub(super) fn close(&self) {
-        self.state().is_open = false;
+        self.state.locked().is_open = false;
     }
 
     /// Lets nobody keep the session alive. Its locks move to another one when they are renewed.
     pub(super) fn give_up(&self) {
-        let mut state = self.state();
+        let mut state = self.state.locked();
         (state.is_open, state.is_given_up) = (false, true);
     }
 
     /// Whether a lock may live by this session for so many seconds.
     pub(super) fn serves(&self, seconds: i64) -> bool {
-        self.seconds >= seconds && !self.state().is_given_up
+        self.seconds >= seconds && !self.state.locked().is_given_up
     }
 
     /// Whether it was not kept alive for its time.
     fn has_ended(&self) -> bool {
         let time = Duration::from_secs(self.seconds.unsigned_abs());
-        self.state().kept.is_some_and(|alive| (alive.asked + time).has_passed())
+        self.state.locked().kept.is_some_and(|alive| (alive.asked + time).has_passed())
     }
 
     /// Joins the session, if it was kept alive since a moment.
     fn join(self: &Arc<Self>, since: Moment) -> Option<Joined> {
-        let alive = self.state().kept.filter(|alive| alive.asked >= since)?;
+        let alive = self.state.locked().kept.filter(|alive| alive.asked >= since)?;
         Some(Joined { session: self.clone(), alive })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -207,7 +199,7 @@ impl Etcd {
         since: Moment,
     ) -> Result<Option<Joined>, BackendError> {
         let _turn = session.keeping[connection.purpose as usize].lock().await;
-        if session.state().is_given_up {
+        if session.state.locked().is_given_up {
             return Ok(None);
         }
         if let Some(joined) = session.join(since) {
@@ -217,7 +209,7 @@ impl Etcd {
             session.give_up();
             return Ok(None);
         };
-        let mut state = session.state();
+        let mut state = session.state.locked();
         // A later one for another purpose may have been answered before.
         if state.kept.is_none_or(|before| before.asked < alive.asked) {
             state.kept = Some(alive);
@@ -335,7 +327,7 @@ mod tests {
         };
         (2..=50).for_each(|seconds| add(seconds, 10));
         add(60, 0);
-        let mut left: Vec<_> = sessions.newest().keys().copied().collect();
+        let mut left: Vec<_> = sessions.newest.locked().keys().copied().collect();
         left.sort();
         assert_eq!(left, (11..=50).chain([60]).collect::<Vec<_>>());
     }

@@ -17,6 +17,7 @@ use crate::{
     backend::{BackendError, Ownership},
     clock::{LONGEST_TIMER, Moment},
     error::{LockServiceError, Lost, RenewError},
+    mutex::Locked,
     observe::{self, Loss},
     service::LockService,
     ttl::Ttl,
@@ -183,7 +184,7 @@ impl Held {
 
     /// The highest token that the lock service has returned.
     pub(super) fn last_token(&self) -> Token {
-        *self.last_token.lock().expect("nothing panics while it holds this")
+        *self.last_token.locked()
     }
 
     fn failed(&self, source: BackendError) -> RenewError {
@@ -208,7 +209,7 @@ impl Held {
     /// deadline has passed, the reply is too late and the lease is lost.
     fn advance(&self, returned: Token, renewed: Option<Moment>) -> Result<(), Lost> {
         {
-            let mut last = self.last_token.lock().expect("nothing panics while it holds this");
+            let mut last = self.last_token.locked();
             *last = returned.max(*last);
         }
         let mut in_time = false;
@@ -261,7 +262,7 @@ impl Held {
 
     #[cfg(feature = "storage")]
     pub(crate) fn claim(&self, storage: &ServerUrl, resource: &ResourceName) -> SharedClaim {
-        let mut claims = self.claims.lock().expect("nothing panics while it holds this");
+        let mut claims = self.claims.locked();
         claims.entry((storage.clone(), resource.clone())).or_default().clone()
     }
 }

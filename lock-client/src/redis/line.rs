@@ -1,7 +1,7 @@
 //! One connection, and the record of what it has sent and left unanswered.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -11,7 +11,7 @@ use super::{
     script::{Call, Script},
     transport::Transport,
 };
-use crate::clock::Moment;
+use crate::{clock::Moment, mutex::Locked};
 
 /// How long a connection is without answers before it counts as idle. By then, TCP has given up what
 /// it had sent and what was not acknowledged: see the settings.
@@ -52,7 +52,7 @@ impl Line {
     /// in full, a later request could overtake it.
     pub(crate) async fn run<T: FromRedisValue>(&mut self, call: &Call) -> RedisResult<T> {
         {
-            let mut record = self.record();
+            let mut record = self.record.locked();
             record.unanswered += 1;
             record.since.get_or_insert_with(Moment::now);
         }
@@ -67,13 +67,13 @@ impl Line {
             self.transport.query(&call.in_full()).await
         };
         if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
-            *self.record() = Record::new();
+            *self.record.locked() = Record::new();
         }
         answer
     }
 
     fn was_sent(&self, script: &'static Script) -> bool {
-        let mut sent = self.sent.lock().expect("nothing panics while it holds this");
+        let mut sent = self.sent.locked();
         let was_sent = sent.iter().any(|known| std::ptr::eq(*known, script));
         if !was_sent {
             sent.push(script);
@@ -83,21 +83,17 @@ impl Line {
 
     /// The time since the first request that was sent after the last answer.
     pub(crate) fn silence(&self) -> Duration {
-        self.record().since.map_or(Duration::ZERO, Moment::elapsed)
+        self.record.locked().since.map_or(Duration::ZERO, Moment::elapsed)
     }
 
     /// Whether it has not answered since it was idle. Then it may have been dropped in silence.
     pub(super) fn is_silent_since_idle(&self) -> bool {
-        let record = self.record();
+        let record = self.record.locked();
         record.since.is_some_and(|since| record.answered + IDLE <= since)
     }
 
     pub(crate) fn unanswered_requests(&self) -> u32 {
-        self.record().unanswered
-    }
-
-    fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().expect("nothing panics while it holds this")
+        self.record.locked().unanswered
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -11,6 +11,7 @@ use rustls::RootCertStore;
 use super::{Authorities, Identity, PemFile};
 use crate::{
     clock::Moment,
+    mutex::Locked,
     service_url::{InvalidUrl, ServiceUrl, UrlSettings},
 };
 
@@ -114,7 +115,7 @@ impl Certificates {
     }
 
     fn read_after(&self, interval: Duration) -> Arc<Files> {
-        let mut last = self.last.lock().expect("nothing panics while it holds this");
+        let mut last = self.last.locked();
         if last.read.elapsed() < interval {
             return last.files.clone();
         }
