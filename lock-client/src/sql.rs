@@ -4,10 +4,12 @@ pub(crate) mod answer;
 pub(crate) mod backend;
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
+mod leases;
 pub(crate) mod line;
 mod names;
 pub(crate) mod polling;
 pub(crate) mod pool;
+mod release;
 mod tries;
 pub(crate) mod url;
 

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::answer::LockDatabase;
+use crate::mutex::Locked;
 
 pub(super) type Answer<D> = Result<<D as Database>::Row, sqlx::Error>;
 
@@ -111,13 +112,11 @@ impl<D: Database> Line<D> {
 
     /// Whether there is a connection that may be used.
     pub(super) fn is_connected(&self) -> bool {
-        let state = self.state.lock().expect("nothing panics while it holds this");
-        state.as_ref().is_some_and(|is_current| is_current())
+        self.state.locked().as_ref().is_some_and(|is_current| is_current())
     }
 
     pub(super) fn set_connected(&self, connected: Option<&Connected<D>>) {
-        *self.state.lock().expect("nothing panics while it holds this") =
-            connected.map(|connected| connected.is_current.clone());
+        *self.state.locked() = connected.map(|connected| connected.is_current.clone());
     }
 
     pub(super) fn answers(&self) -> u64 {

@@ -13,15 +13,13 @@
 //! answered.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
     io,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use fence::Holder;
-use futures_util::future::join;
 use sqlx::{Connection, Database};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
@@ -31,33 +29,29 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
+    leases::Leases,
     line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
     tries::Tries,
 };
-use crate::{clock::Moment, keeper::Keeper, retry::pauses, ttl::Ttl};
+use crate::{clock::Moment, keeper::Keeper, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connecting may take, in answer time-outs.
 const CONNECTING: u32 = 10;
-/// How long the connection is kept for a lock that is held no more. The next grant may follow soon.
-const PAUSE_BETWEEN_LOCKS: Duration = Duration::from_secs(1);
 /// How long a lock that is taken over needs the connection before its first renewal is answered, in answer
 /// time-outs. An adoption ends after 4 of them.
 const ADOPTION: u32 = 8;
-/// How often a release is repeated that must follow a try. The pauses add up to some 20 seconds.
-const RELEASES: usize = 25;
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 type Connecting<D> = Pin<Box<dyn Future<Output = Result<Connected<D>, sqlx::Error>> + Send>>;
 
 pub(crate) type Connect<D> = Arc<dyn Fn() -> Connecting<D> + Send + Sync>;
 
 /// The connections of a client. Clones share them.
-pub(crate) struct Pool<D: Database>(Arc<Shared<D>>);
+pub(crate) struct Pool<D: Database>(pub(super) Arc<Shared<D>>);
 
-struct Shared<D: Database> {
+pub(super) struct Shared<D: Database> {
     connect: Connect<D>,
     answer_timeout: Duration,
     /// For renewals, reissues and releases of held locks, and for reads if the other one is in use or lost.
@@ -65,17 +59,17 @@ struct Shared<D: Database> {
     others: Arc<Line<D>>,
     /// The first of the requests that wait for the connection for held locks behind the renewals.
     first_behind: tokio::sync::Mutex<()>,
-    tries: Tries,
-    following: TaskTracker,
-    /// Until when each of the locks needs the connection for held locks.
-    leases: Mutex<HashMap<Holder, Moment>>,
-    /// The task that keeps that connection.
+    pub(super) tries: Tries,
+    /// The releases that follow tries.
+    pub(super) following: TaskTracker,
+    leases: Leases,
+    /// The task that keeps the connection for held locks.
     keeper: Keeper,
 }
 
 /// The requests among which one waits for a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Queue {
+pub(super) enum Queue {
     /// Renewals and reissues of held locks.
     Renewals,
     /// What needs the connection for held locks, and can wait for the renewals.
@@ -110,13 +104,22 @@ impl<D: LockDatabase> Pool<D> {
             first_behind: tokio::sync::Mutex::default(),
             tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: Mutex::default(),
+            leases: Leases::default(),
             keeper: Keeper::default(),
         }))
     }
 
     pub(crate) fn answer_timeout(&self) -> Duration {
         self.0.answer_timeout
+    }
+
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.0.leases
+    }
+
+    /// Records that a lock is taken over. The renewal that follows may fail.
+    pub(crate) fn adopt(&self, holder: &Holder) {
+        self.0.leases.adopt(holder, Moment::now() + self.answer_timeout() * ADOPTION);
     }
 
     /// Sends statements that only read, as one message, and returns the only row of the answer.
@@ -149,86 +152,6 @@ impl<D: LockDatabase> Pool<D> {
         self.send(Queue::Others, Purpose::Try(holder.clone(), ttl), statements).await
     }
 
-    /// Sends the release of a holder. If a try of the holder may still be carried out, another release
-    /// follows it, even if the caller gives up. A caller that `gave_up` the lock waits for that one.
-    pub(crate) async fn fetch_release(
-        &self,
-        holder: &Holder,
-        gave_up: bool,
-        statements: Statements,
-    ) -> Answer<D> {
-        let is_tried = self.0.tries.may_run(holder);
-        let following = is_tried
-            .then(|| self.clone().release_after_tries(holder.clone(), statements.clone()))
-            .map(|release| self.0.following.spawn(release));
-        let answer = match following {
-            Some(release) if gave_up => timeout(self.answer_timeout(), release)
-                .await
-                .map_or_else(|_| Err(silence()), |ended| ended.unwrap_or_else(|_| Err(silence()))),
-            None if gave_up => self.fetch_aside(statements).await,
-            _ => self.send(Queue::BehindRenewals, Purpose::Other, statements).await,
-        };
-        if answer.is_ok() {
-            self.let_go(holder);
-        }
-        answer
-    }
-
-    /// Waits for the releases that follow tries, also of callers that gave up.
-    pub(crate) async fn wait_for_releases(&self) {
-        self.0.following.close();
-        self.0.following.wait().await;
-    }
-
-    async fn release_after_tries(self, holder: Holder, statements: Statements) -> Answer<D> {
-        // The server may have carried out the try, and only its answer is lost. Or it carries it out later.
-        let _ = join(self.fetch_aside(statements.clone()), self.0.tries.ended(&holder)).await;
-        let mut pauses = pauses(LONGEST_PAUSE).take(RELEASES);
-        loop {
-            let answer = self.fetch_aside(statements.clone()).await;
-            if answer.is_ok() {
-                self.let_go(&holder);
-                return answer;
-            }
-            match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return answer,
-            }
-        }
-    }
-
-    /// Records that a lock is not held any more, or not by this client.
-    pub(crate) fn let_go(&self, holder: &Holder) {
-        if let Some(until) = self.leases().get_mut(holder) {
-            *until = (*until).min(Moment::now() + PAUSE_BETWEEN_LOCKS);
-        }
-    }
-
-    /// Records that a lock is left to another client. A renewal may still be under way, and finds nothing
-    /// to extend.
-    pub(crate) fn detach(&self, holder: &Holder) {
-        self.leases().remove(holder);
-    }
-
-    /// Records that a lock is taken over. The renewal that follows may fail.
-    pub(crate) fn adopt(&self, holder: &Holder) {
-        let until = Moment::now() + self.answer_timeout() * ADOPTION;
-        self.leases()
-            .entry(holder.clone())
-            .and_modify(|known| *known = until.max(*known))
-            .or_insert(until);
-    }
-
-    fn leases(&self) -> MutexGuard<'_, HashMap<Holder, Moment>> {
-        self.0.leases.lock().expect("nothing panics while it holds this")
-    }
-
-    fn are_held(&self) -> bool {
-        let mut leases = self.leases();
-        leases.retain(|_, until| !until.has_passed());
-        !leases.is_empty()
-    }
-
     /// Sends a request once more if its connection is lost, as one that was idle may be. If that fails,
     /// the first may have been carried out all the same.
     async fn send_twice(
@@ -250,7 +173,12 @@ impl<D: LockDatabase> Pool<D> {
     /// # Cancellation safety
     /// A task of its own sends it. If this future is dropped, the next request over this connection still
     /// waits for the answer.
-    async fn send(&self, queue: Queue, purpose: Purpose, statements: Statements) -> Answer<D> {
+    pub(super) async fn send(
+        &self,
+        queue: Queue,
+        purpose: Purpose,
+        statements: Statements,
+    ) -> Answer<D> {
         let turn = self.turn_in_time(queue).await?;
         let (reply, answer) = oneshot::channel();
         tokio::spawn(self.clone().carry_out(turn, purpose, statements, reply));
@@ -333,11 +261,9 @@ impl<D: LockDatabase> Pool<D> {
             && has_token
             && !reply.is_closed()
         {
-            let until = Moment::now() + ttl.as_duration();
-            match self.leases().entry(holder.clone()) {
-                Entry::Occupied(mut lease) => drop(lease.insert(until)),
-                Entry::Vacant(lease) if trying.is_some() => drop(lease.insert(until)),
-                Entry::Vacant(_) => {}
+            match trying {
+                Some(_) => self.0.leases.begin(holder, *ttl),
+                None => self.0.leases.extend(holder, *ttl),
             }
             if trying.is_some() || turn.is_none() {
                 self.keep(&mut connection).await;
@@ -369,7 +295,7 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
-        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.are_held() {
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.leases.are_held() {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
@@ -413,7 +339,7 @@ impl<D: LockDatabase> Pool<D> {
         // A grant does three things in this order: it is recorded, starts the keeper, and looks for the
         // connection. So either it is seen here, or it finds neither a keeper nor a connection.
         let give_up = || {
-            let is_unneeded = !self.are_held();
+            let is_unneeded = !self.0.leases.are_held();
             if is_unneeded {
                 self.0.held.set_connected(None);
             }
@@ -443,7 +369,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.are_held() {
+        if !pool.0.leases.are_held() {
             if pool.give_back().await {
                 return;
             }
