@@ -68,6 +68,7 @@ mod renewal;
 mod report;
 mod server;
 mod session;
+mod sessions;
 mod view;
 mod wakeups;
 

@@ -13,7 +13,8 @@ use super::{
     own_nodes::{OwnNode, OwnNodes, keep},
     paths::Paths,
     server::Server,
-    session::{InUse, Purpose, Session, Sessions, Usage},
+    session::{InUse, Purpose, Session, Usage},
+    sessions::Sessions,
     view::{View, token},
     wakeups,
 };

@@ -1,10 +1,9 @@
 //! A session, to which the nodes of a client's locks of one ttl belong.
 
 use std::{
-    collections::BTreeMap,
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -22,7 +21,7 @@ use super::{
     ensemble::{Ensemble, SessionRequest},
     failure::Failure,
 };
-use crate::{backend::BackendError, clock::Moment, retry::pauses, ttl::Ttl};
+use crate::{backend::BackendError, clock::Moment, mutex::Locked, retry::pauses, ttl::Ttl};
 
 /// How many bytes of paths one session may have. The end of a session lists them in one message, and
 /// above 1 MiB (`jute.maxbuffer`) that message stops the whole ensemble (ZOOKEEPER-4306).
@@ -35,8 +34,6 @@ const PAUSE: u32 = 200;
 /// How long a new connection waits for requests that are under way.
 const REQUESTS_PATIENCE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// How long a session without a node is kept at least.
-const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// A session. Its connection is made again when it is cut.
 pub(super) struct Session {
@@ -149,23 +146,23 @@ impl Session {
         Arc::new(Room { session: self, bytes })
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= MOST_BYTES
     }
 
     /// Whether it has no node, and nobody is about to make one.
-    fn is_idle(self: &Arc<Self>) -> bool {
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
         self.bytes.load(Ordering::Relaxed) == 0 && Arc::strong_count(self) == 1
     }
 
     /// A moment from which on the session has had its full time.
     pub(super) fn proven(&self) -> Moment {
-        *self.proven.lock().expect("nothing panics while it holds this")
+        *self.proven.locked()
     }
 
     /// Remembers a proof, such as a write on the connection of a server without followers.
     pub(super) fn has_written(&self, asked: Moment) {
-        let mut proven = self.proven.lock().expect("nothing panics while it holds this");
+        let mut proven = self.proven.locked();
         *proven = asked.max(*proven);
     }
 
@@ -242,7 +239,7 @@ impl Session {
 
     async fn usable_link(&self) -> Option<InUse<'_>> {
         let request = self.requests.read().await;
-        let link = self.link().clone().filter(|link| link.connection.is_usable())?;
+        let link = self.link.locked().clone().filter(|link| link.connection.is_usable())?;
         let Link { connection, is_standalone } = link;
         Some(InUse { connection, is_standalone, _request: Some(request) })
     }
@@ -255,7 +252,7 @@ impl Session {
         purpose: Purpose,
     ) -> Result<(), Failure> {
         let is_connected = || {
-            let link = self.link();
+            let link = self.link.locked();
             let usable = link.as_ref().filter(|link| link.connection.is_usable());
             usable.is_some().then(|| self.proven())
         };
@@ -278,7 +275,8 @@ impl Session {
         let _no_requests = timeout(REQUESTS_PATIENCE, self.requests.write()).await;
         // 3. Make another connection, first to the member of the old one: it has given the session its
         // time, and was not started anew since.
-        let granting = is_connected().and(self.link().as_ref().map(|link| link.connection.member));
+        let granting =
+            is_connected().and(self.link.locked().as_ref().map(|link| link.connection.member));
         let asked = Moment::now();
         let resume = || ensemble.resume(self.info.clone(), self.ttl, granting);
         let mut resumed = resume().await;
@@ -316,19 +314,15 @@ impl Session {
         // 5. Prove it by a write.
         let (is_standalone, written) = join!(is_standalone(&connection), write(&connection));
         written.map_err(Failure::after_a_change)?;
-        *self.link() = Some(Link { connection: connection.into(), is_standalone });
+        *self.link.locked() = Some(Link { connection: connection.into(), is_standalone });
         self.has_written(asked);
         // It may have been given up meanwhile.
         self.check_used().inspect_err(|_| self.leave())
     }
 
     fn leave(&self) {
-        let link = self.link().take();
+        let link = self.link.locked().take();
         link.inspect(|link| link.connection.end());
-    }
-
-    fn link(&self) -> MutexGuard<'_, Option<Link>> {
-        self.link.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -337,7 +331,7 @@ async fn keep_connected(session: Weak<Session>, ensemble: Ensemble) {
     let mut backoff = pauses(LONGEST_PAUSE);
     loop {
         let Some(ended) = session.upgrade().map(|session| {
-            let link = session.link();
+            let link = session.link.locked();
             link.as_ref().map(|link| link.connection.ended())
         }) else {
             return;
@@ -362,66 +356,6 @@ async fn keep_connected(session: Weak<Session>, ensemble: Ensemble) {
 impl Drop for Room {
     fn drop(&mut self) {
         self.session.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Sessions {
-    open: Mutex<BTreeMap<Ttl, Vec<Arc<Session>>>>,
-    /// One try at a time opens a session, and the others wait for it.
-    opening: tokio::sync::Mutex<()>,
-    /// The same for locks that move.
-    moving: tokio::sync::Mutex<()>,
-}
-
-impl Sessions {
-    /// Returns a session of this ttl that has room for another node.
-    pub(super) async fn get(
-        &self,
-        ensemble: &Ensemble,
-        ttl: Ttl,
-        purpose: Purpose,
-    ) -> Result<Arc<Session>, BackendError> {
-        if let Some(session) = self.with_room(ttl) {
-            return Ok(session);
-        }
-        let _turn = match purpose {
-            Purpose::Try => self.opening.lock().await,
-            Purpose::Held => self.moving.lock().await,
-        };
-        if let Some(session) = self.with_room(ttl) {
-            return Ok(session);
-        }
-        let session = Session::open(ensemble, ttl, Usage::Shared).await?;
-        let mut open = self.open();
-        // One session without a node is enough: each needs a connection.
-        open.values_mut().for_each(|sessions| sessions.retain(|session| !session.is_idle()));
-        open.entry(ttl).or_default().push(session.clone());
-        Ok(session)
-    }
-
-    fn with_room(&self, ttl: Ttl) -> Option<Arc<Session>> {
-        let has_room = |session: &&Arc<Session>| session.is_used() && !session.is_full();
-        self.open().get(&ttl)?.iter().find(has_room).cloned()
-    }
-
-    /// Forgets those that had no node for long, and those that are not used any more: they expire. Returns
-    /// whether none is left.
-    pub(super) fn sweep(&self) -> bool {
-        let mut open = self.open();
-        open.retain(|ttl, sessions| {
-            let was_used = |session: &Arc<Session>| {
-                session.proven().elapsed() < ttl.as_duration().max(IDLE_TIME)
-            };
-            sessions
-                .retain(|session| session.is_used() && (was_used(session) || !session.is_idle()));
-            !sessions.is_empty()
-        });
-        open.is_empty()
-    }
-
-    fn open(&self) -> MutexGuard<'_, BTreeMap<Ttl, Vec<Arc<Session>>>> {
-        self.open.lock().expect("nothing panics while it holds this")
     }
 }
 
