@@ -45,6 +45,7 @@ mod release;
 mod renewal;
 mod server;
 mod session;
+mod stream;
 mod view;
 mod wakeups;
 

@@ -3,10 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::{
     Request, StatusCode,
-    body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -15,7 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     failure::Failure,
-    http::{Http, Line, Message, Pool, whole},
+    http::{Http, Line, Message, Pool},
     keys::Keys,
     login::{Login, Token},
     messages::{Txn, TxnReply},
@@ -51,8 +50,8 @@ pub(super) struct Connection {
     pub(super) purpose: Purpose,
     pool: Arc<Pool>,
     /// The number of the member that requests go to.
-    current: Arc<watch::Sender<usize>>,
-    login: Arc<Login>,
+    pub(super) current: Arc<watch::Sender<usize>>,
+    pub(super) login: Arc<Login>,
     pub(super) answer_timeout: Duration,
 }
 
@@ -153,34 +152,6 @@ impl Connection {
         self.ask(&mut self.line().await?, member, method, &encoded(request)).await
     }
 
-    /// Sends a request whose answer is a stream, over a connection of its own. It ends when etcd ends
-    /// it, or when requests go to another member. Returns once the answer begins, which confirms the
-    /// stream. Another request came before, and has logged in.
-    pub(super) async fn stream(
-        &self,
-        method: &str,
-        request: &impl Serialize,
-    ) -> Result<Stream, Failure> {
-        let mut current = self.current.subscribe();
-        let member = &self.server().members[*current.borrow_and_update()];
-        let opening = async {
-            let token = self.login.token(None);
-            let message = message(member, method, encoded(request), token.as_deref())?;
-            let response = self.http().open(member, message).await?;
-            if response.status().is_success() {
-                return Ok(response.into_body());
-            }
-            let (status, body) = whole(member, response).await?;
-            Err(Failure::from_answer(member, status, &body))
-        };
-        let body = self.in_time(member, opening).await.inspect_err(|failure| {
-            if let Failure::NotSent(_) | Failure::Other(BackendError::Unavailable(_)) = failure {
-                self.leave(member);
-            }
-        })?;
-        Ok(Stream { body, current, read: Vec::new() })
-    }
-
     /// Waits for a connection. A request that gets none was not sent, whatever the member does.
     pub(super) async fn line(&self) -> Result<Line, Failure> {
         timeout(self.answer_timeout, self.pool.line()).await.map_err(|_| {
@@ -193,7 +164,7 @@ impl Connection {
         &self.server.members[*self.current.borrow()]
     }
 
-    async fn in_time<T>(
+    pub(super) async fn in_time<T>(
         &self,
         member: &Member,
         answer: impl Future<Output = Result<T, Failure>>,
@@ -205,7 +176,7 @@ impl Connection {
     }
 
     /// Lets requests go to the member after this one, unless they already go to another.
-    fn leave(&self, member: &Member) {
+    pub(super) fn leave(&self, member: &Member) {
         let members = &self.server().members;
         self.current.send_if_modified(|current| {
             let leaves = members.len() > 1 && members[*current] == *member;
@@ -289,7 +260,7 @@ impl Connection {
     }
 }
 
-fn encoded(request: &impl Serialize) -> Bytes {
+pub(super) fn encoded(request: &impl Serialize) -> Bytes {
     serde_json::to_vec(request).expect("a message is JSON").into()
 }
 
@@ -309,7 +280,7 @@ fn parse<T: DeserializeOwned>(
     })
 }
 
-fn message(
+pub(super) fn message(
     member: &Member,
     method: &str,
     request: Bytes,
@@ -328,35 +299,8 @@ fn message(
         .map_err(|_| Failure::unavailable(member, "the token of the login is no header of HTTP"))
 }
 
-pub(super) struct Stream {
-    body: Incoming,
-    current: watch::Receiver<usize>,
-    /// What was read, and is not a whole line yet.
-    read: Vec<u8>,
-}
-
-impl Stream {
-    /// Returns the next message; `None` at the end of the stream.
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Option<T> {
-        loop {
-            if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<_> = self.read.drain(..=end).collect();
-                return serde_json::from_slice(&line).ok();
-            }
-            tokio::select! {
-                frame = self.body.frame() => {
-                    self.read.extend(frame?.ok()?.into_data().unwrap_or_default());
-                }
-                _ = self.current.changed() => return None,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -393,57 +337,5 @@ mod tests {
         };
         let (first, second) = tokio::join!(first, second);
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
-    }
-
-    /// A member forgets its tokens when it starts again. The tries have not logged in since.
-    #[tokio::test]
-    async fn newer_token_is_kept_after_a_try_with_an_older_one() {
-        // 1. A member that counts logins, and takes the last token only.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("etcd://u:p@{}", listener.local_addr().unwrap());
-        let logins = Arc::new(AtomicUsize::new(0));
-        let count = logins.clone();
-        tokio::spawn(async move {
-            loop {
-                let (mut taken, _) = listener.accept().await.unwrap();
-                let count = count.clone();
-                tokio::spawn(async move {
-                    let mut request = [0; 4096];
-                    while let Ok(read @ 1..) = taken.read(&mut request).await {
-                        let text = String::from_utf8_lossy(&request[..read]).to_lowercase();
-                        let (status, body) = if text.contains("auth/authenticate") {
-                            let login = count.fetch_add(1, Ordering::SeqCst) + 1;
-                            ("200 OK", format!("{{\"token\":\"t{login}\"}}"))
-                        } else if text.contains(&format!("t{}\r", count.load(Ordering::SeqCst))) {
-                            ("200 OK", "{}".to_owned())
-                        } else {
-                            let error =
-                                "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}";
-                            ("401 Unauthorized", error.to_owned())
-                        };
-                        let length = body.len();
-                        let answer =
-                            format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
-                        taken.write_all(answer.as_bytes()).await.unwrap();
-                    }
-                });
-            }
-        });
-        let server = Arc::new(Server::open(&url).unwrap());
-        let (http, token) = (Http::new(&server), Token::default());
-        let connection = |purpose| Connection::new(&server, &http, &token, purpose);
-        let [tries, renewals] = [Purpose::Tries, Purpose::Renewals].map(connection);
-        let ask = async |connection: &Connection| {
-            connection.call::<Value>("kv/txn", &json!({})).await.unwrap();
-            logins.load(Ordering::SeqCst)
-        };
-        assert_eq!(ask(&tries).await, 1);
-        assert_eq!(ask(&renewals).await, 1, "the token of the tries");
-        // 2. The member starts again, and the renewals log in.
-        logins.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(ask(&renewals).await, 3);
-        // 3. A grant is reported, and its lock is renewed.
-        renewals.keep_after(&tries).await.unwrap();
-        assert_eq!(ask(&renewals).await, 3, "it did not log in again");
     }
 }
