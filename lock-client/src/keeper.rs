@@ -1,15 +1,34 @@
 //! A task that runs as long as it has something to do.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::watch;
+
+use crate::mutex::Locked;
 
 /// It may also end with its runtime.
 #[derive(Default)]
 pub(crate) struct Keeper {
     /// The task has the other end until its future is dropped. Its handle would say so only later.
-    running: Mutex<Weak<()>>,
+    running: Mutex<Weak<Running>>,
+    ends: watch::Sender<()>,
+}
+
+struct Running(watch::Sender<()>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // From here on, it doesn't count as running.
+        self.0.send_replace(());
+    }
 }
 
 impl Keeper {
+    /// Shows when a task has ended, so that another one can be started.
+    pub(crate) fn ends(&self) -> watch::Receiver<()> {
+        self.ends.subscribe()
+    }
+
     /// Starts the task, unless it runs. What it has to do is recorded before.
     pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
         if let Some(runs) = self.begin() {
@@ -22,10 +41,10 @@ impl Keeper {
     }
 
     /// Counts the task as running until what this returns is dropped; `None` if it runs already.
-    fn begin(&self) -> Option<Arc<()>> {
-        let mut running = self.running();
+    fn begin(&self) -> Option<Arc<Running>> {
+        let mut running = self.running.locked();
         (running.strong_count() == 0).then(|| {
-            let runs = Arc::new(());
+            let runs = Arc::new(Running(self.ends.clone()));
             *running = Arc::downgrade(&runs);
             runs
         })
@@ -34,16 +53,12 @@ impl Keeper {
     /// Ends the task, which calls this, if it has nothing to do any more, and returns whether it must end. What
     /// is recorded later starts another one.
     pub(crate) fn end_if(&self, has_nothing_to_do: impl FnOnce() -> bool) -> bool {
-        let mut running = self.running();
+        let mut running = self.running.locked();
         let ends = has_nothing_to_do();
         if ends {
             *running = Weak::new();
         }
         ends
-    }
-
-    fn running(&self) -> MutexGuard<'_, Weak<()>> {
-        self.running.lock().expect("nothing panics while it holds this")
     }
 }
 
@@ -57,7 +72,9 @@ mod tests {
         let keeper = Keeper::default();
         let first = keeper.begin();
         assert!(first.is_some() && keeper.begin().is_none(), "one runs");
+        let ends = keeper.ends();
         drop(first);
+        assert!(ends.has_changed().unwrap());
         let second = keeper.begin();
         assert!(second.is_some());
         // A task that ends by itself makes room for the next before it is dropped.

@@ -2,10 +2,9 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    convert::Infallible,
     mem,
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
@@ -27,35 +26,30 @@ use super::{
     server::Server,
     settings::{TimeLimits, closed},
 };
-use crate::{backend::Wakeups, clock::Moment, retry::pauses, waiters::Waiters};
+use crate::{backend::Wakeups, clock::Moment, keeper::Keeper, retry::pauses, waiters::Waiters};
 
 /// The longest pause before a lost connection is made again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How often an idle connection is checked.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The subscriptions of a client. Their connection is made with the first one. It lasts as long as
-/// the Tokio runtime in which it was made.
+/// The subscriptions of a client. Their connection is made with the first one, and closed a little after the
+/// last one. It may end earlier, with the Tokio runtime in which it was made.
 #[derive(Clone)]
-pub(crate) struct Subscriptions {
-    listening: Arc<Listening>,
-    /// The task that listens. It may have ended with its runtime: then it has recorded this itself, because
-    /// tokio reports it only later.
-    task: Arc<Mutex<Option<AbortOnDropHandle<()>>>>,
-}
+pub(crate) struct Subscriptions(Arc<Listening>);
 
 struct Listening {
     server: Arc<Server>,
     limits: TimeLimits,
     waiters: Waiters,
     answers: watch::Sender<Answers>,
+    /// The task that listens.
+    keeper: Keeper,
 }
 
 /// What Redis has answered.
 #[derive(Default)]
 struct Answers {
-    /// Whether there is a task that listens. It may still have to begin.
-    is_listening: bool,
     /// The channels that it has confirmed on the present connection.
     confirmed: HashSet<String>,
     /// Those of earlier connections. Their waiters may have missed a message.
@@ -68,10 +62,14 @@ struct Answers {
 }
 
 impl Answers {
-    /// Fails the subscriptions that were requested and not made. Those that were made are made again over the
-    /// next connection.
-    fn fail(&mut self, error: RedisError) {
+    /// Records that the connection is lost. Its subscriptions are made again over the next one.
+    fn lose_connection(&mut self) {
         self.earlier.extend(mem::take(&mut self.confirmed));
+    }
+
+    /// Fails the subscriptions that were requested and not made.
+    fn fail(&mut self, error: RedisError) {
+        self.lose_connection();
         self.failures += 1;
         self.failure = Some(error);
     }
@@ -79,99 +77,107 @@ impl Answers {
 
 impl Subscriptions {
     pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        let (waiters, answers) = (Waiters::with_changes(), Default::default());
-        let listening = Arc::new(Listening { server, limits, waiters, answers });
-        Self { listening, task: Arc::default() }
+        let (waiters, (answers, keeper)) = (Waiters::with_changes(), Default::default());
+        Self(Arc::new(Listening { server, limits, waiters, answers, keeper }))
     }
 
     /// Subscribes to a channel. When this returns, Redis has confirmed it.
     pub(crate) async fn subscribe(&self, channel: String) -> RedisResult<Wakeups> {
-        let Listening { waiters, answers, .. } = &*self.listening;
+        let Listening { waiters, answers, keeper, .. } = &*self.0;
         let mut failures = 0;
         answers.send_if_modified(|answers| {
             failures = answers.failures;
             answers.rejected.remove(&channel).is_some()
         });
         let waiter = waiters.add(vec![channel.clone()]);
-        self.start();
-        let mut answers = answers.subscribe();
+        let (mut answers, mut ends) = (answers.subscribe(), keeper.ends());
         let is_known = |answers: &Answers| {
             let Answers { confirmed, rejected, .. } = answers;
             answers.failures > failures
                 || confirmed.contains(&channel)
                 || rejected.contains_key(&channel)
         };
-        let answers = answers.wait_for(is_known).await.map_err(|_| ended())?;
+        let mut known = pin!(answers.wait_for(is_known));
+        let answers = loop {
+            self.start();
+            if let Either::Left((known, _)) = select(known.as_mut(), pin!(ends.changed())).await {
+                break known.expect("this value keeps the sender");
+            }
+        };
         match answers.rejected.get(&channel).or(answers.failure.as_ref()) {
-            Some(error) if !answers.confirmed.contains(&channel) => Err(error.clone()),
-            _ => Ok(Wakeups::new(waiter.freed.clone(), (waiter, self.clone()))),
+            Some(error) if !answers.confirmed.contains(&channel) => return Err(error.clone()),
+            _ => {}
         }
+        // If the task ends with the runtime of another waiter, this one makes the next connection. It is
+        // notified once it is subscribed again, because it may have missed a message.
+        let own = self.clone();
+        let listening_again = async move {
+            while ends.changed().await.is_ok() {
+                own.start();
+            }
+        };
+        let listening_again = AbortOnDropHandle::new(tokio::spawn(listening_again));
+        Ok(Wakeups::new(waiter.freed.clone(), (waiter, listening_again)))
     }
 
     fn start(&self) {
-        let mut task = self.task.lock().expect("nothing panics while it holds this");
-        let mut is_listening = false;
-        self.listening.answers.send_if_modified(|answers| {
-            is_listening = mem::replace(&mut answers.is_listening, true);
-            false
-        });
-        if !is_listening {
-            let listener = Listener(self.listening.clone());
-            *task = Some(AbortOnDropHandle::new(tokio::spawn(listener.listen())));
-        }
+        self.0.keeper.start(|| listen(self.0.clone()));
     }
 }
 
-/// Listens. Reports the end when it is dropped, as with its runtime. Waiters of other runtimes try then,
-/// because they may miss a message from now on.
-struct Listener(Arc<Listening>);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.0.answers.send_modify(|answers| {
-            answers.is_listening = false;
-            answers.fail(ended());
-        });
-        self.0.waiters.notify_all();
-    }
-}
-
-impl Listener {
-    /// Keeps a connection. Replaces it when it is lost.
-    async fn listen(self) {
-        let listening = &*self.0;
-        let mut backoff = pauses(LONGEST_PAUSE);
-        loop {
-            // 1. While nobody waits, no connection is made.
-            while listening.waiters.is_empty() {
-                listening.waiters.changed().await;
-            }
-            // 2. Connect, and use the connection until it is lost.
-            let used = match listening.server.connect_for_messages(listening.limits).await {
-                Ok(connection) => {
-                    let begun = Moment::now();
-                    let used = listening.use_connection(connection).await;
-                    if begun.elapsed() > LONGEST_PAUSE {
-                        backoff = pauses(LONGEST_PAUSE);
-                    }
-                    used
+/// Keeps a connection as long as there are waiters, and replaces it when it is lost.
+async fn listen(listening: Arc<Listening>) {
+    let connected = Connected(&listening);
+    let mut backoff = pauses(LONGEST_PAUSE);
+    // 1. While nobody waits, no connection is made.
+    while !listening.is_finished() {
+        // 2. Connect, and use the connection until it is lost.
+        let used = match listening.server.connect_for_messages(listening.limits).await {
+            Ok(connection) => {
+                let begun = Moment::now();
+                let used = listening.use_connection(connection).await;
+                if begun.elapsed() > LONGEST_PAUSE {
+                    backoff = pauses(LONGEST_PAUSE);
                 }
-                Err(error) => Err(error),
-            };
-            let Err(error) = used;
-            tracing::debug!(%error, "there is no connection of the waiters");
-            listening.answers.send_modify(|answers| answers.fail(error));
-            // Otherwise the changes would pile up while Redis is away. The next connection looks at all channels.
-            listening.take_changes();
-            // 3. Pause, and longer each time, unless the connection lasted.
-            sleep(backoff.next().expect("the pauses never end")).await;
-        }
+                used
+            }
+            Err(error) => Err(error),
+        };
+        let Err(error) = used else { break };
+        tracing::debug!(%error, "there is no connection of the waiters");
+        listening.answers.send_modify(|answers| answers.fail(error));
+        // Otherwise the changes would pile up while Redis is away. The next connection looks at all channels.
+        listening.take_changes();
+        // 3. Pause, and longer each time, unless the connection lasted.
+        sleep(backoff.next().expect("the pauses never end")).await;
+    }
+    // Another task may have a connection by now.
+    mem::forget(connected);
+}
+
+/// The connection ends when this is dropped, as with the runtime of its task.
+struct Connected<'a>(&'a Listening);
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.answers.send_modify(Answers::lose_connection);
     }
 }
 
 impl Listening {
-    /// Makes changes and forwards messages until the connection is lost.
-    async fn use_connection(&self, connection: PubSub) -> RedisResult<Infallible> {
+    /// Returns whether nobody waits. Then the next waiter starts a new task.
+    fn is_finished(&self) -> bool {
+        self.keeper.end_if(|| {
+            let is_finished = self.waiters.is_empty();
+            if is_finished {
+                self.answers.send_modify(Answers::lose_connection);
+            }
+            is_finished
+        })
+    }
+
+    /// Makes changes and forwards messages until the connection is lost, or nobody waits any more.
+    async fn use_connection(&self, connection: PubSub) -> RedisResult<()> {
         let (mut sink, mut messages) = connection.split();
         self.waiters.mark_all_changed();
         loop {
@@ -181,6 +187,7 @@ impl Listening {
                 match timeout(PING_INTERVAL, select(changed, messages.next())).await {
                     Ok(Either::Left(_)) => break,
                     Ok(Either::Right((message, _))) => self.notify(message)?,
+                    Err(_) if self.is_finished() => return Ok(()),
                     // A connection that was cut silently looks like an idle one.
                     Err(_) => in_time(self.limits, sink.ping::<()>()).await?,
                 }
@@ -269,10 +276,6 @@ impl Listening {
     }
 }
 
-fn ended() -> RedisError {
-    closed("the connection for subscriptions has ended")
-}
-
 /// Treats a connection that doesn't answer in time as lost.
 async fn in_time<T>(
     limits: TimeLimits,
@@ -285,7 +288,7 @@ async fn in_time<T>(
 
 #[cfg(test)]
 mod tests {
-    use std::{future::pending, thread};
+    use std::thread;
 
     use testbed::Redis;
 
@@ -303,10 +306,10 @@ mod tests {
     async fn channel_is_not_left_while_a_waiter_follows_another() {
         let redis = Redis::start().await.unwrap();
         let subscriptions = subscriptions(&redis.url());
-        let waiters = &subscriptions.listening.waiters;
+        let waiters = &subscriptions.0.waiters;
         let first = subscriptions.subscribe("freed".to_owned()).await.unwrap();
         // 1. The task looks, and waits for the answers. The pause only gives it the time to get there.
-        let answers = subscriptions.listening.answers.borrow();
+        let answers = subscriptions.0.answers.borrow();
         drop(first);
         thread::sleep(Duration::from_millis(100));
         // 2. The second waiter is added, and the task goes on.
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiter_of_another_runtime_is_notified_of_the_end_of_the_listener() {
+    async fn waiter_of_another_runtime_subscribes_again_and_is_notified() {
         let redis = Redis::start().await.unwrap();
         let subscriptions = subscriptions(&redis.url());
         let ending = tokio::runtime::Runtime::new().unwrap();
@@ -342,17 +345,11 @@ mod tests {
         assert!(notified.is_err(), "the control");
         ending.shutdown_background();
         timeout(SOON, second.next()).await.expect("it is notified");
-    }
-
-    /// Tokio drops the future of a task before it reports that the task has finished.
-    #[tokio::test]
-    async fn subscription_just_after_the_end_of_the_task_starts_another() {
-        let subscriptions = subscriptions("redis://127.0.0.1:1");
-        let unreported = AbortOnDropHandle::new(tokio::spawn(pending()));
-        *subscriptions.task.lock().unwrap() = Some(unreported);
-        subscriptions.listening.answers.send_modify(|answers| answers.is_listening = true);
-        drop(Listener(subscriptions.listening.clone()));
-        let subscribed = timeout(SOON, subscriptions.subscribe("freed".to_owned())).await;
-        assert!(subscribed.expect("there is an answer").is_err());
+        // A release that follows its next try is notified, too.
+        let mut connection = testbed::redis::connect(redis.url()).await.unwrap();
+        let mut publish = redis::cmd("PUBLISH");
+        let published = publish.arg("freed").arg("").query_async::<u64>(&mut connection).await;
+        assert_eq!(published.unwrap(), 1, "it has subscribed again");
+        timeout(SOON, second.next()).await.expect("it is notified again");
     }
 }
