@@ -74,7 +74,6 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the subcommand.
     pub(crate) async fn run(self) -> Result<(), Failure> {
         stderr::log(self.verbose);
         match self.command {

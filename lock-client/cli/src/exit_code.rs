@@ -55,7 +55,6 @@ pub(crate) fn ended_by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Lists all exit codes for the help of the command.
 pub(crate) fn help() -> String {
     let codes = MEANINGS.map(|(code, _)| code);
     format!("Exit codes:\n{}", list(&codes))

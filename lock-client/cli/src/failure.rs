@@ -10,7 +10,6 @@ use lock_client::{
     storage::{FencedError, StorageError},
 };
 
-/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The exit code, and the message for stderr.
@@ -39,7 +38,6 @@ impl Failure {
         Self::Message(exit_code::CANNOT_PRINT, format!("can't print: {error}"))
     }
 
-    /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match *self {
             Self::Message(code, _) | Self::Reported(code) => code,

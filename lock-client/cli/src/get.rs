@@ -29,7 +29,6 @@ pub(crate) struct Get {
     json: bool,
 }
 
-/// The JSON object of a value.
 #[derive(Serialize)]
 struct Output<'a> {
     resource: &'a ResourceName,

@@ -149,7 +149,6 @@ impl LockService {
         })
     }
 
-    /// Finds what the URLs name.
     pub(crate) fn service(&self) -> Result<Service<'_>, Failure> {
         let advice = if is_under_run() {
             "this runs under lock-client run, which passes on no URL with a password; set \
@@ -161,17 +160,14 @@ impl LockService {
         named.ok_or_else(|| Failure::usage(format!("no lock service is named: {advice}")))
     }
 
-    /// Makes a client of one Redis.
     fn redis(&self, url: &str) -> Result<Redis, Failure> {
         Ok(self.limited(Redis::open(url)?, Redis::answer_within))
     }
 
-    /// Makes a client of etcd.
     pub(crate) fn etcd(&self, url: &str) -> Result<Etcd, Failure> {
         Ok(self.limited(Etcd::open(url)?, Etcd::answer_within))
     }
 
-    /// Makes a client of ZooKeeper.
     pub(crate) fn zookeeper(&self, url: &str) -> Result<ZooKeeper, Failure> {
         Ok(self.limited(ZooKeeper::open(url)?, ZooKeeper::answer_within))
     }
@@ -219,7 +215,6 @@ impl LockService {
         }
     }
 
-    /// Makes an operator of the nodes of a Redlock cluster.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
         let urls = match self.service()? {
             Service::Redlock(urls) => urls,

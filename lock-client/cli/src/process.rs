@@ -63,7 +63,6 @@ impl Process {
         })
     }
 
-    /// Reads this process.
     pub(crate) fn this() -> Option<Self> {
         Self::read(getpid())
     }

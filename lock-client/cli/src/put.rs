@@ -88,7 +88,6 @@ impl Put {
         written
     }
 
-    /// Reads, holds, checks the lease, and writes.
     async fn write_under(
         &self,
         lease: &Lease,
@@ -168,7 +167,6 @@ impl Put {
     }
 }
 
-/// Prints that the storage rejected the token.
 async fn report_rejection(steps: Steps, rejection: &Rejection) {
     let Rejection { reason, token, highest_token } = *rejection;
     warn(steps.print(&Event::Rejected { token, highest_token, reason: reason.slug() }).await);

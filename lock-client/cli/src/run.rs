@@ -59,7 +59,6 @@ struct Job<'a> {
 }
 
 impl Run {
-    /// Runs the command.
     pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let grace = self.grace(self.first_ttl().as_duration())?;
         let status =

@@ -50,14 +50,12 @@ pub(crate) struct Signals {
     recent: Vec<(Received, Instant)>,
 }
 
-/// A signal that this process has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) signal: Signal,
     sender: Sender,
 }
 
-/// Who has sent a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Process,

@@ -153,7 +153,6 @@ pub(super) async fn use_lock(
     }
 }
 
-/// The permissions that a user needs for locks.
 pub(super) fn permissions(user: &str) -> Cure {
     allowed(
         user,

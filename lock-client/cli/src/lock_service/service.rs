@@ -86,7 +86,6 @@ impl<'a> Service<'a> {
         Ok(service(url))
     }
 
-    /// The name of its kind.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Redis(_) => "Redis",

@@ -35,7 +35,6 @@ pub(super) enum Event<'a> {
     LeaseLost,
 }
 
-/// Prints events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Steps {
     /// Without a pause.

@@ -116,7 +116,6 @@ const EXIT_CODES: [u8; 6] = [
     exit_code::NOT_FOUND,
 ];
 
-/// The end of the long help.
 pub(crate) fn help() -> String {
     format!("{HELP}{}{HELP_END}", exit_code::list(&EXIT_CODES))
 }

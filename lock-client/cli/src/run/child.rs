@@ -66,7 +66,6 @@ impl Child {
         })
     }
 
-    /// Its process id.
     pub(super) fn id(&self) -> u32 {
         self.command.as_raw_pid().cast_unsigned()
     }
@@ -120,7 +119,6 @@ impl Child {
         mem::take(&mut self.has_stopped_for_terminal)
     }
 
-    /// Whether the command has stopped, or has ended.
     pub(super) fn has_stopped(&self) -> bool {
         self.has_stopped || self.status.is_some()
     }

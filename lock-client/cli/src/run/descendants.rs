@@ -59,13 +59,11 @@ impl Descendants {
         Ok(Self { earlier, _mark: mark(), ending: None, signalled: HashSet::new() })
     }
 
-    /// Whether any is left.
     pub(super) fn any_left(&self) -> bool {
         // If that can't be seen, some may be left.
         self.living().map_or(true, |living| !living.is_empty())
     }
 
-    /// Whether any is in a process group.
     pub(super) fn are_in(&self, group: i32) -> bool {
         self.living().unwrap_or_default().iter().any(|(_, process)| process.group == group)
     }

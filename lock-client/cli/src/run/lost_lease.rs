@@ -52,7 +52,6 @@ pub(super) enum Action {
     Kill,
 }
 
-/// Watches a lease, and decides what happens to the child.
 #[derive(Debug)]
 pub(super) struct LeaseWatch {
     on_lost: OnLost,

@@ -56,7 +56,6 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    /// The reason, for a message.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::NotOurs => "it was deleted, or another client has acquired it",
@@ -81,7 +80,6 @@ impl Reporter<'_> {
         Some(Box::new(|found| status.write(&Event::Waiting(State::new(self.name, found)))))
     }
 
-    /// Reports an event.
     pub(super) fn event(&self, event: &Event<'_>) {
         if let Some(status) = &self.status {
             status.write(event);
@@ -107,7 +105,6 @@ impl Reporter<'_> {
         failure
     }
 
-    /// Reports that the lease is lost.
     pub(super) fn lost(&self, reason: Reason) {
         self.event(&Event::Lost { reason });
         stderr::print(format!("lock `{}` is lost: {}", self.name, reason.text()));

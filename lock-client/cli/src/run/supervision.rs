@@ -307,7 +307,6 @@ async fn next_look(guard: &Guard<'_>) {
     }
 }
 
-/// Waits for a moment, if there is one.
 async fn moment(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
