@@ -74,10 +74,8 @@ pub(super) async fn paused_service_is_unavailable<S: Subject>(subject: &mut S) -
     }
     acquire_when_free(&backend, &name, long()).await?;
     let renewed = until_answered(|| backend.renew(&kept, &own.ownership, long())).await?;
-    match renewed {
-        Some(token) if token == own.token => Ok(()),
-        other => Err(format!("the lease became {other:?}").into()),
-    }
+    ensure!(renewed == Some(own.token), "the lease became {renewed:?}");
+    Ok(())
 }
 
 pub(super) async fn stopped_service_is_unavailable<S: Subject>(subject: &mut S) -> Checked {

@@ -64,18 +64,12 @@ pub(super) async fn release_ends_the_ownership(subject: &mut impl Subject) -> Ch
     let (old, now) = (&grants[0], &grants[1]);
     ensure!(now.ownership != old.ownership && now.token > old.token, "{now:?} follows {old:?}");
     let renewed = backend.renew(&name, &old.ownership, long()).await?;
-    if let Some(token) = renewed {
-        return Err(format!("the old one is renewed as {token}").into());
-    }
+    ensure!(renewed.is_none(), "the old one is renewed as {renewed:?}");
     let reissued = backend.reissue(&name, &old.ownership, now.token).await?;
-    if let Some(token) = reissued {
-        return Err(format!("the old one is reissued as {token}").into());
-    }
-    let renewed = backend.renew(&name, &now.ownership, long()).await;
-    match renewed? {
-        Some(token) if token == now.token => Ok(()),
-        other => Err(format!("{} became {other:?}", now.token).into()),
-    }
+    ensure!(reissued.is_none(), "the old one is reissued as {reissued:?}");
+    let renewed = backend.renew(&name, &now.ownership, long()).await?;
+    ensure!(renewed == Some(now.token), "{} became {renewed:?}", now.token);
+    Ok(())
 }
 
 pub(super) async fn renewal_sets_the_full_ttl(subject: &mut impl Subject) -> Checked {
@@ -86,11 +80,9 @@ pub(super) async fn renewal_sets_the_full_ttl(subject: &mut impl Subject) -> Che
     ensure!(renewed == Some(held.token), "{:?} became {renewed:?}", held.token);
     remains_for(&backend, &name, LONG, asked).await?;
     let of_another = Ownership { holder: Holder::random(), ..held.ownership };
-    let renewed = backend.renew(&name, &of_another, long()).await;
-    match renewed? {
-        None => Ok(()),
-        Some(token) => Err(format!("another holder got {token}").into()),
-    }
+    let renewed = backend.renew(&name, &of_another, long()).await?;
+    ensure!(renewed.is_none(), "another holder got {renewed:?}");
+    Ok(())
 }
 
 /// The holder of an expired lease may already have a successor.
@@ -103,23 +95,16 @@ pub(super) async fn expired_lease_is_not_renewed(subject: &mut impl Subject) -> 
         sleep(Duration::from_millis(10)).await;
     }
     let renewed = backend.renew(&name, &expired.ownership, long()).await?;
-    if let Some(token) = renewed {
-        return Err(format!("{token} is renewed after the lock was free").into());
-    }
+    ensure!(renewed.is_none(), "{renewed:?} is renewed after the lock was free");
     let next = acquire_when_free(&backend, &name, long()).await?;
     let renewed = backend.renew(&name, &expired.ownership, long()).await?;
-    if let Some(token) = renewed {
-        return Err(format!("{token}, although {} is held", next.token).into());
-    }
+    ensure!(renewed.is_none(), "{renewed:?}, although {} is held", next.token);
     let reissued = backend.reissue(&name, &expired.ownership, next.token).await?;
-    if let Some(token) = reissued {
-        return Err(format!("it was even reissued as {token}").into());
-    }
+    ensure!(reissued.is_none(), "it was even reissued as {reissued:?}");
     release(&backend, &name, &expired).await?;
-    match held(&backend, &name).await? {
-        Some(lock) if lock.token == next.token => Ok(()),
-        other => Err(format!("its release left {other:?}").into()),
-    }
+    let left = held(&backend, &name).await?.map(|lock| lock.token);
+    ensure!(left == Some(next.token), "its release left {left:?}");
+    Ok(())
 }
 
 pub(super) async fn reissue_returns_a_higher_token(subject: &mut impl Subject) -> Checked {
@@ -156,10 +141,8 @@ pub(super) async fn others_can_not_release(subject: &mut impl Subject) -> Checke
     let mut other = held.clone();
     other.ownership.holder = Holder::random();
     ensure!(!release(&backend, &name, &other).await?, "another holder released it");
-    match self::held(&backend, &name).await? {
-        Some(lock) if lock.ownership.holder == held.ownership.holder => {}
-        other => return Err(format!("another's release left {other:?}").into()),
-    }
+    let left = self::held(&backend, &name).await?.map(|lock| lock.ownership.holder);
+    ensure!(left.as_ref() == Some(&held.ownership.holder), "another's release left {left:?}");
     ensure!(release(&backend, &name, &held).await?, "the holder could not");
     ensure!(
         !release(&backend, &name, &held).await?,
@@ -175,12 +158,11 @@ async fn remains_for(
     ttl: Duration,
     asked: Moment,
 ) -> Checked {
-    let lock = held(backend, name).await?;
-    let at_least = ttl.saturating_sub(asked.elapsed() + INACCURACY);
-    match lock.as_ref().map(|lock| lock.remaining) {
-        Some(Some(remaining)) if (at_least..=ttl + INACCURACY).contains(&remaining) => Ok(()),
-        other => Err(format!("of {ttl:?}, the lock remains for {other:?}").into()),
-    }
+    let remaining = held(backend, name).await?.and_then(|lock| lock.remaining);
+    let lasting = ttl.saturating_sub(asked.elapsed() + INACCURACY)..=ttl + INACCURACY;
+    let remains = remaining.is_some_and(|remaining| lasting.contains(&remaining));
+    ensure!(remains, "of {ttl:?}, the lock remains for {remaining:?}");
+    Ok(())
 }
 
 async fn held(backend: &impl Backend, name: &ResourceName) -> Checked<Option<HeldLock>> {

@@ -21,10 +21,8 @@ pub(super) async fn missing_order_is_invalid<S: Subject>(subject: &mut S) -> Che
         return Ok(());
     }
     let (backend, name) = (subject.connect(), new_name("missing"));
-    match backend.try_acquire(&name, &Holder::random(), long(), Order::Fair).await {
-        Err(BackendError::Invalid(_)) => {}
-        other => return Err(format!("the answer is {other:?}").into()),
-    }
+    let tried = backend.try_acquire(&name, &Holder::random(), long(), Order::Fair).await;
+    ensure!(matches!(tried, Err(BackendError::Invalid(_))), "the answer is {tried:?}");
     acquire_free(&backend, &name, long()).await.map(drop)
 }
 
@@ -37,11 +35,9 @@ pub(super) async fn queue_is_fair<S: Subject>(subject: &mut S) -> Checked {
     let mut held = acquire_free(&backend, &name, long()).await?;
     let waiters: Vec<_> = (0..3).map(|_| Holder::random()).collect();
     for (ahead, waiter) in waiters.iter().enumerate() {
-        let tried = backend.try_acquire(&name, waiter, long(), Order::Fair).await;
-        match tried? {
-            Attempt::Busy(contention) if contention.ahead == Some(ahead as u64) => {}
-            other => return Err(format!("waiter {ahead}: {other:?}").into()),
-        }
+        let tried = backend.try_acquire(&name, waiter, long(), Order::Fair).await?;
+        let is_behind = matches!(tried, Attempt::Busy(it) if it.ahead == Some(ahead as u64));
+        ensure!(is_behind, "waiter {ahead}: {tried:?}");
     }
     for (place, waiter) in waiters.iter().enumerate() {
         let wakeups = backend.subscribe(&name, waiter, Order::Fair).await?;
@@ -54,10 +50,8 @@ pub(super) async fn queue_is_fair<S: Subject>(subject: &mut S) -> Checked {
         let overtaking = try_once(&backend, &name, &newcomer, long(), Order::Unordered).await;
         ensure!(overtaking?.is_none(), "a newcomer overtakes the queue");
         for later in &waiters[place + 1..] {
-            let tried = backend.try_acquire(&name, later, long(), Order::Fair).await;
-            if let Attempt::Granted { .. } = tried? {
-                return Err("a later waiter overtakes the first".into());
-            }
+            let tried = backend.try_acquire(&name, later, long(), Order::Fair).await?;
+            ensure!(matches!(tried, Attempt::Busy(_)), "a later waiter overtakes the first");
         }
         let tried = try_once(&backend, &name, waiter, long(), Order::Fair).await;
         held = tried?.ok_or(format!("waiter {place} does not get the lock"))?;

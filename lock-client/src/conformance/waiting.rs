@@ -74,8 +74,7 @@ pub(super) async fn subscription_survives_a_restart(subject: &mut impl Subject) 
     disturbed(subject.start().await)?;
     let (holder, token) = (&held.ownership.holder, Some(held.token));
     until_answered(|| owner.release(&name, holder, token)).await?;
-    match timeout(PATIENCE, wakeups.next()).await {
-        Ok(()) => Ok(()),
-        Err(_) => Err("the waiter is not notified any more".into()),
-    }
+    let notified = timeout(PATIENCE, wakeups.next()).await;
+    ensure!(notified.is_ok(), "the waiter is not notified any more");
+    Ok(())
 }
