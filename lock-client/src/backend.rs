@@ -60,6 +60,20 @@ pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendErr
 pub type HeldNames =
     Pin<Box<dyn Stream<Item = Result<Vec<ResourceName>, BackendError>> + Send + 'static>>;
 
+/// Shows a service as its address in debug texts. It has no password there.
+macro_rules! debug_by_address {
+    ($service:ident) => {
+        impl std::fmt::Debug for $service {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($service))
+                    .field(&$crate::backend::Backend::address(self))
+                    .finish()
+            }
+        }
+    };
+}
+pub(crate) use debug_by_address;
+
 /// A lock service that returns a token with every grant.
 ///
 /// The body of each method is `Box::pin(async move { … })`.
@@ -269,6 +283,23 @@ pub struct Status {
     pub queued: u64,
 }
 
+impl Status {
+    /// A lock that is free, in a service that keeps no counter of it.
+    pub(crate) const FREE: Self = Self { held: None, last_token: None, queued: 0 };
+
+    /// A lock that is held, in a service that records neither a label nor the time of the grant.
+    pub(crate) fn of_owner(
+        token: Token,
+        ownership: Ownership,
+        remaining: Option<Duration>,
+        queued: u64,
+    ) -> Self {
+        let (since_ms, label, nodes) = (None, String::new(), None);
+        let held = HeldLock { token, ownership, remaining, since_ms, label, nodes };
+        Self { held: Some(held), last_token: Some(token.as_u64()), queued }
+    }
+}
+
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLock {
@@ -302,6 +333,11 @@ pub enum BackendError {
     /// changed.
     #[error("the request is invalid")]
     Invalid(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Makes the token of a lock whose service has this number for it.
+pub(crate) fn token(number: i64) -> Result<Token, BackendError> {
+    Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
 }
 
 impl BackendError {

@@ -13,10 +13,10 @@ use super::{
     messages::{KeyValue, Txn, TxnReply, is_changed, is_created, none_exists, none_is_before, put},
     own_keys::OwnKey,
     session::{Joined, Session, begin_session, whole_seconds},
-    view::{Part, View, token},
+    view::{Part, View},
 };
 use crate::{
-    backend::{Attempt, Backend, BackendError, Contention, Ownership},
+    backend::{Attempt, Backend, BackendError, Contention, Ownership, token},
     clock::Moment,
     terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,

@@ -1,6 +1,6 @@
 //! Locks in etcd, as a backend.
 
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use futures_util::stream::try_unfold;
@@ -17,14 +17,14 @@ use super::{
     own_keys::OwnKeys,
     server::Server,
     session::{Sessions, whole_seconds},
-    view::{Part, foreign, token},
+    view::{Part, foreign},
     wakeups,
 };
 use crate::{
     InvalidUrl,
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, HeldLock, HeldNames, Ownership, Status,
-        Wakeups, answer_timeout,
+        Attempt, Backend, BackendError, BackendFuture, HeldNames, Ownership, Status, Wakeups,
+        answer_timeout, debug_by_address, token,
     },
     terms::Order,
     ttl::Ttl,
@@ -49,11 +49,7 @@ pub struct Etcd {
     pub(super) own: Arc<OwnKeys>,
 }
 
-impl fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Etcd").field(&self.address()).finish()
-    }
-}
+debug_by_address!(Etcd);
 
 impl Etcd {
     /// Makes a client of the etcd at a URL. It connects when it is first used.
@@ -186,21 +182,14 @@ impl Backend for Etcd {
             let keys = Keys::new(name);
             let view = self.tries.view(&keys, Part::Owner).await?;
             let Some(owner) = view.owner() else {
-                return Ok(Status { held: None, last_token: None, queued: 0 });
+                return Ok(Status::FREE);
             };
             let holder = keys::holder_in_queue(&owner.key.0).and_then(|id| id.parse().ok());
             let holder = holder.ok_or_else(|| foreign(owner))?;
-            let token = view.token(owner)?;
-            let held = HeldLock {
-                token,
-                ownership: Ownership { holder, grant: self::token(owner.create_revision)? },
-                remaining: self.remaining(owner).await?,
-                since_ms: None,
-                label: String::new(),
-                nodes: None,
-            };
+            let ownership = Ownership { holder, grant: token(owner.create_revision)? };
+            let remaining = self.remaining(owner).await?;
             let queued = view.count.saturating_sub(1);
-            Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
+            Ok(Status::of_owner(view.token(owner)?, ownership, remaining, queued))
         })
     }
 

@@ -19,10 +19,10 @@ use super::{
     keys::{self, Keys},
     messages::{KeyValue, Txn, is_changed, is_created, put},
     session::{Joined, Session, begin_session},
-    view::{Part, View, token},
+    view::{Part, View},
 };
 use crate::{
-    backend::{Backend, BackendError, Ownership},
+    backend::{Backend, BackendError, Ownership, token},
     clock::Moment,
     mutex::Locked,
     ttl::Ttl,

@@ -9,7 +9,7 @@ use super::{
     keys::Keys,
     messages::{Header, KeyValue, RangeReply, TxnReply, read},
 };
-use crate::backend::BackendError;
+use crate::backend::{BackendError, token};
 
 #[derive(Debug)]
 pub(super) struct View {
@@ -97,10 +97,6 @@ impl View {
     pub(super) fn token(&self, owner: &KeyValue) -> Result<Token, BackendError> {
         token(owner.create_revision.saturating_add(self.offset))
     }
-}
-
-pub(super) fn token(number: i64) -> Result<Token, BackendError> {
-    Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
 }
 
 /// Reports a key that has a value which this crate never writes.

@@ -1,6 +1,6 @@
 //! Locks in MariaDB, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use sqlx::{
@@ -10,7 +10,7 @@ use sqlx::{
 
 use crate::{
     InvalidUrl,
-    backend::{Wakeups, answer_timeout},
+    backend::{Wakeups, answer_timeout, debug_by_address},
     service_url::UrlSettings,
     sql::{
         UNUSABLE,
@@ -50,11 +50,7 @@ struct Server {
     certificates: Option<Certificates>,
 }
 
-impl fmt::Debug for MariaDb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MariaDb").field(&self.client.address).finish()
-    }
-}
+debug_by_address!(MariaDb);
 
 impl MariaDb {
     /// Makes a client of the database at a URL, such as

@@ -1,6 +1,6 @@
 //! Locks in PostgreSQL, as a backend.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use fence::{Holder, ResourceName};
 use sqlx::{Row, postgres::PgRow};
@@ -8,7 +8,7 @@ use sqlx::{Row, postgres::PgRow};
 use super::{notifications::Notifications, primary::Primary};
 use crate::{
     InvalidUrl,
-    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout},
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout, debug_by_address},
     sql::{
         UNUSABLE,
         answer::InvalidAnswer,
@@ -29,11 +29,7 @@ pub struct Postgres {
     primary: Primary,
 }
 
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Postgres").field(&self.client.address).finish()
-    }
-}
+debug_by_address!(Postgres);
 
 impl Postgres {
     /// Makes a client of the database at a URL, such as

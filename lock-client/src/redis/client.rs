@@ -1,6 +1,6 @@
 //! Locks in Redis, as a backend.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use redis::{FromRedisValue, Value, from_redis_value};
@@ -20,7 +20,7 @@ use crate::{
     InvalidUrl,
     backend::{
         Attempt, Backend, BackendError, BackendFuture, Contention, HeldNames, Ownership, Status,
-        Wakeups,
+        Wakeups, debug_by_address,
     },
     clock::{Moment, unix_millis},
     label::printable,
@@ -39,11 +39,7 @@ pub struct Redis {
     label: String,
 }
 
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redis").field(&self.server.to_string()).finish()
-    }
-}
+debug_by_address!(Redis);
 
 impl Redis {
     /// Makes a client of the Redis at a URL. It connects when it is first used.

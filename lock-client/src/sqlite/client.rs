@@ -1,6 +1,6 @@
 //! Locks in SQLite, as a backend.
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName};
 use sqlx::{
@@ -11,7 +11,7 @@ use sqlx::{
 use super::statements::statements;
 use crate::{
     InvalidUrl,
-    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout},
+    backend::{DEFAULT_ANSWER_TIMEOUT, Wakeups, answer_timeout, debug_by_address},
     sql::{
         UNUSABLE,
         answer::InvalidAnswer,
@@ -38,11 +38,7 @@ pub struct Sqlite {
     options: SqliteConnectOptions,
 }
 
-impl fmt::Debug for Sqlite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Sqlite").field(&self.client.address).finish()
-    }
-}
+debug_by_address!(Sqlite);
 
 impl Sqlite {
     /// Makes a client of the file at a URL, such as `sqlite:/var/lib/locks.db`. It is opened when it

@@ -13,10 +13,10 @@ use super::{
     own_nodes::OwnNode,
     paths::Paths,
     session::{Purpose, Usage},
-    view::{Before, View, record, token},
+    view::{Before, View, record},
 };
 use crate::{
-    backend::{Attempt, BackendError, Contention, Ownership},
+    backend::{Attempt, BackendError, Contention, Ownership, token},
     clock::Moment,
     terms::{LONGEST_SLEEP, Order, PLACE_PATIENCE},
     ttl::Ttl,

@@ -1,6 +1,6 @@
 //! Locks in ZooKeeper, as a backend.
 
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use fence::{Holder, ResourceName, Token};
 use tokio::time::timeout;
@@ -15,14 +15,14 @@ use super::{
     server::Server,
     session::{InUse, Purpose, Session, Usage},
     sessions::Sessions,
-    view::{View, token},
+    view::View,
     wakeups,
 };
 use crate::{
     InvalidUrl,
     backend::{
-        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldLock, HeldNames,
-        Ownership, Status, Wakeups, answer_timeout,
+        Attempt, Backend, BackendError, BackendFuture, DEFAULT_ANSWER_TIMEOUT, HeldNames,
+        Ownership, Status, Wakeups, answer_timeout, debug_by_address, token,
     },
     terms::Order,
     ttl::Ttl,
@@ -45,11 +45,7 @@ pub(super) struct Shared {
     pub(super) own_nodes: OwnNodes,
 }
 
-impl fmt::Debug for ZooKeeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZooKeeper").field(&self.address()).finish()
-    }
-}
+debug_by_address!(ZooKeeper);
 
 impl ZooKeeper {
     /// Makes a client of the ZooKeeper at a URL. It connects when it is first used.
@@ -238,20 +234,11 @@ impl Backend for ZooKeeper {
             let view = self.view(&self.paths(name)).await?;
             let Some(owner) = view.owner() else {
                 self.check_root().await?;
-                return Ok(Status { held: None, last_token: None, queued: 0 });
+                return Ok(Status::FREE);
             };
-            let token = view.token(owner)?;
-            let grant = self::token(owner.grant)?;
-            let held = HeldLock {
-                token,
-                ownership: Ownership { holder: owner.holder.clone(), grant },
-                remaining: Some(owner.lasts),
-                since_ms: None,
-                label: String::new(),
-                nodes: None,
-            };
+            let ownership = Ownership { holder: owner.holder.clone(), grant: token(owner.grant)? };
             let queued = (view.queue.len() - 1).try_into().expect("a queue is short");
-            Ok(Status { held: Some(held), last_token: Some(token.as_u64()), queued })
+            Ok(Status::of_owner(view.token(owner)?, ownership, Some(owner.lasts), queued))
         }))
     }
 

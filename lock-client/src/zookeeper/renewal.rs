@@ -10,10 +10,10 @@ use super::{
     own_nodes::OwnNode,
     paths::Paths,
     session::{Purpose, Usage},
-    view::{Place, View, record, token},
+    view::{Place, View, record},
 };
 use crate::{
-    backend::{BackendError, Ownership},
+    backend::{BackendError, Ownership, token},
     clock::Moment,
     ttl::Ttl,
 };

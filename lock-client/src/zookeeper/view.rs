@@ -9,7 +9,7 @@ use zookeeper_client::{Error, MultiReadResult};
 
 use super::{connection::Connection, failure::Failure, paths::Paths};
 use crate::{
-    backend::{BackendError, Ownership},
+    backend::{BackendError, Ownership, token},
     ttl::Ttl,
 };
 
@@ -226,8 +226,4 @@ fn text(data: &[u8]) -> Result<&str, Failure> {
 
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| Failure::foreign())
-}
-
-pub(super) fn token(number: i64) -> Result<Token, BackendError> {
-    Token::try_from(number).map_err(|invalid| BackendError::Rejected(invalid.to_string().into()))
 }
