@@ -24,15 +24,14 @@ impl Drop for Running {
 }
 
 impl Keeper {
-    /// Shows when a task has ended, so that another one can be started.
+    /// Shows when a task has ended. By then, another one may have begun.
     pub(crate) fn ends(&self) -> watch::Receiver<()> {
         self.ends.subscribe()
     }
 
     /// Starts the task, unless it runs. What it has to do is recorded before.
     pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
-        if let Some(runs) = self.begin() {
-            let task = task();
+        if let Some((runs, task)) = self.begin(task) {
             tokio::spawn(async move {
                 let _runs = runs;
                 task.await;
@@ -40,13 +39,14 @@ impl Keeper {
         }
     }
 
-    /// Counts the task as running until what this returns is dropped; `None` if it runs already.
-    fn begin(&self) -> Option<Arc<Running>> {
+    /// Makes the task, and counts it as running until the first value is dropped; `None` if it runs already. Who
+    /// finds that it runs also finds what `task` has changed.
+    fn begin<F>(&self, task: impl FnOnce() -> F) -> Option<(Arc<Running>, F)> {
         let mut running = self.running.locked();
         (running.strong_count() == 0).then(|| {
             let runs = Arc::new(Running(self.ends.clone()));
             *running = Arc::downgrade(&runs);
-            runs
+            (runs, task())
         })
     }
 
@@ -70,18 +70,18 @@ mod tests {
     #[test]
     fn task_may_be_started_as_soon_as_the_last_one_is_dropped() {
         let keeper = Keeper::default();
-        let first = keeper.begin();
-        assert!(first.is_some() && keeper.begin().is_none(), "one runs");
+        let first = keeper.begin(|| ());
+        assert!(first.is_some() && keeper.begin(|| ()).is_none(), "one runs");
         let ends = keeper.ends();
         drop(first);
         assert!(ends.has_changed().unwrap());
-        let second = keeper.begin();
+        let second = keeper.begin(|| ());
         assert!(second.is_some());
         // A task that ends by itself makes room for the next before it is dropped.
         assert!(keeper.end_if(|| true));
-        let third = keeper.begin();
+        let third = keeper.begin(|| ());
         assert!(third.is_some());
         drop(second);
-        assert!(keeper.begin().is_none(), "the third runs");
+        assert!(keeper.begin(|| ()).is_none(), "the third runs");
     }
 }

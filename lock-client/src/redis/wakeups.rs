@@ -77,7 +77,8 @@ impl Answers {
 
 impl Subscriptions {
     pub(crate) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        let (waiters, (answers, keeper)) = (Waiters::with_changes(), Default::default());
+        let (answers, keeper) = Default::default();
+        let waiters = Waiters::with_changes();
         Self(Arc::new(Listening { server, limits, waiters, answers, keeper }))
     }
 
@@ -104,12 +105,14 @@ impl Subscriptions {
                 break known.expect("this value keeps the sender");
             }
         };
-        match answers.rejected.get(&channel).or(answers.failure.as_ref()) {
-            Some(error) if !answers.confirmed.contains(&channel) => return Err(error.clone()),
-            _ => {}
+        if !answers.confirmed.contains(&channel)
+            && let Some(error) = answers.rejected.get(&channel).or(answers.failure.as_ref())
+        {
+            return Err(error.clone());
         }
-        // If the task ends with the runtime of another waiter, this one makes the next connection. It is
-        // notified once it is subscribed again, because it may have missed a message.
+        drop(answers);
+        // If the task ends with another waiter's runtime, this waiter starts the next task. The waiter is
+        // notified when it is subscribed again, because it may have missed a message.
         let own = self.clone();
         let listening_again = async move {
             while ends.changed().await.is_ok() {
@@ -121,13 +124,16 @@ impl Subscriptions {
     }
 
     fn start(&self) {
-        self.0.keeper.start(|| listen(self.0.clone()));
+        self.0.keeper.start(|| {
+            // The connection of the last task is lost.
+            self.0.answers.send_modify(Answers::lose_connection);
+            listen(self.0.clone())
+        });
     }
 }
 
 /// Keeps a connection as long as there are waiters, and replaces it when it is lost.
 async fn listen(listening: Arc<Listening>) {
-    let connected = Connected(&listening);
     let mut backoff = pauses(LONGEST_PAUSE);
     // 1. While nobody waits, no connection is made.
     while !listening.is_finished() {
@@ -143,7 +149,7 @@ async fn listen(listening: Arc<Listening>) {
             }
             Err(error) => Err(error),
         };
-        let Err(error) = used else { break };
+        let Err(error) = used else { return };
         tracing::debug!(%error, "there is no connection of the waiters");
         listening.answers.send_modify(|answers| answers.fail(error));
         // Otherwise the changes would pile up while Redis is away. The next connection looks at all channels.
@@ -151,29 +157,12 @@ async fn listen(listening: Arc<Listening>) {
         // 3. Pause, and longer each time, unless the connection lasted.
         sleep(backoff.next().expect("the pauses never end")).await;
     }
-    // Another task may have a connection by now.
-    mem::forget(connected);
-}
-
-/// The connection ends when this is dropped, as with the runtime of its task.
-struct Connected<'a>(&'a Listening);
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.answers.send_modify(Answers::lose_connection);
-    }
 }
 
 impl Listening {
     /// Returns whether nobody waits. Then the next waiter starts a new task.
     fn is_finished(&self) -> bool {
-        self.keeper.end_if(|| {
-            let is_finished = self.waiters.is_empty();
-            if is_finished {
-                self.answers.send_modify(Answers::lose_connection);
-            }
-            is_finished
-        })
+        self.keeper.end_if(|| self.waiters.is_empty())
     }
 
     /// Makes changes and forwards messages until the connection is lost, or nobody waits any more.
@@ -291,6 +280,7 @@ mod tests {
     use std::thread;
 
     use testbed::Redis;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -345,11 +335,46 @@ mod tests {
         assert!(notified.is_err(), "the control");
         ending.shutdown_background();
         timeout(SOON, second.next()).await.expect("it is notified");
-        // A release that follows its next try is notified, too.
+        // A release that follows its next try is notified, too. The connection of the first waiter may still
+        // be open.
         let mut connection = testbed::redis::connect(redis.url()).await.unwrap();
         let mut publish = redis::cmd("PUBLISH");
         let published = publish.arg("freed").arg("").query_async::<u64>(&mut connection).await;
-        assert_eq!(published.unwrap(), 1, "it has subscribed again");
+        assert_ne!(published.unwrap(), 0, "it has subscribed again");
         timeout(SOON, second.next()).await.expect("it is notified again");
+    }
+
+    /// The first connection hangs, and the task with it.
+    #[tokio::test]
+    async fn waiter_that_waits_for_a_task_that_ends_starts_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let subscriptions = subscriptions(&format!("redis://{}", listener.local_addr().unwrap()));
+        let ending = tokio::runtime::Runtime::new().unwrap();
+        let subscribe = |subscriptions: Subscriptions| async move {
+            let _ = subscriptions.subscribe("freed".to_owned()).await;
+        };
+        let _first = ending.spawn(subscribe(subscriptions.clone()));
+        let _hangs = listener.accept().await.unwrap();
+        let _second = AbortOnDropHandle::new(tokio::spawn(subscribe(subscriptions)));
+        tokio::task::yield_now().await;
+        ending.shutdown_background();
+        timeout(SOON, listener.accept()).await.expect("it connects").unwrap();
+    }
+
+    #[tokio::test]
+    async fn connection_is_closed_after_the_last_waiter_and_made_again() {
+        let redis = Redis::start().await.unwrap();
+        let subscriptions = subscriptions(&redis.url());
+        drop(subscriptions.subscribe("freed".to_owned()).await.unwrap());
+        let mut connection = testbed::redis::connect(redis.url()).await.unwrap();
+        let mut clients = async || {
+            let mut list = redis::cmd("CLIENT");
+            let list: String = list.arg("LIST").query_async(&mut connection).await.unwrap();
+            list.lines().count()
+        };
+        assert_eq!(clients().await, 2, "the control");
+        timeout(SOON, async { while clients().await > 1 {} }).await.expect("it stays open");
+        let _again = subscriptions.subscribe("freed".to_owned()).await.unwrap();
+        assert_eq!(clients().await, 2);
     }
 }
