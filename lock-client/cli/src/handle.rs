@@ -87,12 +87,17 @@ fn parse(argument: String) -> Result<Handle, Failure> {
     })
 }
 
-/// Parses a lock's name. A handle in its place must not be printed, nor one that was cut off.
+/// Parses the name of a lock or a resource. Neither a handle nor the beginning of one may be printed.
 pub(crate) fn parse_name(text: &str) -> Result<ResourceName, String> {
-    if text.contains(r#""holder""#) {
-        return Err("this is a handle, not a name: give the name that it has".to_owned());
+    if has_holder(text) {
+        return Err("this is a handle, not a name: give the name that is in it".to_owned());
     }
     text.parse().map_err(|error: fence::InvalidName| error.to_string())
+}
+
+/// Whether this is a handle, or the beginning of one. A shell or `xargs` may have changed its quotes.
+pub(crate) fn has_holder(text: &str) -> bool {
+    text.replace(['"', '\'', '\\', ' '], "").contains(",holder:")
 }
 
 /// Why JSON that may have a holder can't be read. A value that is wrong, which may be the whole handle in

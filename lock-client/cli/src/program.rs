@@ -10,7 +10,7 @@ use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, setrlimit};
 use signal_hook::low_level::{emulate_default_handler, raise};
 use tokio::runtime::Runtime;
 
-use crate::{cli::Cli, exit_code, failure::Failure, stderr};
+use crate::{cli::Cli, exit_code, failure::Failure, handle::has_holder, stderr};
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
@@ -53,7 +53,7 @@ fn without_secrets(mut error: clap::Error) -> clap::Error {
     for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand]
     {
         if let Some(ContextValue::String(value)) = error.get(kind)
-            && value.contains(['"', '@'])
+            && (value.contains(['"', '@']) || has_holder(value))
         {
             error.insert(kind, hidden());
             // The advice may quote it.

@@ -251,11 +251,14 @@ async fn handle_is_not_taken_for_a_name() {
     let redis = Redis::start().await.unwrap();
     let (url, handle) = (redis.url(), acquire(&redis, &[]).await);
     let (holder, text) = (handle["holder"].as_str().unwrap(), handle.to_string());
-    // One that was cut off, too.
+    // One that was cut off, too, that `xargs` has printed, or that is a string of JSON.
     let part = text.split_inclusive(holder).next().unwrap();
+    let (bare, quoted) = (text.replace('"', ""), json!(text).to_string());
     for command in [
         &["status", &text][..],
         &["status", part],
+        &["status", &bare],
+        &["status", &quoted],
         &["acquire", &text, "--no-wait"],
         &["break", &text, "--token", "33"],
         &["run", &text, "--no-wait", "--", "true"],
