@@ -69,8 +69,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Makes the changes durable in one transaction, and returns for each whether it was made. A
-    /// change is left out if its row is no longer as it was loaded. It may be retried from
-    /// [`load`](Self::load).
+    /// change is left out, with all others of its [group](Change::group), if its row is no longer as it was
+    /// loaded. It may be retried from [`load`](Self::load).
     ///
     /// The changes are of distinct resources, in the byte order of their names.
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError>;
@@ -155,8 +155,18 @@ pub struct Change<'a> {
     pub resource: &'a ResourceName,
     /// Its row as it was loaded.
     pub before: &'a Row,
-    /// Its new row.
+    /// Its new row. In a group, it may be the same: then the row is only compared, and stays as it is until
+    /// the group is durable.
     pub after: &'a Row,
+    /// The group whose changes are made together or not at all. A change without a group is made by itself.
+    pub group: Option<usize>,
+}
+
+impl Change<'_> {
+    /// Whether the row is only compared.
+    fn is_check(&self) -> bool {
+        self.group.is_some() && self.before == self.after
+    }
 }
 
 /// The changes of the rows that do not stay as they are.
@@ -167,6 +177,9 @@ fn changes_between<'a>(
 ) -> Vec<Change<'a>> {
     let rows = wanted.iter().zip(before.iter().zip(after));
     rows.filter(|(_, (before, after))| before != after)
-        .map(|(wanted, (before, after))| Change { resource: wanted.resource, before, after })
+        .map(|(wanted, (before, after))| {
+            let resource = wanted.resource;
+            Change { resource, before, after, group: None }
+        })
         .collect()
 }

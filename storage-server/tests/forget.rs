@@ -56,10 +56,10 @@ async fn row_that_was_deleted_after_a_guess_is_not_changed(database: Database) {
         Row { fence: Some(fence), version, value, ..Row::default() }
     };
     let (unused, first, second) = (Row::default(), written(1), written(2));
-    let create = Change { resource: &old, before: &unused, after: &first };
+    let create = Change { resource: &old, before: &unused, after: &first, group: None };
     assert_eq!(store.apply(&[create]).await.unwrap(), [true]);
-    let update = Change { resource: &old, before: &first, after: &second };
-    let create_new = Change { resource: &new, before: &unused, after: &first };
+    let update = Change { resource: &old, before: &first, after: &second, group: None };
+    let create_new = Change { resource: &new, before: &unused, after: &first, group: None };
 
     database.run(&["forget", "old/", "--yes"]).await.printed();
     assert_eq!(store.apply(&[update]).await.unwrap(), [false]);

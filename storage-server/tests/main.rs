@@ -21,6 +21,7 @@ mod failover;
 mod fence_command;
 mod foreign_schema;
 mod forget;
+mod grouped_changes;
 mod hidden_reasons;
 mod hosts;
 mod http2;

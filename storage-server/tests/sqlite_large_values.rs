@@ -93,7 +93,7 @@ async fn value_of_each_size_is_read_as_it_was_written() {
         let changes: Vec<_> = names
             .iter()
             .zip(&rows)
-            .map(|(resource, (before, after))| Change { resource, before, after })
+            .map(|(resource, (before, after))| Change { resource, before, after, group: None })
             .collect();
         assert_eq!(store.apply(&changes).await.unwrap(), [true; 5]);
         for (name, (_, after)) in names.iter().zip(&rows) {
@@ -160,7 +160,8 @@ async fn reader_never_gets_the_value_of_another_version() {
         let mut before = Row::default();
         for version in 1..=200 {
             let after = row(version, size(version));
-            let change = Change { resource: &resource, before: &before, after: &after };
+            let change =
+                Change { resource: &resource, before: &before, after: &after, group: None };
             let store = if version % 2 == 0 { &first } else { &second };
             assert_eq!(store.apply(&[change]).await.unwrap(), [true]);
             before = after;
@@ -188,7 +189,7 @@ async fn reader_never_gets_the_value_of_another_version() {
     let described = Wanted { resource: &resource, value: WantedValue::Description };
     let read_first = reading.read(described).await.unwrap().version;
     let (before, after) = (row(200, size(200)), row(201, size(201)));
-    let change = Change { resource: &resource, before: &before, after: &after };
+    let change = Change { resource: &resource, before: &before, after: &after, group: None };
     assert_eq!(first.apply(&[change]).await.unwrap(), [true]);
     let read_second = large_values(&database).await;
     assert_ne!(read_second, [("r".to_owned(), read_first as i64)]);
@@ -204,12 +205,12 @@ async fn claim_beside_a_new_resource_keeps_a_large_value() {
     let store = open(&database).await;
     let [claimed, new] = ["claimed", "new"].map(|name| name.parse::<ResourceName>().unwrap());
     let (unused, written) = (Row::default(), row(1, INLINE_BYTES + 1));
-    let change = Change { resource: &claimed, before: &unused, after: &written };
+    let change = Change { resource: &claimed, before: &unused, after: &written, group: None };
     assert_eq!(store.apply(&[change]).await.unwrap(), [true]);
     let after = Row { fence: fence(2), ..written.clone() };
     let changes = [
-        Change { resource: &claimed, before: &written, after: &after },
-        Change { resource: &new, before: &unused, after: &row(1, 1) },
+        Change { resource: &claimed, before: &written, after: &after, group: None },
+        Change { resource: &new, before: &unused, after: &row(1, 1), group: None },
     ];
     assert_eq!(store.apply(&changes).await.unwrap(), [true, true]);
     assert_eq!(load(&*store, &claimed).await, after);

@@ -24,8 +24,8 @@ async fn value_is_loaded_unless_it_is_larger_than_wanted(database: Database) {
     let (unused, row_of_empty, row_of_large) =
         (Row::default(), written(Vec::new()), written(vec![b'x'; 100_000]));
     let changes = [
-        Change { resource: &empty, before: &unused, after: &row_of_empty },
-        Change { resource: &large, before: &unused, after: &row_of_large },
+        Change { resource: &empty, before: &unused, after: &row_of_empty, group: None },
+        Change { resource: &large, before: &unused, after: &row_of_large, group: None },
     ];
     assert_eq!(store.apply(&changes).await.unwrap(), [true, true]);
     let not_loaded = |row: &Row, size| {

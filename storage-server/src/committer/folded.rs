@@ -62,7 +62,7 @@ impl Folded {
     }
 
     pub(super) fn change(&self) -> Change<'_> {
-        Change { resource: &self.resource, before: &self.before, after: &self.after }
+        Change { resource: &self.resource, before: &self.before, after: &self.after, group: None }
     }
 
     /// The row after all jobs.

@@ -3,7 +3,10 @@
 //! A row that no server can have written is unreadable. It fails alone, and stops neither the batch nor
 //! the server.
 
-use std::fmt::Display;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Display,
+};
 
 use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
 use sqlx::FromRow;
@@ -43,7 +46,7 @@ pub(super) struct ChangedRow<'a> {
 
 impl<'a> From<&Change<'a>> for ChangedRow<'a> {
     fn from(change: &Change<'a>) -> Self {
-        let Change { resource, before, after } = change;
+        let Change { resource, before, after, .. } = change;
         let (expected_token, expected_holder) = fence_columns(before.fence.as_ref());
         let (token, holder) = fence_columns(after.fence.as_ref());
         let value = match &after.value {
@@ -78,10 +81,37 @@ impl ChangedRow<'_> {
     }
 }
 
-/// The common fence under which a batch is applied. One batch has one, so that no row has to carry it.
-/// A change that was decided under a lower common fence is left out.
-pub(super) fn highest_common_fence(changes: &[Change<'_>]) -> Option<Token> {
-    changes.iter().filter_map(|change| change.before.common_fence).max()
+/// The common fence under which a batch is applied, and the places of its changes. One batch has one, so
+/// that no row has to carry it. A change that was decided under a lower one is left out, with its group.
+pub(super) fn under_common_fence(changes: &[Change<'_>]) -> (Option<Token>, Vec<usize>) {
+    let highest = changes.iter().filter_map(|change| change.before.common_fence).max();
+    let is_lower = |change: &&Change<'_>| change.before.common_fence != highest;
+    let lower: HashSet<_> = changes.iter().filter(is_lower).map(|change| change.group).collect();
+    let is_current = |change: &Change<'_>| {
+        !is_lower(&change) && (change.group.is_none() || !lower.contains(&change.group))
+    };
+    (highest, (0..changes.len()).filter(|&place| is_current(&changes[place])).collect())
+}
+
+/// Whether each change was made, after a statement that says so of those that are no checks.
+///
+/// # Errors
+/// If a group was made in part. No statement does that, and what this one did is not known.
+pub(super) fn made_in_groups(
+    changes: &[Change<'_>],
+    is_made: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>, sqlx::Error> {
+    let mut groups = HashMap::new();
+    for (place, change) in changes.iter().enumerate().filter(|(_, change)| !change.is_check()) {
+        if let Some(group) = change.group
+            && *groups.entry(group).or_insert(is_made(place)) != is_made(place)
+        {
+            return Err(sqlx::Error::Protocol("a group of changes was made in part".to_owned()));
+        }
+    }
+    let of_group = |group| groups.get(&group).copied().unwrap_or(false);
+    let made = changes.iter().enumerate();
+    Ok(made.map(|(place, change)| change.group.map_or_else(|| is_made(place), of_group)).collect())
 }
 
 /// The columns of a loaded row. All but the common fence are null for a resource that was never used.
@@ -245,5 +275,39 @@ pub(super) fn fence_from_columns(
         Ok(None) if holder.is_empty() => Ok(None),
         Ok(None) => Err("it has a holder and no token".to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fence::ResourceName;
+
+    fn row(common_fence: u64, version: u64) -> Row {
+        Row { common_fence: Token::new(common_fence).ok(), version, ..Row::default() }
+    }
+
+    #[test]
+    fn change_under_a_lower_common_fence_is_left_out_with_its_group() {
+        let resource: ResourceName = "r".parse().unwrap();
+        let (low, high, after) = (row(1, 1), row(2, 1), row(2, 2));
+        let changes =
+            [(&high, Some(0)), (&low, Some(0)), (&high, Some(1)), (&low, None), (&high, None)].map(
+                |(before, group)| Change { resource: &resource, before, after: &after, group },
+            );
+        let (common_fence, places) = under_common_fence(&changes);
+        assert_eq!((common_fence, places), (Token::new(2).ok(), vec![2, 4]));
+    }
+
+    #[test]
+    fn group_that_was_made_in_part_is_an_error() {
+        let resource: ResourceName = "r".parse().unwrap();
+        let (before, after) = (row(1, 1), row(1, 2));
+        let changes = [(&after, Some(0)), (&before, Some(0)), (&after, Some(0)), (&after, None)]
+            .map(|(after, group)| Change { resource: &resource, before: &before, after, group });
+        let made = |made: [bool; 4]| made_in_groups(&changes, |place| made[place]).ok();
+        assert_eq!(made([true, false, true, false]), Some(vec![true, true, true, false]));
+        assert_eq!(made([false, false, false, true]), Some(vec![false, false, false, true]));
+        assert_eq!(made([true, false, false, true]), None);
     }
 }

@@ -524,8 +524,8 @@ fn lost_race(error: sqlx::Error) -> Result<LostRace, ApplyError> {
     match &*sqlstate {
         // lock_not_available
         "55P03" => Err(ApplyError::Blocked),
-        // serialization_failure, deadlock_detected
-        "40001" | "40P01" => Ok(LostRace),
+        // serialization_failure, deadlock_detected; unique_violation: a rival has inserted a row
+        "40001" | "40P01" | "23505" => Ok(LostRace),
         // No SQLSTATE: the connection is lost, perhaps after the commit.
         "" => Err(ApplyError::Unknown(error)),
         // The server crashed or was shut down, perhaps after the commit; or 40003, which is

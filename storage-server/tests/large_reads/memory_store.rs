@@ -147,7 +147,7 @@ impl Store for MemoryStore {
 
     async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
         let mut rows = self.rows();
-        let apply = |Change { resource, before, after }: &Change<'_>| {
+        let apply = |Change { resource, before, after, .. }: &Change<'_>| {
             let row = rows.entry((*resource).clone()).or_default();
             let is_as_before = (&row.fence, row.version) == (&before.fence, before.version);
             if is_as_before {

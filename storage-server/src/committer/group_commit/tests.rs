@@ -77,7 +77,12 @@ impl Store for Scripted {
             .iter()
             .zip(before.iter().zip(&after))
             .filter(|(_, (before, after))| before != after)
-            .map(|(wanted, (before, after))| Change { resource: wanted.resource, before, after })
+            .map(|(wanted, (before, after))| Change {
+                resource: wanted.resource,
+                before,
+                after,
+                group: None,
+            })
             .collect();
         Ok(self.apply(&changes).await?.iter().all(|applied| *applied))
     }

@@ -124,7 +124,7 @@ impl Store for Gated {
         let [resource] = wanted.iter().map(|wanted| wanted.resource).collect::<Vec<_>>()[..] else {
             panic!("{wanted:?}")
         };
-        let change = Change { resource, before: &before[0], after: &after[0] };
+        let change = Change { resource, before: &before[0], after: &after[0], group: None };
         Ok(before == after || self.apply(&[change]).await?[0])
     }
 

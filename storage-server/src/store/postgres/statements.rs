@@ -9,7 +9,7 @@ use crate::{
     row::{Row, StoredValue},
     store::{
         Change, Wanted,
-        columns::{ChangedRow, decode_listed, decode_rows, highest_common_fence},
+        columns::{ChangedRow, decode_listed, decode_rows, made_in_groups, under_common_fence},
         error::{ANSWER_TIMEOUT, UnreadableRow},
         list::{Listed, Page, ReadablePage},
     },
@@ -162,20 +162,40 @@ macro_rules! change {
         select * from unnest(
             $1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bool[], $6::bigint[], $7::text[],
             $8::bigint[], $9::bool[], $10::text[], $11::bytea[], $12::bigint[], $13::text[],
-            $14::text[], $15::text[]
+            $14::text[], $15::text[], $17::bigint[], $18::bool[]
         ) with ordinality as change (
             resource, expected_token, expected_holder, expected_version, expected_value, token,
             holder, version, keeps_value, content_type, bytes, value_token, value_holder, expected_answers,
-            answers, ordinal
+            answers, grp, is_check, ordinal
         )
         "#
     };
 }
 
-/// Changes rows that exist, and returns the places of those that were as expected.
+/// Whether the row of a change is as expected.
+macro_rules! is_as_expected {
+    () => {
+        r#"(
+            r.version = c.expected_version and r.holder = c.expected_holder
+            and r.token is not distinct from c.expected_token
+            and (r.bytes is not null) = c.expected_value
+            and r.answers is not distinct from c.expected_answers
+        )"#
+    };
+}
+
+/// Whether the common fence still is that of the batch.
+macro_rules! is_under_common_fence {
+    () => {
+        "(select token from storage.common_fence where id = 1) is not distinct from $16::bigint"
+    };
+}
+
+/// Changes rows that exist and are as expected.
 macro_rules! update {
     () => {
-        r#"
+        concat!(
+            r#"
         update storage.resource r
         set token = c.token, holder = c.holder, version = c.version,
             content_type = case when c.keeps_value then r.content_type else c.content_type end,
@@ -184,24 +204,19 @@ macro_rules! update {
             value_holder = case when c.keeps_value then r.value_holder else c.value_holder end,
             answers = c.answers
         from change c
-        where r.resource = c.resource and r.version = c.expected_version
-            and r.token is not distinct from c.expected_token and r.holder = c.expected_holder
-            and (r.bytes is not null) = c.expected_value
-            and r.answers is not distinct from c.expected_answers
-            and (select token from storage.common_fence where id = 1) is not distinct from $16::bigint
-        returning c.ordinal
-        "#
+        where r.resource = c.resource and
+        "#,
+            is_as_expected!(),
+            " and ",
+            is_under_common_fence!(),
+        )
     };
 }
 
-const UPDATE: &str = concat!("with change as (", change!(), ")", update!());
-
-const UPDATE_OR_INSERT: &str = concat!(
-    "with change as (",
-    change!(),
-    "), updated as (",
-    update!(),
-    r#"), inserted as (
+/// Inserts rows.
+macro_rules! insert {
+    () => {
+        r#"
         insert into storage.resource (
             resource, token, holder, version, content_type, bytes, value_token, value_holder,
             answers
@@ -209,16 +224,84 @@ const UPDATE_OR_INSERT: &str = concat!(
         select resource, token, holder, version, content_type, bytes, value_token, value_holder,
             answers
         from change
-        where expected_version = 0 and expected_token is null
-            and (select token from storage.common_fence where id = 1) is not distinct from $16::bigint
+        where
+        "#
+    };
+}
+
+/// Whether there was no row when the change was decided.
+macro_rules! is_new {
+    () => {
+        "(expected_version = 0 and expected_token is null)"
+    };
+}
+
+/// The places of the changes that were made.
+macro_rules! places {
+    () => {
+        r#"
+        select ordinal from updated
+        union all
+        select c.ordinal from inserted i join change c on c.resource = i.resource
+        "#
+    };
+}
+
+const UPDATE: &str = concat!("with change as (", change!(), ")", update!(), " returning c.ordinal");
+
+const UPDATE_OR_INSERT: &str = concat!(
+    "with change as (",
+    change!(),
+    "), updated as (",
+    update!(),
+    " returning c.ordinal), inserted as (",
+    insert!(),
+    is_new!(),
+    " and ",
+    is_under_common_fence!(),
+    " order by ordinal on conflict (resource) do nothing returning resource)",
+    places!(),
+);
+
+/// Leaves out whole groups. A change without a group is one by itself.
+///
+/// All rows that exist are locked first, in their order, also those that are only compared. PostgreSQL
+/// compares the latest version of a row that it has locked. The broken groups are known before the first row
+/// is changed: each array is filled once, before its first use. A subquery in its place would be run again for
+/// each row that a rival has changed, and see less.
+///
+/// A new row can't be locked. If a rival inserts it meanwhile, the insert fails, and with it the
+/// statement: `on conflict do nothing` would make half a group. A new row that is only compared is inserted
+/// too, so that no rival can insert it.
+const UPDATE_OR_INSERT_GROUPS: &str = concat!(
+    "with change as (",
+    change!(),
+    "), locked as materialized (select c.ordinal, c.grp, ",
+    is_as_expected!(),
+    r#" as is_as_expected
+        from change c
+        join storage.resource r on r.resource = c.resource
+        order by c.ordinal
+        for no key update of r
+    ), broken as materialized (
+        select grp from locked where not is_as_expected
+        union all
+        select grp from change
+        where ordinal <> all (array(select ordinal from locked)) and not "#,
+    is_new!(),
+    "), updated as (",
+    update!(),
+    r#" and not c.is_check and c.grp <> all (array(select grp from broken))
+        returning c.ordinal
+    ), inserted as ("#,
+    insert!(),
+    is_under_common_fence!(),
+    r#" and ordinal <> all (array(select ordinal from locked))
+            and grp <> all (array(select grp from broken))
         order by ordinal
-        on conflict (resource) do nothing
         returning resource
-    )
-    select ordinal from updated
-    union all
-    select c.ordinal from inserted i join change c on c.resource = i.resource
-    "#
+    )"#,
+    places!(),
 );
 
 /// Applies changes in one statement, which compares each row, under its lock, with its loaded
@@ -230,14 +313,22 @@ pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let common_fence = highest_common_fence(changes);
-    let places: Vec<_> = (0..changes.len())
-        .filter(|&place| changes[place].before.common_fence == common_fence)
+    let (common_fence, places) = under_common_fence(changes);
+    let groups: Vec<_> = places
+        .iter()
+        .map(|&place| changes[place].group.map_or(-1 - place as i64, |group| group as i64))
         .collect();
+    let checks: Vec<_> = places.iter().map(|&place| changes[place].is_check()).collect();
     let rows: Vec<_> = places.iter().map(|&place| ChangedRow::from(&changes[place])).collect();
-    let has_new = rows.iter().any(ChangedRow::is_new);
+    let statement = if changes.iter().any(|change| change.group.is_some()) {
+        UPDATE_OR_INSERT_GROUPS
+    } else if rows.iter().any(ChangedRow::is_new) {
+        UPDATE_OR_INSERT
+    } else {
+        UPDATE
+    };
     // All rows are fetched, not only the first: the statement commits after its last row.
-    let ordinals: Vec<i64> = sqlx::query_scalar(if has_new { UPDATE_OR_INSERT } else { UPDATE })
+    let ordinals: Vec<i64> = sqlx::query_scalar(statement)
         .bind(column(&rows, |row| row.resource))
         .bind(column(&rows, |row| row.expected_token))
         .bind(column(&rows, |row| row.expected_holder))
@@ -254,6 +345,8 @@ pub(super) async fn apply_changes(
         .bind(column(&rows, |row| row.expected_answers.clone()))
         .bind(column(&rows, |row| row.answers.clone()))
         .bind(common_fence.map(Token::as_i64))
+        .bind(groups)
+        .bind(checks)
         .fetch_all(connection)
         .await?;
     let mut applied = vec![false; changes.len()];
@@ -261,7 +354,7 @@ pub(super) async fn apply_changes(
         let place = usize::try_from(ordinal - 1).expect("ordinals count from 1");
         applied[places[place]] = true;
     }
-    Ok(applied)
+    made_in_groups(changes, |place| applied[place])
 }
 
 /// Whether another transaction holds a lock on the row at this moment, for each resource.

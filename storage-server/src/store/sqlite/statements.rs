@@ -14,7 +14,10 @@ use crate::{
     row::{Row, StoredValue},
     store::{
         Change, Wanted,
-        columns::{ChangedRow, decode_listed, decode_rows, highest_common_fence, version_column},
+        columns::{
+            ChangedRow, decode_listed, decode_rows, made_in_groups, under_common_fence,
+            version_column,
+        },
         error::UnreadableRow,
         list::{Listed, Page, ReadablePage},
     },
@@ -34,12 +37,14 @@ struct PlacedRow<'a> {
     length: Option<usize>,
     /// The length of a large value.
     large_bytes: Option<usize>,
+    /// Its group, and whether its row is only compared.
+    group: Option<(usize, bool)>,
 }
 
 impl Serialize for PlacedRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { row, start, length, large_bytes } = self;
-        let mut columns = serializer.serialize_tuple(17)?;
+        let Self { row, start, length, large_bytes, group } = self;
+        let mut columns = serializer.serialize_tuple(if group.is_some() { 19 } else { 17 })?;
         columns.serialize_element(row.resource)?;
         columns.serialize_element(&row.expected_token)?;
         columns.serialize_element(row.expected_holder)?;
@@ -57,6 +62,11 @@ impl Serialize for PlacedRow<'_> {
         columns.serialize_element(&row.expected_answers)?;
         columns.serialize_element(&row.answers)?;
         columns.serialize_element(large_bytes)?;
+        // Most changes have no group, and then two columns less to parse.
+        if let Some((group, is_check)) = group {
+            columns.serialize_element(group)?;
+            columns.serialize_element(is_check)?;
+        }
         columns.end()
     }
 }
@@ -117,7 +127,22 @@ const UPDATE: &str = r#"
     returning resource
     "#;
 
-const UPDATE_OR_INSERT: &str = r#"
+/// Whether the row of a change is as expected, or there is none as expected.
+macro_rules! is_as_expected {
+    () => {
+        r#"(
+            r.token is c.expected_token and coalesce(r.holder, '') = c.expected_holder
+            and coalesce(r.version, 0) = c.expected_version
+            and (coalesce(length(r.bytes), r.large_bytes) is not null) = c.expected_value
+            and r.answers is c.expected_answers
+        )"#
+    };
+}
+
+/// Does the same, inserts new rows, and leaves out whole groups. SQLite has one writer at a time, so what is
+/// compared can't change before the commit.
+const UPDATE_OR_INSERT: &str = concat!(
+    r#"
     with change as materialized (
         select value ->> 0 as resource,
             value ->> 1 as expected_token,
@@ -135,8 +160,18 @@ const UPDATE_OR_INSERT: &str = r#"
             value ->> 13 as value_holder,
             value ->> 14 as expected_answers,
             value ->> 15 as answers,
-            value ->> 16 as large_bytes
+            value ->> 16 as large_bytes,
+            value ->> 17 as grp,
+            value ->> 18 as is_check
         from jsonb_each(?1)
+    ), broken as materialized (
+        select c.grp
+        from change c
+        left join storage_resource r on r.resource = c.resource
+        where c.grp is not null and not
+    "#,
+    is_as_expected!(),
+    r#"
     )
     insert into storage_resource (
         resource, token, holder, version, content_type, bytes, value_token, value_holder, answers,
@@ -151,18 +186,20 @@ const UPDATE_OR_INSERT: &str = r#"
         iif(c.keeps_value, r.large_bytes, c.large_bytes)
     from change c
     left join storage_resource r on r.resource = c.resource
-    where r.token is c.expected_token and coalesce(r.holder, '') = c.expected_holder
-        and coalesce(r.version, 0) = c.expected_version
-        and (coalesce(length(r.bytes), r.large_bytes) is not null) = c.expected_value
-        and r.answers is c.expected_answers
+    where c.is_check is not true and (c.grp is null or c.grp not in (select grp from broken))
         and (select token from storage_common_fence where id = 1) is ?3
+        and
+    "#,
+    is_as_expected!(),
+    r#"
     on conflict (resource) do update set token = excluded.token, holder = excluded.holder,
         version = excluded.version, content_type = excluded.content_type,
         bytes = excluded.bytes, value_token = excluded.value_token,
         value_holder = excluded.value_holder, answers = excluded.answers,
         large_bytes = excluded.large_bytes
     returning resource
-    "#;
+    "#
+);
 
 /// Whether the change writes a value that is too large for its row.
 pub(super) fn writes_large_value(change: &Change<'_>) -> bool {
@@ -190,36 +227,39 @@ pub(super) async fn apply_changes(
     connection: &mut SqliteConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let common_fence = highest_common_fence(changes);
+    let (common_fence, places) = under_common_fence(changes);
     let mut blob = Vec::new();
-    let rows: Vec<_> = changes
-        .iter()
-        .filter(|change| change.before.common_fence == common_fence)
-        .map(|change| {
+    let rows: Vec<_> = places
+        .into_iter()
+        .map(|place| {
+            let change = &changes[place];
             let row = ChangedRow::from(change);
             let large_bytes = large_value(change).map(<[u8]>::len);
             let bytes = row.bytes.filter(|_| large_bytes.is_none());
             let (start, length) = (blob.len() + 1, bytes.map(<[u8]>::len));
             blob.extend_from_slice(bytes.unwrap_or_default());
-            PlacedRow { row, start, length, large_bytes }
+            let group = change.group.map(|group| (group, change.is_check()));
+            PlacedRow { row, start, length, large_bytes, group }
         })
         .collect();
-    let has_new = rows.iter().any(|placed| placed.row.is_new());
+    let is_plain = |placed: &PlacedRow<'_>| !placed.row.is_new() && placed.group.is_none();
+    let statement = if rows.iter().all(is_plain) { UPDATE } else { UPDATE_OR_INSERT };
     // All rows are fetched, not only the first: the statement commits after its last row.
-    let applied: Vec<String> = sqlx::query_scalar(if has_new { UPDATE_OR_INSERT } else { UPDATE })
+    let applied: Vec<String> = sqlx::query_scalar(statement)
         .bind(to_json(&rows))
         .bind(blob)
         .bind(common_fence.map(Token::as_i64))
         .fetch_all(&mut *connection)
         .await?;
     let applied: HashSet<String> = applied.into_iter().collect();
-    let is_applied = |change: &Change<'_>| applied.contains(change.resource.as_str());
-    for change in changes.iter().filter(|change| is_applied(change)) {
+    let applied =
+        made_in_groups(changes, |place| applied.contains(changes[place].resource.as_str()))?;
+    for (change, _) in changes.iter().zip(&applied).filter(|(_, applied)| **applied) {
         if let Some(bytes) = large_value(change) {
             insert_large_value(connection, change, bytes).await?;
         }
     }
-    Ok(changes.iter().map(is_applied).collect())
+    Ok(applied)
 }
 
 async fn insert_large_value(
