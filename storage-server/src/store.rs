@@ -36,7 +36,8 @@ pub trait Store: Send + Sync + 'static {
     fn database(&self) -> &str;
 
     /// Whether it changes several resources in one transaction. If not, [`apply`](Self::apply) and
-    /// [`apply_under_locks`](Self::apply_under_locks) are called with one resource each.
+    /// [`load`](Self::load) are called with one resource each, and
+    /// [`apply_under_locks`](Self::apply_under_locks) never.
     fn has_transactions(&self) -> bool {
         true
     }
@@ -88,11 +89,15 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<bool, ApplyError>;
 
     /// Whether another transaction holds a lock on the row at this moment, for each resource.
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable>;
+    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
+        Ok(vec![false; resources.len()])
+    }
 
     /// A number that changes when a connection was replaced. The new one may lead to a
     /// database that has lost changes, such as a replica that was promoted.
-    fn connection_epoch(&self) -> u64;
+    fn connection_epoch(&self) -> u64 {
+        0
+    }
 
     /// Lists resources that have a value, in the byte order of their names. Logs unreadable rows, and
     /// leaves them out.
@@ -102,7 +107,7 @@ pub trait Store: Send + Sync + 'static {
     async fn probe(&self) -> Result<(), Unreachable>;
 
     /// Leaves the database in good order, after all other work.
-    async fn close(&self);
+    async fn close(&self) {}
 }
 
 /// How many reads a store takes at once: its connections for them, which no other call uses. There are

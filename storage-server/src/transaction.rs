@@ -1,7 +1,5 @@
 //! Writes of several resources that take effect together or not at all.
 
-use std::collections::BTreeMap;
-
 use fence::ResourceName;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -11,10 +9,7 @@ use crate::{
     row::Row,
 };
 
-/// The rows of resources, in the byte order of their names.
-pub(crate) type Rows = BTreeMap<ResourceName, Row>;
-
-/// Conditions on resources, and writes of others or the same.
+/// Conditions on resources, and writes of others or the same. A single operation is one with one write.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     /// What must be true for the writes to take effect.
@@ -52,39 +47,53 @@ pub(crate) struct CheckedCondition {
 }
 
 impl Transaction {
+    /// The transaction that is a single operation.
+    pub(crate) fn single(operation: Operation) -> Self {
+        Self { conditions: Vec::new(), writes: vec![operation], _memory: None }
+    }
+
     /// The resources that it writes or compares. One that it does both with comes twice.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &ResourceName> {
         let conditions = self.conditions.iter().map(|condition| &condition.resource);
         conditions.chain(self.writes.iter().map(|write| &write.resource))
     }
 
-    /// The size of the values that it writes.
-    pub(crate) fn value_bytes(&self) -> usize {
-        self.writes.iter().map(Operation::value_bytes).sum()
-    }
-
     /// Applies the transaction to the rows of its resources: all writes if all conditions are met and
     /// no token is rejected, and otherwise nothing. All of it is decided on the rows as they are,
     /// so that the decisions show everything that is wrong.
     ///
+    /// The resources are in the byte order of their names, and each has its row at the same place.
+    ///
     /// # Panics
     /// If the row of a resource is missing.
-    pub(crate) fn apply(&self, rows: &mut Rows, enforcement: Enforcement) -> DecidedTransaction {
+    pub(crate) fn apply(
+        &self,
+        resources: &[ResourceName],
+        rows: &mut [Row],
+        enforcement: Enforcement,
+    ) -> DecidedTransaction {
+        let place = |resource| resources.binary_search(resource).expect("each has a row");
+        // Most are a single operation, which changes nothing if its token is rejected.
+        if let ([], [write]) = (&*self.conditions, &*self.writes) {
+            let decided = rows[place(&write.resource)].apply(write, enforcement);
+            return DecidedTransaction { conditions: Vec::new(), writes: vec![decided] };
+        }
         let conditions = self.conditions.iter().map(|ResourceCondition { resource, condition }| {
-            let value_version = rows[resource].value_version();
+            let value_version = rows[place(resource)].value_version();
             CheckedCondition { value_version, is_met: condition.is_met_by(value_version) }
         });
         let conditions = conditions.collect();
         let writes = self.writes.iter().map(|write| {
-            let mut row = rows[&write.resource].clone();
+            let mut row = rows[place(&write.resource)].clone();
             let decided = row.apply(write, enforcement);
             (row, decided)
         });
         let (written, writes): (Vec<_>, _) = writes.unzip();
         let decided = DecidedTransaction { conditions, writes };
         if !decided.is_rejection() {
-            let resources = self.writes.iter().map(|write| write.resource.clone());
-            rows.extend(resources.zip(written));
+            for (write, row) in self.writes.iter().zip(written) {
+                rows[place(&write.resource)] = row;
+            }
         }
         decided
     }
@@ -100,6 +109,8 @@ impl DecidedTransaction {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use fence::{Fence, Token};
     use proptest::{
         collection::{btree_map, vec},
@@ -203,13 +214,13 @@ mod tests {
         Modelled { token, version: row.version, value }
     }
 
-    type Apply = fn(&Transaction, &mut Rows, Enforcement) -> DecidedTransaction;
+    type Apply = fn(&Transaction, &[ResourceName], &mut [Row], Enforcement) -> DecidedTransaction;
 
     /// Applies transactions to rows, and to the model.
     fn run(apply: Apply) -> Result<(), impl std::fmt::Display> {
         TestRunner::default().run(&vec(requested(), 0..24), |sequence| {
-            let mut rows: Rows =
-                NAMES.iter().map(|name| (name.parse().unwrap(), Row::default())).collect();
+            let names: [ResourceName; 3] = NAMES.map(|name| name.parse().unwrap());
+            let mut rows = NAMES.map(|_| Row::default());
             let mut model: Model = NAMES.iter().map(|name| (*name, Modelled::default())).collect();
             for requested in sequence {
                 let is_rejected = requested.is_rejected_by(&model);
@@ -217,9 +228,9 @@ mod tests {
                     requested.take_effect(&mut model);
                 }
                 let transaction = requested.transaction();
-                let decided = apply(&transaction, &mut rows, Enforcement::Enforce);
+                let decided = apply(&transaction, &names, &mut rows, Enforcement::Enforce);
                 prop_assert_eq!(decided.is_rejection(), is_rejected, "{:?}", requested);
-                for (row, expected) in rows.values().zip(model.values()) {
+                for (row, expected) in rows.iter().zip(model.values()) {
                     prop_assert_eq!(&modelled(row), expected, "after {:?}", requested);
                 }
                 for (write, decided) in transaction.writes.iter().zip(&decided.writes) {
@@ -228,7 +239,8 @@ mod tests {
                         Outcome::Written { version, .. } | Outcome::Deleted { version },
                     ) = (is_rejected, &decided.outcome)
                     {
-                        prop_assert_eq!(*version, rows[&write.resource].version);
+                        let place = names.binary_search(&write.resource).unwrap();
+                        prop_assert_eq!(*version, rows[place].version);
                     }
                 }
             }
@@ -243,29 +255,31 @@ mod tests {
 
     #[test]
     fn wrong_transactions_fail_the_same_check() {
-        let each_write_by_itself: Apply = |transaction, rows, enforcement| {
-            let decided = transaction.apply(&mut rows.clone(), enforcement);
+        let each_write_by_itself: Apply = |transaction, names, rows, enforcement| {
+            let decided = transaction.apply(names, &mut rows.to_vec(), enforcement);
             if decided.conditions.iter().all(|condition| condition.is_met) {
                 for write in &transaction.writes {
-                    rows.get_mut(&write.resource).unwrap().apply(write, enforcement);
+                    let place = names.binary_search(&write.resource).unwrap();
+                    rows[place].apply(write, enforcement);
                 }
             }
             decided
         };
-        let claims_though_rejected: Apply = |transaction, rows, enforcement| {
-            let decided = transaction.apply(rows, enforcement);
+        let claims_though_rejected: Apply = |transaction, names, rows, enforcement| {
+            let decided = transaction.apply(names, rows, enforcement);
             if decided.is_rejection() {
                 for write in &transaction.writes {
                     let claim = Operation { action: Action::Claim, ..write.clone() };
-                    rows.get_mut(&write.resource).unwrap().apply(&claim, enforcement);
+                    let place = names.binary_search(&write.resource).unwrap();
+                    rows[place].apply(&claim, enforcement);
                 }
             }
             decided
         };
-        let without_conditions: Apply = |transaction, rows, enforcement| {
+        let without_conditions: Apply = |transaction, names, rows, enforcement| {
             let writes = transaction.writes.clone();
             let transaction = Transaction { conditions: Vec::new(), writes, _memory: None };
-            transaction.apply(rows, enforcement)
+            transaction.apply(names, rows, enforcement)
         };
         for wrong in [each_write_by_itself, claims_though_rejected, without_conditions] {
             assert!(run(wrong).is_err());

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use testbed::{Postgres, StorageServer, wait::until_async};
 use tokio::task::JoinSet;
@@ -9,6 +10,7 @@ use tokio::task::JoinSet;
 use crate::{
     database::{get, offer},
     programs::storage_server,
+    transactions::{JSON, transact, write},
     wire,
 };
 
@@ -18,16 +20,21 @@ const BATCH: i64 = 64;
 /// A plan that was made for the only row of a table starts with a scan of that table.
 #[tokio::test]
 async fn batch_reads_only_its_own_rows_though_the_table_had_one_row_when_it_was_analyzed() {
-    batches_read_only_their_own_rows(1).await;
+    batches_read_only_their_own_rows(1, false).await;
 }
 
 /// A plan that was made for three rows joins each change with the whole table.
 #[tokio::test]
 async fn batch_reads_only_its_own_rows_though_the_table_had_three_rows_when_it_was_analyzed() {
-    batches_read_only_their_own_rows(3).await;
+    batches_read_only_their_own_rows(3, false).await;
 }
 
-async fn batches_read_only_their_own_rows(analyzed: u64) {
+#[tokio::test]
+async fn batch_of_transactions_reads_only_its_own_rows() {
+    batches_read_only_their_own_rows(3, true).await;
+}
+
+async fn batches_read_only_their_own_rows(analyzed: u64, of_transactions: bool) {
     let postgres = Postgres::start_with(&["autovacuum=off"]).await.unwrap();
     let server = StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap();
     let mut admin = PgConnection::connect(&postgres.url()).await.unwrap();
@@ -58,14 +65,22 @@ async fn batches_read_only_their_own_rows(analyzed: u64) {
             };
             let (url, path) = (server.url().to_owned(), format!("/v1/resources/{name}"));
             writes.spawn(async move {
-                wire::request(&url, "PUT", &path, &[("Fencing-Token", "2")], "y").await.status
+                if of_transactions {
+                    let second = write(&format!("second/{batch}/{n}"), 2, "y");
+                    let both = json!({"writes": [write(&name, 2, "y"), second]}).to_string();
+                    wire::request(&url, "POST", "/v1/transactions", &[JSON], &both).await.status
+                } else {
+                    wire::request(&url, "PUT", &path, &[("Fencing-Token", "2")], "y").await.status
+                }
             });
         }
         assert!(writes.join_all().await.iter().all(|status| [200, 201].contains(status)));
     }
-    let read = rows_read(&postgres, BATCHES * BATCH).await;
-    // A row that exists is read by a load and by an update, and a new one by neither.
-    assert!(read <= 2 * BATCHES * BATCH, "{read} rows were read for {} writes", BATCHES * BATCH);
+    let written = BATCHES * BATCH * if of_transactions { 2 } else { 1 };
+    let read = rows_read(&postgres, written).await;
+    // A row that exists is read by a load and by an update, and a new one by neither. That of a
+    // transaction is locked before, but each second one is new.
+    assert!(read <= 2 * written, "{read} rows were read for {written} writes");
     assert_eq!(get(&server, "/v1/resources/fill/1001").await.text(), "y");
 }
 
@@ -80,4 +95,31 @@ async fn rows_read(postgres: &Postgres, writes: i64) -> i64 {
     let all_reported = async || Ok(counts().await?.0 >= writes);
     until_async(Duration::from_secs(40), all_reported).await.unwrap();
     counts().await.unwrap().1
+}
+
+/// The rows of a batch are sorted before they are locked. Their new values do not go along.
+#[tokio::test]
+async fn values_of_transactions_are_not_sorted() {
+    let postgres = Postgres::start_with(&["autovacuum=off"]).await.unwrap();
+    let server = StorageServer::start_on(
+        &storage_server(),
+        &postgres.url(),
+        &["--max-value-bytes", "33554432"],
+    )
+    .await
+    .unwrap();
+    let text = "x".repeat(1 << 18);
+    for token in 1..3 {
+        let writes = (0..20).map(|number| write(&format!("r/{number}"), token, &text));
+        let writes = json!({"writes": writes.collect::<Vec<_>>()});
+        let answer = transact(&server, &writes).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    rows_read(&postgres, 40).await;
+    let mut connection = PgConnection::connect(&postgres.url()).await.unwrap();
+    let bytes = "select temp_bytes from pg_stat_database where datname = current_database()";
+    let bytes: i64 = sqlx::query_scalar(bytes).fetch_one(&mut connection).await.unwrap();
+    // PostgreSQL keeps the argument, the table of it, and the rows that it inserts in their order.
+    let values = 20 * text.len() as i64;
+    assert!(bytes < 6 * values, "{bytes} for {values} twice");
 }

@@ -27,9 +27,9 @@ fn long_name(number: usize) -> String {
     format!("{number:0NAME_BYTES$}")
 }
 
-/// Conditions on 63 resources with long names, which none of them meets.
-fn conditions() -> Vec<Value> {
-    (0..63).map(|number| json!({"resource": long_name(number), "version": 34})).collect()
+/// Conditions on 63 resources with long names, which have no values.
+fn conditions(version: Option<u64>) -> Vec<Value> {
+    (0..63).map(|number| json!({"resource": long_name(number), "version": version})).collect()
 }
 
 /// Connects as a client that takes the first bytes of each answer only.
@@ -63,8 +63,9 @@ async fn unread_answers_of_transactions_take_memory() {
     let deletes =
         (0..64).map(|number| json!({"resource": long_name(number), "token": 1, "value": null}));
     let accepted = json!({"writes": deletes.collect::<Vec<_>>()});
-    let rejected = json!({"conditions": conditions(), "writes": [write("fenced", 33, "late")]});
-    let not_met = json!({"conditions": conditions(), "writes": [write("fenced", 34, "x")]});
+    let rejected =
+        json!({"conditions": conditions(Some(34)), "writes": [write("fenced", 33, "late")]});
+    let not_met = json!({"conditions": conditions(Some(34)), "writes": [write("fenced", 34, "x")]});
     for (expected, transaction) in [(200, accepted), (409, rejected), (412, not_met)] {
         let (mut unread, mut answers, mut lost) = (Vec::new(), 0, 0);
         // On a busy machine, the connection may be cut off first: then another one is not read.
@@ -125,7 +126,7 @@ async fn names_of_transactions_take_memory_while_they_are_queued() {
     let mut rival = PgConnection::connect(&database.url).await.unwrap();
     let mut rival = rival.begin().await.unwrap();
     sqlx::query("select from storage.resource for update").execute(&mut *rival).await.unwrap();
-    let transaction = json!({"conditions": conditions(), "writes": [write("locked", 1, "y")]});
+    let transaction = json!({"conditions": conditions(None), "writes": [write("locked", 1, "y")]});
     let names_take_memory = async {
         let names = (63 * NAME_BYTES) as f64;
         let are_queued = async || {
@@ -136,7 +137,7 @@ async fn names_of_transactions_take_memory_while_they_are_queued() {
         rival.rollback().await.unwrap();
     };
     let (answer, ()) = tokio::join!(transact(&server, &transaction), names_take_memory);
-    assert_eq!(answer.problem(), "412 condition-not-met");
+    assert_eq!(answer.status, 200);
     let is_free = async || Ok(measured().await == (0.0, 0.0));
     until_async(PATIENCE, is_free).await.unwrap();
 }
@@ -160,7 +161,7 @@ async fn items_above_the_limit_are_not_parsed() {
         assert!(json["detail"].as_str().unwrap().starts_with(detail), "{good}: {json}");
     }
     let both =
-        json!({"conditions": conditions(), "writes": [write("a", 1, ""), write("b", 1, "")]});
+        json!({"conditions": conditions(None), "writes": [write("a", 1, ""), write("b", 1, "")]});
     assert_eq!(transact(&world.server, &both).await.json()["detail"], limit);
 }
 

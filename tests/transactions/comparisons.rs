@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use testbed::{Postgres, Proxy, StorageServer};
+use sqlx::Connection;
+use testbed::{Postgres, Proxy, StorageServer, wait::until};
 use tokio::{sync::Barrier, task::JoinSet, time::timeout};
 
 use super::{PATIENCE, get, put, transact, transacting, version, write};
@@ -101,9 +102,9 @@ async fn without_the_comparison_both_are_accepted() {
     assert_eq!(rounds_in_which_both_have_gone(5, false).await, 5);
 }
 
-/// A server is held up between its comparison and its commit.
-#[tokio::test]
-async fn paused_transaction_keeps_no_other_server_waiting_and_does_not_take_effect_later() {
+/// A server is held up before it sends what it compares and writes, in one statement; or between the statement
+/// that locks the rows and its commit, after other people's locks were in the way.
+async fn paused_transaction_keeps_no_other_server_waiting(under_locks: bool) {
     let postgres = Postgres::start().await.unwrap();
     let proxy = Proxy::start(postgres.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
@@ -111,17 +112,35 @@ async fn paused_transaction_keeps_no_other_server_waiting_and_does_not_take_effe
     let other = StorageServer::start_on(&storage_server(), &postgres.url(), &[]).await.unwrap();
     put(paused.url(), "a", 1, "one").await;
     put(paused.url(), "b", 1, "one").await;
-    let held = proxy.hold("commit");
+    // A message of its own, with its length before it.
+    let held = proxy.hold(if under_locks { "\0\0\0\u{b}commit" } else { "held value" });
+    let lock = "select from storage.resource where resource = 'b' for update";
+    let rival = if under_locks { Some(open_transaction(&postgres, lock).await) } else { None };
     let transaction = json!({
-        "conditions": [{"resource": "b", "version": 1}], "writes": [write("a", 2, "two")],
+        "conditions": [{"resource": "b", "version": 1}], "writes": [write("a", 2, "held value")],
     });
     let waiting = transacting(paused.url(), transaction);
-    let held = timeout(PATIENCE, held.caught()).await.expect("it commits").unwrap();
+    if let Some(rival) = rival {
+        let begins = "idle_in_transaction_session_timeout";
+        until(PATIENCE, || Ok(proxy.requests(begins) > 0)).await.unwrap();
+        rival.close().await.unwrap();
+    }
+    let held = timeout(PATIENCE, held.caught()).await.expect("it is sent").unwrap();
     assert_eq!(put(other.url(), "b", 1, "two").await.status, 200, "PostgreSQL has ended it");
     held.deliver();
     let answer = waiting.await.unwrap();
     assert!(["503 unavailable", "412 condition-not-met"].contains(&answer.problem().as_str()));
     assert_eq!(get(other.url(), "a").await.text(), "one");
+}
+
+#[tokio::test]
+async fn paused_transaction_keeps_no_other_server_waiting_and_does_not_take_effect_later() {
+    paused_transaction_keeps_no_other_server_waiting(false).await;
+}
+
+#[tokio::test]
+async fn transaction_that_is_paused_under_locks_keeps_no_other_server_waiting() {
+    paused_transaction_keeps_no_other_server_waiting(true).await;
 }
 
 /// The database commits, and its answer is lost.
@@ -132,26 +151,23 @@ async fn lost_answer_to_the_commit_is_an_unknown_outcome_and_no_rejection() {
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let server = StorageServer::start_on(&storage_server(), &url, &[]).await.unwrap();
     let transaction = json!({
-        "conditions": [{"resource": "c", "version": null}],
-        "writes": [write("a", 1, "x"), write("b", 1, "x")],
+        "conditions": [{"resource": "compared", "version": null}],
+        "writes": [write("a", 1, "new value"), write("b", 1, "new value")],
     });
-    // The connection is open: its first message has the text "commit", too.
-    put(server.url(), "r", 1, "x").await;
-    // What is lost before the commit has no effect.
-    proxy.lose_reply_to("storage.resource");
+    // What is lost before the commit has no effect: the rows are loaded first.
+    proxy.lose_reply_to("compared");
     let none = transact(server.url(), &transaction).await;
     assert!(proxy.has_struck());
     assert_eq!(none.problem(), "503 unavailable");
     assert_eq!(none.json()["outcome"], "none");
     assert_eq!(get(server.url(), "a").await.status, 404);
 
-    put(server.url(), "r", 1, "x").await;
-    proxy.lose_reply_to("commit");
+    proxy.lose_reply_to("new value");
     let unknown = transact(server.url(), &transaction).await;
     assert!(proxy.has_struck());
     assert_eq!(unknown.problem(), "503 unavailable");
     assert_eq!(unknown.json()["outcome"], "unknown");
     for resource in ["a", "b"] {
-        assert_eq!(get(server.url(), resource).await.text(), "x", "it had happened");
+        assert_eq!(get(server.url(), resource).await.text(), "new value", "it had happened");
     }
 }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use async_trait::async_trait;
-use fence::ResourceName;
 use storage_server::{
     ApplyError, Change, Config, Decide, Listing, Page, ReadError, Row, Store, Unreachable,
     UnreadableRow, Wanted, serve,
@@ -92,14 +91,6 @@ impl Store for NullStore {
         Ok(true)
     }
 
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(vec![false; resources.len()])
-    }
-
-    fn connection_epoch(&self) -> u64 {
-        0
-    }
-
     async fn list(&self, _page: &Page) -> Result<Listing, Unreachable> {
         Ok(Listing::default())
     }
@@ -107,6 +98,4 @@ impl Store for NullStore {
     async fn probe(&self) -> Result<(), Unreachable> {
         Ok(())
     }
-
-    async fn close(&self) {}
 }

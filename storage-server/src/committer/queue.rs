@@ -1,13 +1,18 @@
 //! The queue between the handlers and the committer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    time::Instant,
+};
 
 use super::{
     failure::LastFailure,
-    job::{Job, TransactionJob, Unavailable, UnavailableOutcome},
-    oldest::Oldest,
+    job::{Job, Unavailable, UnavailableOutcome},
 };
 use crate::{
     operation::{Decided, Operation},
@@ -21,22 +26,28 @@ const MAX_QUEUED: usize = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     jobs: mpsc::UnboundedSender<Job>,
-    transactions: mpsc::UnboundedSender<TransactionJob>,
     places: Arc<Semaphore>,
-    /// The oldest operation of each lane.
-    oldest: [Oldest; 3],
+    oldest: Oldest,
     last_failure: LastFailure,
+}
+
+/// When the oldest operation was queued that is not decided. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Oldest(Arc<Mutex<Option<Instant>>>);
+
+impl Oldest {
+    pub(super) fn note(&self, queued: Option<Instant>) {
+        *self.0.lock().expect("no panic while it is held") = queued;
+    }
 }
 
 impl Queue {
     pub(super) fn new(
         jobs: mpsc::UnboundedSender<Job>,
-        transactions: mpsc::UnboundedSender<TransactionJob>,
-        oldest: [Oldest; 3],
+        oldest: Oldest,
         last_failure: LastFailure,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(MAX_QUEUED));
-        Self { jobs, transactions, places, oldest, last_failure }
+        Self { jobs, places: Arc::new(Semaphore::new(MAX_QUEUED)), oldest, last_failure }
     }
 
     /// How many operations wait for their decision.
@@ -46,7 +57,8 @@ impl Queue {
 
     /// How long the oldest operation has waited for its decision; zero if there is none.
     pub(crate) fn oldest_waited(&self) -> Duration {
-        self.oldest.iter().map(Oldest::waited).max().unwrap_or_default()
+        let queued = *self.oldest.0.lock().expect("no panic while it is held");
+        queued.map(|queued| queued.elapsed()).unwrap_or_default()
     }
 
     /// Why the last commit failed, if it did, and recently.
@@ -64,7 +76,9 @@ impl Queue {
     /// If this future is dropped, an operation that is not in a batch yet does not take effect. One
     /// that is may take effect.
     pub(crate) async fn submit(&self, operation: Operation) -> Result<Decided, Unavailable> {
-        self.decide(&self.jobs, operation, 1).await
+        let transaction = Arc::new(Transaction::single(operation));
+        let mut decided = self.submit_transaction(transaction).await?;
+        Ok(decided.writes.pop().expect("it has one write"))
     }
 
     /// Queues a transaction and waits for its decision, which is durable by then. It counts as
@@ -79,24 +93,15 @@ impl Queue {
         &self,
         transaction: Arc<Transaction>,
     ) -> Result<DecidedTransaction, Unavailable> {
-        let operations = transaction.writes.len();
-        self.decide(&self.transactions, transaction, operations).await
-    }
-
-    async fn decide<O, D>(
-        &self,
-        jobs: &mpsc::UnboundedSender<Job<O, D>>,
-        operation: O,
-        operations: usize,
-    ) -> Result<D, Unavailable> {
         let unavailable =
             |outcome, reason: &str| Unavailable { outcome, reason: reason.to_owned() };
-        let places = u32::try_from(operations).unwrap_or(u32::MAX);
+        let places = u32::try_from(transaction.writes.len()).unwrap_or(u32::MAX);
         let Ok(places) = self.places.clone().try_acquire_many_owned(places) else {
             return Err(unavailable(UnavailableOutcome::None, "too many operations are queued"));
         };
         let (reply, decision) = oneshot::channel();
-        jobs.send(Job::new(operation, reply, places))
+        self.jobs
+            .send(Job::new(transaction, reply, places))
             .map_err(|_| unavailable(UnavailableOutcome::None, "the server is shutting down"))?;
         decision.await.unwrap_or_else(|_| {
             Err(unavailable(UnavailableOutcome::Unknown, "the committer has stopped"))
@@ -114,8 +119,7 @@ mod tests {
     #[tokio::test]
     async fn full_queue_is_unavailable_and_nothing_has_happened() {
         let (jobs, _queued) = mpsc::unbounded_channel();
-        let (transactions, _queued) = mpsc::unbounded_channel();
-        let mut queue = Queue::new(jobs, transactions, Default::default(), LastFailure::default());
+        let mut queue = Queue::new(jobs, Oldest::default(), LastFailure::default());
         queue.places = Arc::new(Semaphore::new(0));
         let unavailable = queue.submit(operation(Action::Claim)).await.unwrap_err();
         assert_eq!(unavailable.outcome, UnavailableOutcome::None);

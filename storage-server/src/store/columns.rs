@@ -49,9 +49,13 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
         let Change { resource, before, after, .. } = change;
         let (expected_token, expected_holder) = fence_columns(before.fence.as_ref());
         let (token, holder) = fence_columns(after.fence.as_ref());
+        let keeps_value = before.version == after.version;
         let value = match &after.value {
-            StoredValue::Present(value) => Some(value),
-            StoredValue::Absent | StoredValue::Unknown | StoredValue::NotLoaded(_) => None,
+            StoredValue::Present(value) if !keeps_value => Some(value),
+            StoredValue::Present(_)
+            | StoredValue::Absent
+            | StoredValue::Unknown
+            | StoredValue::NotLoaded(_) => None,
         };
         let written_with = value.map(|value| fence_columns(value.written_with.as_ref()));
         Self {
@@ -64,7 +68,7 @@ impl<'a> From<&Change<'a>> for ChangedRow<'a> {
             token,
             holder,
             version: version_column(after.version),
-            keeps_value: before.version == after.version,
+            keeps_value,
             content_type: value.map(|value| value.content.content_type.as_str()),
             bytes: value.map(|value| &*value.content.bytes),
             value_token: written_with.and_then(|(token, _)| token),
@@ -81,37 +85,40 @@ impl ChangedRow<'_> {
     }
 }
 
-/// The common fence under which a batch is applied, and the places of its changes. One batch has one, so
-/// that no row has to carry it. A change that was decided under a lower one is left out, with its group.
-pub(super) fn under_common_fence(changes: &[Change<'_>]) -> (Option<Token>, Vec<usize>) {
+/// The common fence under which a batch is applied, and its changes. One batch has one, so that no row has to
+/// carry it. A change that was decided under a lower one is left out, with its group.
+pub(super) fn under_common_fence<'a, 'b>(
+    changes: &'b [Change<'a>],
+) -> (Option<Token>, Vec<&'b Change<'a>>) {
     let highest = changes.iter().filter_map(|change| change.before.common_fence).max();
     let is_lower = |change: &&Change<'_>| change.before.common_fence != highest;
-    let lower: HashSet<_> = changes.iter().filter(is_lower).map(|change| change.group).collect();
-    let is_current = |change: &Change<'_>| {
-        !is_lower(&change) && (change.group.is_none() || !lower.contains(&change.group))
+    let lower: HashSet<_> =
+        changes.iter().filter(is_lower).filter_map(|change| change.group).collect();
+    let is_left_out = |change: &Change<'_>| {
+        is_lower(&change) || change.group.is_some_and(|group| lower.contains(&group))
     };
-    (highest, (0..changes.len()).filter(|&place| is_current(&changes[place])).collect())
+    (highest, changes.iter().filter(|change| !is_left_out(change)).collect())
 }
 
-/// Whether each change was made, after a statement that says so of those that are no checks.
+/// Whether each change was made, after a statement that returned the resources that it has changed.
 ///
 /// # Errors
-/// If a group was made in part. No statement does that, and what this one did is not known.
+/// If a group was made in part. No statement does that.
 pub(super) fn made_in_groups(
     changes: &[Change<'_>],
-    is_made: impl Fn(usize) -> bool,
+    changed: Vec<String>,
 ) -> Result<Vec<bool>, sqlx::Error> {
+    let changed: HashSet<_> = changed.into_iter().collect();
+    let is_changed = |change: &Change<'_>| changed.contains(change.resource.as_str());
     let mut groups = HashMap::new();
-    for (place, change) in changes.iter().enumerate().filter(|(_, change)| !change.is_check()) {
-        if let Some(group) = change.group
-            && *groups.entry(group).or_insert(is_made(place)) != is_made(place)
-        {
+    for change in changes.iter().filter(|change| change.group.is_some() && !change.is_check()) {
+        if *groups.entry(change.group).or_insert(is_changed(change)) != is_changed(change) {
             return Err(sqlx::Error::Protocol("a group of changes was made in part".to_owned()));
         }
     }
-    let of_group = |group| groups.get(&group).copied().unwrap_or(false);
-    let made = changes.iter().enumerate();
-    Ok(made.map(|(place, change)| change.group.map_or_else(|| is_made(place), of_group)).collect())
+    let is_made =
+        |change: &Change<'_>| groups.get(&change.group).copied().unwrap_or(is_changed(change));
+    Ok(changes.iter().map(is_made).collect())
 }
 
 /// The columns of a loaded row. All but the common fence are null for a resource that was never used.
@@ -295,19 +302,28 @@ mod tests {
             [(&high, Some(0)), (&low, Some(0)), (&high, Some(1)), (&low, None), (&high, None)].map(
                 |(before, group)| Change { resource: &resource, before, after: &after, group },
             );
-        let (common_fence, places) = under_common_fence(&changes);
-        assert_eq!((common_fence, places), (Token::new(2).ok(), vec![2, 4]));
+        let (common_fence, current) = under_common_fence(&changes);
+        let groups: Vec<_> = current.iter().map(|change| change.group).collect();
+        assert_eq!((common_fence, groups), (Token::new(2).ok(), vec![Some(1), None]));
     }
 
     #[test]
     fn group_that_was_made_in_part_is_an_error() {
-        let resource: ResourceName = "r".parse().unwrap();
+        let [a, b, c, d]: [ResourceName; 4] =
+            ["a", "b", "c", "d"].map(|name| name.parse().unwrap());
         let (before, after) = (row(1, 1), row(1, 2));
-        let changes = [(&after, Some(0)), (&before, Some(0)), (&after, Some(0)), (&after, None)]
-            .map(|(after, group)| Change { resource: &resource, before: &before, after, group });
-        let made = |made: [bool; 4]| made_in_groups(&changes, |place| made[place]).ok();
-        assert_eq!(made([true, false, true, false]), Some(vec![true, true, true, false]));
-        assert_eq!(made([false, false, false, true]), Some(vec![false, false, false, true]));
-        assert_eq!(made([true, false, false, true]), None);
+        let change = |resource, after, group| Change { resource, before: &before, after, group };
+        let changes = [
+            change(&a, &after, Some(0)),
+            change(&b, &before, Some(0)),
+            change(&c, &after, Some(0)),
+            change(&d, &after, None),
+        ];
+        let made = |changed: &[&str]| {
+            made_in_groups(&changes, changed.iter().map(|name| (*name).to_owned()).collect()).ok()
+        };
+        assert_eq!(made(&["a", "c"]), Some(vec![true, true, true, false]));
+        assert_eq!(made(&["d"]), Some(vec![false, false, false, true]));
+        assert_eq!(made(&["a", "d"]), None);
     }
 }

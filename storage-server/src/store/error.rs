@@ -151,6 +151,11 @@ impl UnreadableRow {
     pub fn new(resource: impl Into<String>, reason: impl ToString) -> Self {
         Self { resource: resource.into(), reason: reason.to_string() }
     }
+
+    /// The resource's name, as it is stored.
+    pub(crate) fn resource(&self) -> &str {
+        &self.resource
+    }
 }
 
 /// Why a row was not read.
@@ -173,6 +178,10 @@ pub enum ApplyError {
     /// may succeed without the others.
     #[error("another transaction holds a lock on the resource")]
     Blocked,
+    /// A rival was faster with one of the rows, such as a new one. Nothing was changed, but the changes of the
+    /// other rows may succeed.
+    #[error("another transaction was faster")]
+    LostRace,
     /// The row is unreadable, and nothing was changed.
     #[error(transparent)]
     Unreadable(#[from] UnreadableRow),
@@ -191,7 +200,7 @@ impl ApplyError {
     /// Whether a row is the reason, so that changes of other rows would succeed.
     pub(crate) fn concerns_one_row(&self) -> bool {
         match self {
-            Self::Blocked | Self::Unreadable(_) | Self::Lost(_) => true,
+            Self::Blocked | Self::LostRace | Self::Unreadable(_) | Self::Lost(_) => true,
             Self::Unchanged(sqlx::Error::Database(error)) => {
                 !matches!(error.kind(), ErrorKind::Other)
             }

@@ -18,7 +18,7 @@ mod record;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use fence::{Holder, ResourceName, object_store::Registers};
+use fence::{Holder, object_store::Registers};
 use futures_util::StreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, path::Path};
 use tokio::time::timeout;
@@ -27,13 +27,12 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::bucket::ENDPOINT;
 use self::{
     bucket::Bucket,
-    changing::unchanged,
     doctor::{find_unmet_condition, scratch},
     handles::Handles,
     reading::{LISTS, Places, REGISTERS, read, read_for_change},
 };
 use super::{
-    Change, Decide, ReadsAtOnce, Store, Wanted, changes_between,
+    Change, Decide, ReadsAtOnce, Store, Wanted,
     error::{
         ANSWER_TIMEOUT, ApplyError, OpenError, ReadError, Unreachable, UnreadableRow, no_answer,
         object_storage_failed,
@@ -156,42 +155,13 @@ impl Store for ObjectStorage {
         }
     }
 
-    /// Object storage has no locks. The row is read, and replaced if it still is as it was read.
+    /// Object storage has no locks.
     async fn apply_under_locks(
         &self,
-        wanted: &[Wanted<'_>],
-        decide: Decide<'_>,
+        _wanted: &[Wanted<'_>],
+        _decide: Decide<'_>,
     ) -> Result<bool, ApplyError> {
-        let [wanted] = wanted else {
-            return Err(ApplyError::Unchanged(object_storage_failed(ONE_AT_A_TIME)));
-        };
-        let mut handle = self.handles.take(wanted.resource);
-        let read = read_for_change(&mut handle, *wanted).await;
-        let before = match read {
-            Ok(before) => [before],
-            Err(error) => {
-                self.handles.keep(wanted.resource, handle);
-                return Err(unchanged(error));
-            }
-        };
-        let after = decide(&before);
-        match &changes_between(&[*wanted], &before, &after)[..] {
-            [change] => self.change_in_time(handle, change).await,
-            _ => {
-                self.handles.keep(wanted.resource, handle);
-                Ok(true)
-            }
-        }
-    }
-
-    /// Object storage has no locks.
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(vec![false; resources.len()])
-    }
-
-    /// A handle sees by itself that its register was lost.
-    fn connection_epoch(&self) -> u64 {
-        0
+        Err(ApplyError::Unchanged(object_storage_failed(ONE_AT_A_TIME)))
     }
 
     async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {

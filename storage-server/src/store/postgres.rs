@@ -12,6 +12,7 @@ mod standbys;
 mod statements;
 
 use std::{
+    borrow::Cow,
     ops::Range,
     sync::{
         Arc,
@@ -63,6 +64,8 @@ const LISTS: usize = 2;
 const PROBING: u32 = 1;
 /// The SQLSTATE of a write to a standby, or in a read-only session.
 const READ_ONLY: &str = "25006";
+/// The SQLSTATE of a statement that has waited for a lock for too long.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// How long to try to connect, or to wait for a free connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -248,6 +251,10 @@ impl PostgresStore {
         });
         match &answer {
             Ok(_) => connections.keep(connection, primary.noted_at),
+            // It has ended the statement. Without a new connection, the committer knows its rows still.
+            Err(error) if sqlstate(error) == LOCK_NOT_AVAILABLE => {
+                connections.keep(connection, primary.noted_at);
+            }
             // The primary may have become a standby, and the other sessions may lead to it too.
             Err(error) if is_read_only(error) => {
                 self.replaced_at.replace_all();
@@ -324,8 +331,12 @@ async fn end_sessions(connections: Arc<KeptPool<Postgres>>, database: String) {
 }
 
 fn is_read_only(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.as_deref() == Some(READ_ONLY)
+    sqlstate(error) == READ_ONLY
+}
+
+/// The SQLSTATE, which is empty if the error is not the database's.
+fn sqlstate(error: &sqlx::Error) -> Cow<'_, str> {
+    error.as_database_error().and_then(|error| error.code()).unwrap_or_default()
 }
 
 #[async_trait]
@@ -377,8 +388,7 @@ impl Store for PostgresStore {
             Ok(applied)
         };
         let answered = answer_until(deadline, &mut primary, applying).await;
-        self.keep_or_close(&self.committing, connection, &primary, answered)
-            .or_else(|error| lost_race(error).map(|LostRace| vec![false; changes.len()]))
+        self.keep_or_close(&self.committing, connection, &primary, answered).map_err(apply_error)
     }
 
     /// A transaction that locks the rows before it loads them, until it has changed them. If this
@@ -392,61 +402,46 @@ impl Store for PostgresStore {
         let taken = self.take(&self.committing).await;
         let (mut connection, mut primary) = taken.map_err(ApplyError::Unchanged)?;
         let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let changing = change_under_locks(&mut connection, wanted, decide);
-        let changed = match answer_until(deadline, &mut primary, changing).await {
-            Ok(Ok(Changed::Unreadable(unreadable))) => {
-                connection.close_on_drop();
-                return Err(unreadable.into());
-            }
-            Ok(Ok(changed)) => changed,
-            Ok(Err(error)) => {
-                connection.close_on_drop();
-                if is_read_only(&error) {
-                    self.replaced_at.replace_all();
-                }
-                return match lost_race(error) {
-                    // Without a commit, nothing is changed.
-                    Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
-                    other => other.map(|LostRace| false),
-                };
-            }
-            Err(no_answer) => {
-                connection.close_on_drop();
-                return Err(ApplyError::Unchanged(no_answer.into()));
-            }
+        let changing = async {
+            let changed = change_under_locks(&mut connection, wanted, decide).await;
+            // Without a change, no row that was only locked is inserted either.
+            let rolled_back = match changed {
+                Ok(Changed::All) => Ok(()),
+                _ => connection.execute("rollback").await.map(drop),
+            };
+            changed.and_then(|changed| rolled_back.map(|()| changed))
         };
+        let mut answered = answer_until(deadline, &mut primary, changing).await;
         // The primary may have been replaced while the last answer came.
         if primary.is_replaced() {
-            connection.close_on_drop();
-            return Err(ApplyError::Unchanged(primary_replaced()));
+            answered = Err(NoAnswer::OldPrimary);
         }
-        // Without a change, no row that was only locked is inserted either.
-        let end = if matches!(changed, Changed::All) { "commit" } else { "rollback" };
-        let ended = answer_until(deadline, &mut primary, async {
-            connection.execute(end).await?;
-            match changed {
-                Changed::All => self.confirm(&mut connection).await,
-                // It was decided on rows that were only loaded.
-                Changed::Nothing => {
-                    await_standbys(&mut connection, self.durability()).await?;
-                    self.confirm(&mut connection).await
-                }
-                Changed::NotAll | Changed::Unreadable(_) => Ok(()),
+        let is_changed = match answered {
+            Ok(Ok(Changed::All)) => true,
+            Ok(Ok(Changed::Nothing)) => false,
+            answered => {
+                let ended = self.keep_or_close(&self.committing, connection, &primary, answered);
+                return match ended.map_err(apply_error) {
+                    Ok(Changed::Unreadable(unreadable)) => Err(unreadable.into()),
+                    Ok(_) => Ok(false),
+                    // Without a commit, nothing is changed.
+                    Err(ApplyError::Unknown(error)) => Err(ApplyError::Unchanged(error)),
+                    Err(error) => Err(error),
+                };
             }
-        });
-        let ended = ended.await;
-        if !matches!(ended, Ok(Ok(_))) {
-            connection.close_on_drop();
-        }
+        };
+        let ending = async {
+            match is_changed {
+                true => connection.execute("commit").await.map(drop)?,
+                // It was decided on rows that were only loaded.
+                false => await_standbys(&mut connection, self.durability()).await?,
+            }
+            self.confirm(&mut connection).await
+        };
+        let ended = answer_until(deadline, &mut primary, ending).await;
         let ended = self.keep_or_close(&self.committing, connection, &primary, ended);
-        match changed {
-            Changed::All => match ended {
-                Ok(()) => Ok(true),
-                Err(error) => lost_race(error).map(|LostRace| false),
-            },
-            Changed::Nothing => ended.map(|()| true).map_err(ApplyError::Unchanged),
-            Changed::NotAll | Changed::Unreadable(_) => Ok(false),
-        }
+        let error = if is_changed { apply_error } else { ApplyError::Unchanged };
+        ended.map(|()| true).map_err(error)
     }
 
     async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
@@ -479,9 +474,6 @@ impl Store for PostgresStore {
         }
         probed
     }
-
-    /// PostgreSQL needs no cleanup.
-    async fn close(&self) {}
 }
 
 /// What a transaction has changed that is not committed yet.
@@ -515,27 +507,22 @@ async fn change_under_locks(
     Ok(if applied.contains(&false) { Changed::NotAll } else { Changed::All })
 }
 
-/// A rival's transaction was faster, and nothing was changed.
-struct LostRace;
-
-/// What a failed statement left behind, by its SQLSTATE. A lost race is no error.
-fn lost_race(error: sqlx::Error) -> Result<LostRace, ApplyError> {
-    let sqlstate = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
-    match &*sqlstate {
-        // lock_not_available
-        "55P03" => Err(ApplyError::Blocked),
+/// What a failed statement left behind, by its SQLSTATE.
+fn apply_error(error: sqlx::Error) -> ApplyError {
+    match &*sqlstate(&error) {
+        LOCK_NOT_AVAILABLE => ApplyError::Blocked,
         // serialization_failure, deadlock_detected; unique_violation: a rival has inserted a row
-        "40001" | "40P01" | "23505" => Ok(LostRace),
+        "40001" | "40P01" | "23505" => ApplyError::LostRace,
         // No SQLSTATE: the connection is lost, perhaps after the commit.
-        "" => Err(ApplyError::Unknown(error)),
+        "" => ApplyError::Unknown(error),
         // The server crashed or was shut down, perhaps after the commit; or 40003, which is
         // statement_completion_unknown.
         state
             if ["08", "40003", "57P", "58", "XX"].iter().any(|class| state.starts_with(class)) =>
         {
-            Err(ApplyError::Unknown(error))
+            ApplyError::Unknown(error)
         }
         // Every other error has rolled the statement back.
-        _ => Err(ApplyError::Unchanged(error)),
+        _ => ApplyError::Unchanged(error),
     }
 }

@@ -10,7 +10,6 @@ mod writer;
 use std::{num::NonZero, ops::Range, thread::available_parallelism, time::Duration};
 
 use async_trait::async_trait;
-use fence::ResourceName;
 use sqlx::{
     ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction,
     migrate::Migrator,
@@ -269,16 +268,6 @@ impl Store for SqliteStore {
         // A file that was deleted meanwhile has taken the changes with it.
         self.file.check().map_err(|error| ApplyError::Unknown(error.into()))?;
         Ok(true)
-    }
-
-    /// SQLite has no locks on rows.
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(vec![false; resources.len()])
-    }
-
-    /// A file loses no changes while it is open.
-    fn connection_epoch(&self) -> u64 {
-        0
     }
 
     async fn list(&self, page: &Page) -> Result<Listing, Unreachable> {

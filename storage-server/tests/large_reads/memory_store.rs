@@ -170,14 +170,6 @@ impl Store for MemoryStore {
         unreachable!("nothing is blocked")
     }
 
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(vec![false; resources.len()])
-    }
-
-    fn connection_epoch(&self) -> u64 {
-        0
-    }
-
     async fn list(&self, _page: &Page) -> Result<Listing, Unreachable> {
         unreachable!("nothing is listed")
     }
@@ -185,6 +177,4 @@ impl Store for MemoryStore {
     async fn probe(&self) -> Result<(), Unreachable> {
         Ok(())
     }
-
-    async fn close(&self) {}
 }

@@ -1,173 +1,127 @@
-//! Batches against a store that returns scripted results.
+//! Batches against a store that fails as it is told.
 
-use std::{collections::VecDeque, sync::Mutex};
+use std::time::Duration;
 
-use async_trait::async_trait;
-use fence::{Fence, Token};
+use fence::{ResourceName, Token};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 use crate::{
-    committer::job::TransactionJob,
+    committer::{
+        fake_store::{FakeStore, OVERTAKEN, UNREACHABLE, UNREADABLE, operation, transaction},
+        job::Obstacle,
+    },
+    memory_budget::SMALL_BYTES,
     metrics::Metrics,
-    operation::{Action, Decided, Operation, Outcome},
+    operation::{Action, Condition, Operation, Outcome, Versions},
     row::{Described, StoredValue},
     sequence::Numbered,
-    store::{
-        Decide,
-        error::{ReadError, Unreachable},
-        list::{Listing, Page},
-    },
-    transaction::{DecidedTransaction, Transaction},
+    store::WantedValue,
+    transaction::{DecidedTransaction, ResourceCondition, Transaction},
 };
 
-/// A store whose `apply` returns scripted results, and records the resources of each call.
-#[derive(Default)]
-struct Scripted {
-    row: Mutex<Row>,
-    results: Mutex<VecDeque<Result<bool, ApplyError>>>,
-    applied: Mutex<Vec<Vec<String>>>,
-    loaded: Mutex<usize>,
-    wanted: Mutex<Vec<WantedValue>>,
+type Decision = oneshot::Receiver<Result<DecidedTransaction, Unavailable>>;
+
+fn queue(transaction: Arc<Transaction>) -> (Job, Decision) {
+    let (reply, decision) = oneshot::channel();
+    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    (Job::new(transaction, reply, place), decision)
 }
 
-#[async_trait]
-impl Store for Scripted {
-    fn database(&self) -> &str {
-        "scripted"
-    }
-
-    async fn load(
-        &self,
-        wanted: &[Wanted<'_>],
-    ) -> Result<Vec<Result<Row, UnreadableRow>>, Unreachable> {
-        *self.loaded.lock().unwrap() += wanted.len();
-        self.wanted.lock().unwrap().extend(wanted.iter().map(|wanted| wanted.value));
-        let row = self.row.lock().unwrap().clone();
-        let load = |wanted: &Wanted<'_>| match wanted.resource.as_str() {
-            "unreadable" => Err(UnreadableRow::new("unreadable", "of this test")),
-            _ => Ok(row.clone()),
-        };
-        Ok(wanted.iter().map(load).collect())
-    }
-
-    async fn read_durable(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        unreachable!("a committer loads")
-    }
-
-    async fn read(&self, _wanted: Wanted<'_>) -> Result<Row, ReadError> {
-        Ok(self.row.lock().unwrap().clone())
-    }
-
-    async fn apply(&self, changes: &[Change<'_>]) -> Result<Vec<bool>, ApplyError> {
-        let names = changes.iter().map(|change| change.resource.to_string());
-        self.applied.lock().unwrap().push(names.collect());
-        let result = self.results.lock().unwrap().pop_front().unwrap_or(Ok(true));
-        result.map(|applied| vec![applied; changes.len()])
-    }
-
-    async fn apply_under_locks(
-        &self,
-        wanted: &[Wanted<'_>],
-        decide: Decide<'_>,
-    ) -> Result<bool, ApplyError> {
-        let before = self.load(wanted).await.unwrap().into_iter().collect::<Result<Vec<_>, _>>()?;
-        let after = decide(&before);
-        let changes: Vec<_> = wanted
-            .iter()
-            .zip(before.iter().zip(&after))
-            .filter(|(_, (before, after))| before != after)
-            .map(|(wanted, (before, after))| Change {
-                resource: wanted.resource,
-                before,
-                after,
-                group: None,
-            })
-            .collect();
-        Ok(self.apply(&changes).await?.iter().all(|applied| *applied))
-    }
-
-    async fn locked(&self, resources: &[&ResourceName]) -> Result<Vec<bool>, Unreachable> {
-        Ok(vec![false; resources.len()])
-    }
-
-    fn connection_epoch(&self) -> u64 {
-        0
-    }
-
-    async fn list(&self, _page: &Page) -> Result<Listing, Unreachable> {
-        unreachable!("a committer lists nothing")
-    }
-
-    async fn probe(&self) -> Result<(), Unreachable> {
-        unreachable!("a committer probes nothing")
-    }
-
-    async fn close(&self) {
-        unreachable!("a committer closes nothing")
-    }
+/// Claims of these resources with these tokens.
+fn claims<const N: usize>(claims: [(&str, u64); N]) -> (Job, Decision) {
+    let claims = claims.map(|(resource, token)| operation(resource, token, Action::Claim));
+    queue(transaction(claims.into()))
 }
-
-type Decision = oneshot::Receiver<Result<Decided, Unavailable>>;
 
 fn claim(resource: &str, token: u64) -> (Job, Decision) {
-    claim_under(Token::MAX, resource, token)
+    claims([(resource, token)])
 }
 
 fn claim_under(ceiling: Token, resource: &str, token: u64) -> (Job, Decision) {
-    let fence = Fence { token: Token::new(token).unwrap(), holder: Default::default() };
-    let operation = Operation {
-        resource: resource.parse().unwrap(),
-        offered: Some(fence),
-        ceiling,
-        numbered: None,
-        action: Action::Claim,
-    };
-    let (reply, decision) = oneshot::channel();
-    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (Job::new(operation, reply, place), decision)
+    let operation = Operation { ceiling, ..operation(resource, token, Action::Claim) };
+    queue(transaction(vec![operation]))
 }
 
-fn committer(
-    results: impl IntoIterator<Item = Result<bool, ApplyError>>,
-) -> (Arc<Scripted>, GroupCommit) {
-    let results = Mutex::new(results.into_iter().collect());
-    let store = Arc::new(Scripted { results, ..Scripted::default() });
-    (
-        store.clone(),
-        GroupCommit::new(store, Enforcement::Enforce, Metrics::default().commits.clone()),
-    )
+fn committer() -> (Arc<FakeStore>, GroupCommit) {
+    let (store, commits) = (Arc::new(FakeStore::default()), Metrics::default().commits.clone());
+    (store.clone(), GroupCommit::new(store, Enforcement::Enforce, commits))
+}
+
+/// A committer whose next statements fail so.
+fn failing(errors: impl IntoIterator<Item = Option<ApplyError>>) -> (Arc<FakeStore>, GroupCommit) {
+    let (store, committer) = committer();
+    store.errors.lock().unwrap().extend(errors);
+    (store, committer)
+}
+
+/// Commits a batch, or decides it under locks, all as those of the first one's resource.
+async fn commit(committer: &GroupCommit, is_blocked: bool, jobs: Vec<Job>) -> Vec<Job> {
+    let resource = jobs[0].transaction.resources().next().unwrap().clone();
+    match is_blocked {
+        false => committer.commit(jobs).await,
+        true => committer.commit_under_locks(&resource, jobs).await,
+    }
 }
 
 fn outcome(decision: &mut Decision) -> Result<Outcome, UnavailableOutcome> {
     let decided = decision.try_recv().expect("the job was answered");
-    decided.map(|decided| decided.outcome).map_err(|unavailable| unavailable.outcome)
+    decided
+        .map(|mut decided| decided.writes.pop().unwrap().outcome)
+        .map_err(|unavailable| unavailable.outcome)
+}
+
+/// Whether the transaction took effect.
+fn is_accepted(decision: &mut Decision) -> Result<bool, UnavailableOutcome> {
+    let decided = decision.try_recv().expect("the job was answered");
+    decided.map(|decided| !decided.is_rejection()).map_err(|unavailable| unavailable.outcome)
+}
+
+fn locked(resource: &str) -> Option<Obstacle> {
+    Some(Obstacle::Lock(resource.parse().unwrap()))
+}
+
+fn obstacles(undecided: &[Job]) -> Vec<(&str, Option<Obstacle>)> {
+    let mut obstacles: Vec<_> = undecided
+        .iter()
+        .map(|job| (job.transaction.resources().next().unwrap().as_str(), job.obstacle.clone()))
+        .collect();
+    obstacles.sort_by_key(|(resource, _)| *resource);
+    obstacles
+}
+
+fn loaded(store: &FakeStore) -> usize {
+    store.wanted.lock().unwrap().len()
 }
 
 #[tokio::test]
 async fn operations_on_one_resource_become_one_change() {
-    let (store, committer) = committer([]);
-    let (jobs, mut decisions): (Vec<_>, Vec<_>) =
-        [1, 3, 2].map(|token| claim("r", token)).into_iter().unzip();
-    committer.commit(jobs).await;
-    assert_eq!(*store.applied.lock().unwrap(), [["r"]]);
-    let accepted =
-        decisions.iter_mut().map(|decision| !matches!(outcome(decision), Ok(Outcome::Rejected(_))));
-    assert_eq!(accepted.collect::<Vec<_>>(), [true, true, false]);
+    let (store, committer) = committer();
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
+        claims([("b", 1), ("a", 1)]),
+        claims([("b", 3), ("c", 1)]),
+        claims([("b", 2), ("d", 1)]),
+        claim("c", 2),
+        claim("c", 1),
+    ]
+    .into_iter()
+    .unzip();
+    assert!(committer.commit(jobs).await.is_empty());
+    assert_eq!(*store.applied.lock().unwrap(), [["a", "b", "c", "d"]], "in byte order");
+    let accepted: Vec<_> = decisions.iter_mut().map(is_accepted).collect();
+    assert_eq!(accepted, [Ok(true), Ok(true), Ok(false), Ok(true), Ok(false)]);
 }
 
 /// Both tries of a client are in one batch.
 #[tokio::test]
 async fn write_that_was_sent_again_takes_effect_once() {
     let outcomes = async |number: Option<&str>| {
-        let (_, committer) = committer([]);
+        let (_, committer) = committer();
         let numbered_delete = || {
-            let (mut job, decision) = claim("r", 1);
             let action = Action::Delete { condition: Default::default() };
             let number = number.map(|number| number.parse().unwrap());
-            job.operation.numbered = number.map(|number| Numbered::new(number, &action));
-            job.operation.action = action;
-            (job, decision)
+            let numbered = number.map(|number| Numbered::new(number, &action));
+            queue(transaction(vec![Operation { numbered, ..operation("r", 1, action) }]))
         };
         let (first, mut first_decision) = numbered_delete();
         let (second, mut second_decision) = numbered_delete();
@@ -182,230 +136,258 @@ async fn write_that_was_sent_again_takes_effect_once() {
 #[tokio::test]
 async fn unknown_outcome_is_never_reported_as_a_rejection_nor_the_other_way_round() {
     let lost = || sqlx::Error::Protocol("lost".to_owned());
-    let cases = [
-        (ApplyError::Unknown(lost()), UnavailableOutcome::Unknown),
-        (ApplyError::Unchanged(lost()), UnavailableOutcome::None),
-    ];
-    for (error, expected) in cases {
-        let (_, committer) = committer([Err(error)]);
-        let (accepted, mut accepted_decision) = claim("r", 2);
-        let (rejected, mut rejected_decision) = claim("r", 1);
-        let (too_high, mut too_high_decision) = claim_under(Token::MIN, "r", 1003);
-        committer.commit(vec![accepted, rejected, too_high]).await;
-        assert_eq!(outcome(&mut accepted_decision), Err(expected));
-        assert_eq!(outcome(&mut rejected_decision), Err(UnavailableOutcome::None));
-        assert_eq!(outcome(&mut too_high_decision), Err(UnavailableOutcome::None));
+    for (is_known, expected) in
+        [(false, UnavailableOutcome::Unknown), (true, UnavailableOutcome::None)]
+    {
+        for is_blocked in [false, true] {
+            let error = if is_known { ApplyError::Unchanged } else { ApplyError::Unknown };
+            let (_, committer) = failing([Some(error(lost()))]);
+            let (accepted, mut accepted_decision) = claims([("a", 2), ("b", 2)]);
+            let (rejected, mut rejected_decision) = claims([("b", 1), ("c", 1)]);
+            let (too_high, mut too_high_decision) = claim_under(Token::MIN, "b", 1003);
+            let jobs = vec![accepted, rejected, too_high];
+            assert!(commit(&committer, is_blocked, jobs).await.is_empty());
+            assert_eq!(is_accepted(&mut accepted_decision), Err(expected));
+            assert_eq!(is_accepted(&mut rejected_decision), Err(UnavailableOutcome::None));
+            assert_eq!(outcome(&mut too_high_decision), Err(UnavailableOutcome::None));
+        }
     }
 }
 
 #[tokio::test]
 async fn wrong_guess_is_loaded_and_decided_again() {
-    let (store, committer) = committer([Ok(true), Ok(false)]);
+    let (store, committer) = committer();
     let (first, mut first_decision) = claim("r", 1);
     committer.commit(vec![first]).await;
     assert!(outcome(&mut first_decision).is_ok());
     // Meanwhile, another server has advanced the fence to 9.
-    store.row.lock().unwrap().fence = claim("r", 9).0.operation.offered;
+    store.set_fence("r", 9);
     let (late, mut late_decision) = claim("r", 5);
     let undecided = committer.commit(vec![late]).await;
-    assert_eq!(undecided.contended.len(), 1, "the guess was wrong");
-    assert_eq!(*store.loaded.lock().unwrap(), 1, "the row was guessed, not loaded");
+    assert_eq!(obstacles(&undecided), [("r", Some(Obstacle::Rivals))], "the guess was wrong");
+    assert_eq!(loaded(&store), 1, "the row was guessed, not loaded");
     assert!(late_decision.try_recv().is_err(), "a wrong guess decides nothing");
-    committer.commit(undecided.contended).await;
-    assert_eq!(*store.loaded.lock().unwrap(), 2);
+    committer.commit(undecided).await;
+    assert_eq!(loaded(&store), 2);
     assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Rejected(_))));
 }
 
 #[tokio::test]
 async fn rejection_is_never_reported_from_a_guess() {
-    let (store, committer) = committer([]);
+    let (store, committer) = committer();
     committer.commit(vec![claim("r", 5).0]).await;
     let (late, mut late_decision) = claim("r", 4);
-    store.row.lock().unwrap().fence = claim("r", 5).0.operation.offered;
     committer.commit(vec![late]).await;
-    assert_eq!(
-        *store.loaded.lock().unwrap(),
-        2,
-        "the row was loaded before the claim was rejected"
-    );
+    assert_eq!(loaded(&store), 2, "the row was loaded before the claim was rejected");
     assert!(matches!(outcome(&mut late_decision), Ok(Outcome::Rejected(_))));
 }
 
 /// Seen from the guessed fence, the token is too high.
 #[tokio::test]
 async fn token_is_compared_with_the_ceiling_above_the_real_fence() {
-    let (store, committer) = committer([]);
+    let (store, committer) = committer();
     committer.commit(vec![claim("r", 5).0]).await;
     let (next, mut next_decision) = claim_under(Token::MIN, "r", 3000);
-    store.row.lock().unwrap().fence = claim("r", 2000).0.operation.offered;
+    store.set_fence("r", 2000);
     committer.commit(vec![next]).await;
     assert_eq!(outcome(&mut next_decision), Ok(Outcome::Claimed { version: 0 }));
 
     // The control: the real fence is as guessed.
     let (next, mut next_decision) = claim_under(Token::MIN, "r", 4001);
-    store.row.lock().unwrap().fence = claim("r", 3000).0.operation.offered;
     committer.commit(vec![next]).await;
     assert!(matches!(outcome(&mut next_decision), Ok(Outcome::TokenTooHigh { .. })));
 }
 
+/// A rival inserts a row of the batch. Its lock can't be seen, and a group fails if the rival is faster.
 #[tokio::test]
-async fn blocked_resource_is_found_by_halving_and_the_rest_goes_on() {
-    let blocked = || Err(ApplyError::Blocked);
-    // a b c d; c d; d; c; a b
-    let (store, committer) = committer([blocked(), blocked(), Ok(true), blocked(), Ok(true)]);
-    let (jobs, mut decisions): (Vec<_>, Vec<_>) =
-        ["a", "b", "c", "d"].map(|resource| claim(resource, 1)).into_iter().unzip();
-    let undecided = committer.commit(jobs).await;
-    let applied =
-        store.applied.lock().unwrap().iter().map(|names| names.concat()).collect::<Vec<_>>();
-    assert_eq!(applied, ["abcd", "cd", "d", "c", "ab"]);
-    let blocked = undecided.blocked.iter().map(|job| job.operation.resource.as_str());
-    assert_eq!(blocked.collect::<Vec<_>>(), ["c"]);
-    for answered in [0, 1, 3] {
-        assert!(outcome(&mut decisions[answered]).is_ok());
+async fn new_rows_that_a_rival_may_insert_hold_up_no_others() {
+    for error in [|| ApplyError::Blocked, || ApplyError::LostRace] {
+        let (store, committer) = failing([Some(error())]);
+        store.set_fence("old", 1);
+        let (new, mut new_decision) = claims([("new", 1), ("other", 1)]);
+        let (old, mut old_decision) = claim("old", 2);
+        let undecided = committer.commit(vec![new, old]).await;
+        assert_eq!(*store.changed.lock().unwrap(), ["old"]);
+        assert_eq!(obstacles(&undecided), [("new", Some(Obstacle::Rivals))]);
+        assert_eq!(is_accepted(&mut old_decision), Ok(true));
+        // Under locks, it is no error either.
+        store.errors.lock().unwrap().push_back(Some(error()));
+        let undecided = commit(&committer, true, undecided).await;
+        assert_eq!(undecided.len(), 1);
+        assert!(committer.commit(undecided).await.is_empty());
+        assert_eq!(is_accepted(&mut new_decision), Ok(true));
+        // Without a new row, nobody knows what was in the way.
+        store.errors.lock().unwrap().push_back(Some(error()));
+        let undecided = committer.commit(vec![claim("old", 3).0]).await;
+        assert_eq!(obstacles(&undecided), [("old", Some(Obstacle::Rivals))]);
     }
 }
 
 #[tokio::test]
 async fn unreadable_row_fails_alone_and_is_never_written() {
-    let (store, committer) = committer([]);
-    let (jobs, mut decisions): (Vec<_>, Vec<_>) =
-        ["a", "unreadable", "z"].map(|resource| claim(resource, 1)).into_iter().unzip();
-    committer.commit(jobs).await;
-    assert!(outcome(&mut decisions[0]).is_ok() && outcome(&mut decisions[2]).is_ok());
-    assert_eq!(outcome(&mut decisions[1]), Err(UnavailableOutcome::None));
-
-    let (job, mut decision) = claim("unreadable", 1);
-    committer.commit_alone("unreadable".parse().unwrap(), vec![job]).await;
-    assert_eq!(outcome(&mut decision), Err(UnavailableOutcome::None));
-    assert_eq!(*store.applied.lock().unwrap(), [["a", "z"]]);
+    for is_blocked in [false, true] {
+        let (store, committer) = committer();
+        let (mut jobs, mut decisions): (Vec<_>, Vec<_>) =
+            [claims([("c", 1), (UNREADABLE, 1)]), claims([("c", 1), ("d", 1)])].into_iter().unzip();
+        if !is_blocked {
+            let (job, decision) = claim("a", 1);
+            jobs.push(job);
+            decisions.push(decision);
+        }
+        // The second one shares a resource, and is tried again without the other.
+        for left in [1, 0] {
+            jobs = commit(&committer, is_blocked, jobs).await;
+            assert_eq!(jobs.len(), left);
+        }
+        let mut accepted = decisions.iter_mut().map(is_accepted);
+        assert_eq!(accepted.next(), Some(Err(UnavailableOutcome::None)));
+        assert!(accepted.all(|accepted| accepted == Ok(true)));
+        assert!(!store.changed.lock().unwrap().iter().any(|changed| changed == UNREADABLE));
+    }
 }
 
 /// A large value would hold up the writes of others.
 #[tokio::test]
-async fn fenced_read_loads_no_large_value_beside_writes() {
+async fn only_a_small_value_that_is_read_is_loaded() {
     for is_blocked in [false, true] {
-        let (store, committer) = committer([]);
+        let (store, committer) = committer();
         let described = StoredValue::NotLoaded(Described {
             content_type: Some("text/plain".to_owned()),
             size: 1 << 20,
             written_with: None,
         });
-        *store.row.lock().unwrap() = Row { version: 1, value: described.clone(), ..Row::default() };
-        let (mut read, mut decision) = claim("r", 1);
-        read.operation.action = Action::Read;
-        match is_blocked {
-            false => drop(committer.commit(vec![read]).await),
-            true => drop(committer.commit_alone("r".parse().unwrap(), vec![read]).await),
+        let row = Row { version: 1, value: described.clone(), ..Row::default() };
+        store.rows.lock().unwrap().insert("r".parse().unwrap(), row);
+        let claim = |resource| operation(resource, 1, Action::Claim);
+        let read = operation("r", 1, Action::Read);
+        let (read, mut decision) = queue(transaction(vec![claim("a"), claim("z"), read]));
+        commit(&committer, is_blocked, vec![read]).await;
+        assert_eq!(outcome(&mut decision), Ok(Outcome::Read { version: 1, value: described }));
+        let (nothing, value) = (WantedValue::Description, WantedValue::AtMost(SMALL_BYTES));
+        assert_eq!(*store.wanted.lock().unwrap(), [nothing, value, nothing]);
+    }
+}
+
+/// A rival has changed one row.
+#[tokio::test]
+async fn overtaken_group_is_left_out_and_the_others_are_made() {
+    let (store, committer) = committer();
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
+        claims([("a", 1), (OVERTAKEN, 2)]),
+        // It would be rejected, and is not answered: the fence is another by now.
+        claims([(OVERTAKEN, 1), ("b", 1)]),
+        claim("b", 2),
+        claims([("c", 1), ("d", 1)]),
+        claim("e", 1),
+    ]
+    .into_iter()
+    .unzip();
+    let undecided = committer.commit(jobs).await;
+    let undecided = obstacles(&undecided);
+    let expected = ["a", "b", OVERTAKEN].map(|resource| (resource, Some(Obstacle::Rivals)));
+    assert_eq!(undecided, expected);
+    assert_eq!(*store.changed.lock().unwrap(), ["c", "d", "e"]);
+    assert!(decisions[..3].iter_mut().all(|decision| decision.try_recv().is_err()));
+    assert!(decisions[3..].iter_mut().all(|decision| is_accepted(decision) == Ok(true)));
+}
+
+/// What a transaction only compares belongs to its change. What a rejected one has compared, too.
+#[tokio::test]
+async fn compared_rows_are_checked_with_the_changes_of_their_group() {
+    let (store, committer) = committer();
+    let transaction = |compared: &str, if_match, written| {
+        let condition = Condition { if_match, if_none_match: None };
+        let conditions = vec![ResourceCondition { resource: compared.parse().unwrap(), condition }];
+        let writes = vec![operation(written, 1, Action::Claim)];
+        queue(Arc::new(Transaction { conditions, writes, _memory: None }))
+    };
+    let (accepted, mut accepted_decision) = transaction("compared", None, "written");
+    let (rejected, mut rejected_decision) = transaction("other", Some(Versions::Any), "written");
+    committer.commit(vec![accepted, rejected]).await;
+    assert_eq!(*store.applied.lock().unwrap(), [["compared", "other", "written"]]);
+    assert_eq!(is_accepted(&mut accepted_decision), Ok(true));
+    assert_eq!(is_accepted(&mut rejected_decision), Ok(false));
+    // The control: what changes nothing was decided on rows of one moment.
+    let (rejected, mut rejected_decision) = transaction("other", Some(Versions::Any), "third");
+    committer.commit(vec![rejected]).await;
+    assert_eq!(store.applied.lock().unwrap().len(), 1);
+    assert_eq!(is_accepted(&mut rejected_decision), Ok(false));
+}
+
+/// In a batch, or under locks.
+#[tokio::test]
+async fn transactions_on_rows_that_were_changed_last_load_nothing() {
+    for is_blocked in [false, true] {
+        let (store, committer) = committer();
+        commit(&committer, is_blocked, vec![claims([("a", 1), ("b", 1)]).0]).await;
+        for token in 2..4 {
+            let (job, mut decision) = claims([("a", token), ("b", token)]);
+            committer.commit(vec![job]).await;
+            assert_eq!(is_accepted(&mut decision), Ok(true));
+            assert_eq!(loaded(&store), 2, "by the first one");
         }
-        let read = Ok(Outcome::Read { version: 1, value: described });
-        assert_eq!(outcome(&mut decision), read);
-        assert_eq!(*store.wanted.lock().unwrap(), [WantedValue::AtMost(SMALL_BYTES)]);
+        // One row of the two is not known.
+        committer.commit(vec![claims([("b", 4), ("c", 4)]).0]).await;
+        assert_eq!(loaded(&store), 4);
     }
 }
 
-type TransactionDecision = oneshot::Receiver<Result<DecidedTransaction, Unavailable>>;
-
-fn transaction<const N: usize>(claims: [(&str, u64); N]) -> (TransactionJob, TransactionDecision) {
-    let writes = claims.map(|(resource, token)| claim(resource, token).0.operation).into();
-    let transaction = Transaction { conditions: Vec::new(), writes, _memory: None };
-    let (reply, decision) = oneshot::channel();
-    let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (Job::new(Arc::new(transaction), reply, place), decision)
-}
-
-/// Whether the transaction took effect.
-fn is_accepted(decision: &mut TransactionDecision) -> Result<bool, UnavailableOutcome> {
-    let decided = decision.try_recv().expect("the job was answered");
-    decided.map(|decided| !decided.is_rejection()).map_err(|unavailable| unavailable.outcome)
-}
-
-#[tokio::test]
-async fn transactions_of_one_batch_become_one_change_of_each_row() {
-    let (store, committer) = committer([]);
-    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
-        transaction([("b", 1), ("a", 1)]),
-        transaction([("b", 3), ("c", 1)]),
-        transaction([("b", 2), ("d", 1)]),
-    ]
-    .into_iter()
-    .unzip();
-    assert!(committer.commit_transactions(jobs).await.is_empty());
-    assert_eq!(*store.applied.lock().unwrap(), [["a", "b", "c"]], "in byte order, and without d");
-    let accepted = decisions.iter_mut().map(is_accepted);
-    assert_eq!(accepted.collect::<Vec<_>>(), [Ok(true), Ok(true), Ok(false)]);
-}
-
-#[tokio::test]
-async fn unknown_outcome_of_a_transaction_is_never_reported_as_a_rejection() {
-    let lost = || sqlx::Error::Protocol("lost".to_owned());
-    let cases = [
-        (ApplyError::Unknown(lost()), UnavailableOutcome::Unknown),
-        (ApplyError::Unchanged(lost()), UnavailableOutcome::None),
-    ];
-    for (error, expected) in cases {
-        let (_, committer) = committer([Err(error)]);
-        let (accepted, mut accepted_decision) = transaction([("a", 2), ("b", 2)]);
-        let (rejected, mut rejected_decision) = transaction([("b", 1), ("c", 1)]);
-        assert!(committer.commit_transactions(vec![accepted, rejected]).await.is_empty());
-        assert_eq!(is_accepted(&mut accepted_decision), Err(expected));
-        assert_eq!(is_accepted(&mut rejected_decision), Err(UnavailableOutcome::None));
-    }
-}
-
-#[tokio::test]
-async fn transaction_on_an_unreadable_row_fails_alone() {
-    let (_, committer) = committer([]);
-    let (jobs, mut decisions): (Vec<_>, Vec<_>) = [
-        transaction([("a", 1), ("b", 1)]),
-        transaction([("c", 1), ("unreadable", 1)]),
-        transaction([("d", 1), ("e", 1)]),
-    ]
-    .into_iter()
-    .unzip();
-    assert!(committer.commit_transactions(jobs).await.is_empty());
-    let accepted = decisions.iter_mut().map(is_accepted);
-    let none = UnavailableOutcome::None;
-    assert_eq!(accepted.collect::<Vec<_>>(), [Ok(true), Err(none), Ok(true)]);
-}
-
-#[tokio::test]
-async fn contended_and_blocked_transactions_are_kept_undecided() {
-    // Both; each of them; and again.
-    let blocked = || Err(ApplyError::Blocked);
-    let (_, committer) = committer([blocked(), Ok(false), blocked()]);
-    let (one, mut one_decision) = transaction([("a", 1), ("b", 1)]);
-    let (other, mut other_decision) = transaction([("c", 1), ("d", 1)]);
-    let undecided = committer.commit_transactions(vec![one, other]).await;
-    assert_eq!(undecided.len(), 2);
+#[tokio::test(start_paused = true)]
+async fn blocked_transactions_are_kept_undecided_and_hold_up_no_others() {
+    let (store, committer) = committer();
+    store.lock(["b", "d"]);
+    let (one, mut one_decision) = claims([("a", 1), ("b", 1)]);
+    let (other, mut other_decision) = claims([("a", 1), ("c", 1)]);
+    let (free, mut free_decision) = claims([("e", 1), ("f", 1)]);
+    let undecided = committer.commit(vec![one, other, free]).await;
+    assert_eq!(is_accepted(&mut free_decision), Ok(true));
     assert!(one_decision.try_recv().is_err() && other_decision.try_recv().is_err());
-    assert!(committer.retry_transactions(undecided).await.is_empty());
+    // Nothing is in the way of one that names no locked row.
+    assert_eq!(obstacles(&undecided), [("a", locked("b")), ("a", None)]);
+    let undecided = commit(&committer, true, undecided).await;
+    assert_eq!(obstacles(&undecided), [("a", locked("b")), ("a", None)]);
+    store.lock([]);
+    assert!(commit(&committer, true, undecided).await.is_empty());
     assert_eq!(is_accepted(&mut one_decision), Ok(true));
     assert_eq!(is_accepted(&mut other_decision), Ok(true));
+}
+
+/// Nobody knows then whose lock it is. Rows that nobody locks are changed all the same, each under its lock.
+#[tokio::test]
+async fn locks_that_cannot_be_seen_are_no_reason_to_give_up() {
+    let (store, committer) = committer();
+    let resources = ["a", "b", "c"];
+    let (jobs, mut decisions): (Vec<_>, Vec<_>) =
+        resources.map(|resource| claim(resource, 1)).into_iter().unzip();
+    store.lock(["b", UNREACHABLE]);
+    let undecided = committer.commit(jobs).await;
+    assert_eq!(undecided.len(), 3);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for job in undecided {
+        let resource: ResourceName = job.blocked_by().expect("it has a lane").clone();
+        let undecided = committer.commit_under_locks(&resource, vec![job]).await;
+        assert_eq!(undecided.len(), usize::from(resource.as_str() == "b"));
+    }
+    assert_eq!(is_accepted(&mut decisions[0]), Ok(true));
+    assert!(decisions[1].try_recv().is_err());
+    assert_eq!(is_accepted(&mut decisions[2]), Ok(true));
 }
 
 /// A rejection, or a change that was left out, does not show that the database takes writes.
 #[tokio::test]
 async fn only_a_change_shows_that_commits_succeed_again() {
-    for (token, is_applied, is_forgotten) in [(4, true, false), (6, false, false), (6, true, true)]
-    {
-        for lane in ["batch", "blocked", "transaction"] {
-            let full = ApplyError::Unchanged(sqlx::Error::Protocol("full".to_owned()));
-            let (store, committer) = committer([Err(full), Ok(is_applied)]);
-            store.row.lock().unwrap().fence = claim("r", 5).0.operation.offered;
-            committer.commit(vec![claim("r", 6).0]).await;
+    for is_blocked in [false, true] {
+        for (resource, token, is_forgotten) in
+            [("r", 7, true), ("r", 3, false), (OVERTAKEN, 7, is_blocked)]
+        {
+            let full = ApplyError::Unchanged(sqlx::Error::Protocol("disk full".to_owned()));
+            let (store, committer) = failing([Some(full)]);
+            store.set_fence(resource, 5);
+            committer.commit(vec![claim(resource, 6).0]).await;
             assert!(committer.last_failure().recent().is_some());
-            let job = claim("r", token).0;
-            match lane {
-                "batch" => drop(committer.commit(vec![job]).await),
-                "blocked" => drop(committer.commit_alone("r".parse().unwrap(), vec![job]).await),
-                _ => {
-                    let job = transaction([("r", token)]).0;
-                    committer.commit_transactions(vec![job]).await;
-                }
-            }
+            commit(&committer, is_blocked, vec![claim(resource, token).0]).await;
             let last_failure = committer.last_failure().recent();
-            assert_eq!(last_failure.is_none(), is_forgotten, "{lane}, {token}, {is_applied}");
+            assert_eq!(last_failure.is_none(), is_forgotten, "{is_blocked}, {resource}, {token}");
         }
     }
 }

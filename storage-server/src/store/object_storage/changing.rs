@@ -127,7 +127,7 @@ impl ObjectStorage {
     }
 }
 
-pub(super) fn unchanged(error: ReadError) -> ApplyError {
+fn unchanged(error: ReadError) -> ApplyError {
     match error {
         ReadError::Unreadable(unreadable) => unreadable.into(),
         ReadError::Unreachable(Unreachable(error)) => ApplyError::Unchanged(error),

@@ -191,7 +191,7 @@ macro_rules! is_under_common_fence {
     };
 }
 
-/// Changes rows that exist and are as expected.
+/// Changes rows that exist.
 macro_rules! update {
     () => {
         concat!(
@@ -206,8 +206,6 @@ macro_rules! update {
         from change c
         where r.resource = c.resource and
         "#,
-            is_as_expected!(),
-            " and ",
             is_under_common_fence!(),
         )
     };
@@ -236,31 +234,30 @@ macro_rules! is_new {
     };
 }
 
-/// The places of the changes that were made.
-macro_rules! places {
-    () => {
-        r#"
-        select ordinal from updated
-        union all
-        select c.ordinal from inserted i join change c on c.resource = i.resource
-        "#
-    };
-}
-
-const UPDATE: &str = concat!("with change as (", change!(), ")", update!(), " returning c.ordinal");
+const UPDATE: &str = concat!(
+    "with change as (",
+    change!(),
+    ")",
+    update!(),
+    " and ",
+    is_as_expected!(),
+    " returning r.resource"
+);
 
 const UPDATE_OR_INSERT: &str = concat!(
     "with change as (",
     change!(),
     "), updated as (",
     update!(),
-    " returning c.ordinal), inserted as (",
+    " and ",
+    is_as_expected!(),
+    " returning r.resource), inserted as (",
     insert!(),
     is_new!(),
     " and ",
     is_under_common_fence!(),
-    " order by ordinal on conflict (resource) do nothing returning resource)",
-    places!(),
+    " order by ordinal on conflict (resource) do nothing returning resource)
+    select resource from updated union all select resource from inserted",
 );
 
 /// Leaves out whole groups. A change without a group is one by itself.
@@ -273,26 +270,32 @@ const UPDATE_OR_INSERT: &str = concat!(
 /// A new row can't be locked. If a rival inserts it meanwhile, the insert fails, and with it the
 /// statement: `on conflict do nothing` would make half a group. A new row that is only compared is inserted
 /// too, so that no rival can insert it.
+///
+/// The sort and the locks have no values, which would be copied with their rows.
 const UPDATE_OR_INSERT_GROUPS: &str = concat!(
     "with change as (",
     change!(),
-    "), locked as materialized (select c.ordinal, c.grp, ",
+    r#"), expected as materialized (
+        select ordinal, resource, grp, expected_token, expected_holder, expected_version, expected_value,
+            expected_answers
+        from change
+    ), locked as materialized (select c.ordinal, c.grp, "#,
     is_as_expected!(),
     r#" as is_as_expected
-        from change c
+        from expected c
         join storage.resource r on r.resource = c.resource
         order by c.ordinal
         for no key update of r
     ), broken as materialized (
         select grp from locked where not is_as_expected
         union all
-        select grp from change
+        select grp from expected
         where ordinal <> all (array(select ordinal from locked)) and not "#,
     is_new!(),
     "), updated as (",
     update!(),
     r#" and not c.is_check and c.grp <> all (array(select grp from broken))
-        returning c.ordinal
+        returning r.resource
     ), inserted as ("#,
     insert!(),
     is_under_common_fence!(),
@@ -300,8 +303,8 @@ const UPDATE_OR_INSERT_GROUPS: &str = concat!(
             and grp <> all (array(select grp from broken))
         order by ordinal
         returning resource
-    )"#,
-    places!(),
+    )
+    select resource from updated union all select resource from inserted"#,
 );
 
 /// Applies changes in one statement, which compares each row, under its lock, with its loaded
@@ -313,13 +316,13 @@ pub(super) async fn apply_changes(
     connection: &mut PgConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let (common_fence, places) = under_common_fence(changes);
-    let groups: Vec<_> = places
-        .iter()
-        .map(|&place| changes[place].group.map_or(-1 - place as i64, |group| group as i64))
-        .collect();
-    let checks: Vec<_> = places.iter().map(|&place| changes[place].is_check()).collect();
-    let rows: Vec<_> = places.iter().map(|&place| ChangedRow::from(&changes[place])).collect();
+    let (common_fence, current) = under_common_fence(changes);
+    let group = |(place, change): (usize, &&Change<'_>)| {
+        change.group.map_or(-1 - place as i64, |group| group as i64)
+    };
+    let groups: Vec<_> = current.iter().enumerate().map(group).collect();
+    let checks: Vec<_> = current.iter().map(|change| change.is_check()).collect();
+    let rows: Vec<_> = current.into_iter().map(ChangedRow::from).collect();
     let statement = if changes.iter().any(|change| change.group.is_some()) {
         UPDATE_OR_INSERT_GROUPS
     } else if rows.iter().any(ChangedRow::is_new) {
@@ -328,7 +331,7 @@ pub(super) async fn apply_changes(
         UPDATE
     };
     // All rows are fetched, not only the first: the statement commits after its last row.
-    let ordinals: Vec<i64> = sqlx::query_scalar(statement)
+    let made: Vec<String> = sqlx::query_scalar(statement)
         .bind(column(&rows, |row| row.resource))
         .bind(column(&rows, |row| row.expected_token))
         .bind(column(&rows, |row| row.expected_holder))
@@ -349,12 +352,7 @@ pub(super) async fn apply_changes(
         .bind(checks)
         .fetch_all(connection)
         .await?;
-    let mut applied = vec![false; changes.len()];
-    for ordinal in ordinals {
-        let place = usize::try_from(ordinal - 1).expect("ordinals count from 1");
-        applied[places[place]] = true;
-    }
-    made_in_groups(changes, |place| applied[place])
+    made_in_groups(changes, made)
 }
 
 /// Whether another transaction holds a lock on the row at this moment, for each resource.

@@ -3,7 +3,7 @@
 //! SQLite has no arrays, so rows travel as JSON. `jsonb_each` is twice as fast here as `json_each`,
 //! which turns each row back into text. It needs SQLite 3.51, which is compiled into the server.
 
-use std::{collections::HashSet, ops::Range};
+use std::ops::Range;
 
 use fence::Token;
 use serde::{Serialize, Serializer, ser::SerializeTuple};
@@ -227,12 +227,11 @@ pub(super) async fn apply_changes(
     connection: &mut SqliteConnection,
     changes: &[Change<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let (common_fence, places) = under_common_fence(changes);
+    let (common_fence, current) = under_common_fence(changes);
     let mut blob = Vec::new();
-    let rows: Vec<_> = places
+    let rows: Vec<_> = current
         .into_iter()
-        .map(|place| {
-            let change = &changes[place];
+        .map(|change| {
             let row = ChangedRow::from(change);
             let large_bytes = large_value(change).map(<[u8]>::len);
             let bytes = row.bytes.filter(|_| large_bytes.is_none());
@@ -251,9 +250,7 @@ pub(super) async fn apply_changes(
         .bind(common_fence.map(Token::as_i64))
         .fetch_all(&mut *connection)
         .await?;
-    let applied: HashSet<String> = applied.into_iter().collect();
-    let applied =
-        made_in_groups(changes, |place| applied.contains(changes[place].resource.as_str()))?;
+    let applied = made_in_groups(changes, applied)?;
     for (change, _) in changes.iter().zip(&applied).filter(|(_, applied)| **applied) {
         if let Some(bytes) = large_value(change) {
             insert_large_value(connection, change, bytes).await?;
