@@ -1,6 +1,9 @@
 //! Changes that a store makes together or not at all.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use fence::{Fence, ResourceName, Token};
 use sqlx::{Connection, PgConnection};
@@ -332,6 +335,28 @@ async fn single_changes_and_groups_on_the_same_rows_never_deadlock() {
         }
     }
     assert!(in_time > 0, "the rival was never in time");
+}
+
+/// Asking whose row is locked locks the free ones, and must not hold them until the disk has something.
+#[tokio::test]
+async fn look_at_locks_waits_for_no_disk() {
+    let slow = &["commit_delay=25000", "commit_siblings=0"];
+    let postgres = Postgres::start_with(slow).await.unwrap();
+    let store = open_url(&postgres.url()).await;
+    let a = name("a");
+    apply(&*store, &[("a", 0, 1, None)]).await.unwrap();
+    let (mut look, mut commit) = (Duration::MAX, Duration::MAX);
+    for version in 1..10 {
+        let began = Instant::now();
+        assert_eq!(store.locked(&[&a]).await.unwrap(), [false]);
+        look = look.min(began.elapsed());
+        let began = Instant::now();
+        apply(&*store, &[("a", version, version + 1, None)]).await.unwrap();
+        commit = commit.min(began.elapsed());
+    }
+    assert!(look < Duration::from_millis(20), "{look:?}");
+    assert!(commit >= Duration::from_millis(25), "the control: {commit:?}");
+    store.close().await;
 }
 
 /// A new connection may lead to a database that has lost changes: the committer forgets all rows that it knows.

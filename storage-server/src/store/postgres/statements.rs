@@ -356,6 +356,9 @@ pub(super) async fn apply_changes(
 }
 
 /// Whether another transaction holds a lock on the row at this moment, for each resource.
+///
+/// The rows that are free are locked until the commit. It makes nothing durable, so it waits for no disk and no
+/// standby.
 pub(super) async fn locked_rows(
     connection: &mut PgConnection,
     resources: &[&ResourceName],
@@ -373,6 +376,7 @@ pub(super) async fn locked_rows(
         from unnest($1) with ordinality as w (resource, ordinal)
         left join storage.resource r on r.resource = w.resource
         left join free on free.resource = r.resource
+        where set_config('synchronous_commit', 'off', true) = 'off'
         order by w.ordinal
         "#,
     )
