@@ -409,7 +409,9 @@ impl Store for PostgresStore {
                 Ok(Changed::All) => Ok(()),
                 _ => connection.execute("rollback").await.map(drop),
             };
-            changed.and_then(|changed| rolled_back.map(|()| changed))
+            // Whatever failed before, a session that may still be in its transaction is closed.
+            rolled_back.map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+            changed
         };
         let mut answered = answer_until(deadline, &mut primary, changing).await;
         // The primary may have been replaced while the last answer came.
