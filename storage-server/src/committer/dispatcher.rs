@@ -6,8 +6,8 @@
 //!    the row wait in this lane, and nobody else does. So they are one group, and within the limits of a batch.
 //! 4. A look every 20 ms shows which of the blocked rows are free. Their lanes are tried under the locks of their
 //!    jobs' rows, a few at once. So a row that was locked for a moment does not wait behind others that stay locked.
-//! 5. A row that other servers pass to each other is never free. So a lane whose row is locked is tried too, if
-//!    there is room, but only now and then: a try that waits for a lock keeps the other rows of its jobs locked.
+//! 5. A row that other servers pass to each other is never free. So a lane whose row is locked is tried too, but
+//!    only now and then: a try that waits for a lock keeps the other rows of its jobs locked.
 //! 6. After a try that was not in vain, the lane is gone, and its jobs come back to the batches. So a busy row
 //!    does not stay blocked.
 //! 7. Late jobs are answered before each try, after it, and at each look.
@@ -250,8 +250,8 @@ impl Dispatcher {
         }
     }
 
-    /// Makes the lanes ready whose rows are free. One place is left to those that will be free next. In the
-    /// others, the lanes that have waited for the longest time wait for the locks of their rows.
+    /// Makes the lanes ready whose rows are free. Others wait for the locks of their rows, those first that were
+    /// not tried for the longest time, and in all places but one, which is left to free rows.
     fn end_look(&mut self, mut all: Vec<ResourceName>, locked: &HashSet<ResourceName>) {
         self.is_looking = false;
         all.retain(|resource| self.blocked.get(resource).is_some_and(|lane| lane.is_paused));
@@ -261,9 +261,12 @@ impl Dispatcher {
             self.blocked[resource].failed.is_none_or(|at| at.elapsed() >= BETWEEN_WAITS)
         });
         locked.sort_by_key(|resource| self.blocked[resource].failed);
-        locked.truncate(self.places.saturating_sub(self.ready.len() + free.len() + 1));
-        for resource in free.into_iter().chain(locked) {
-            self.blocked.get_mut(&resource).expect("it pauses").is_paused = false;
+        let waiting = self.blocked.values().filter(|lane| lane.waits).count();
+        locked.truncate((MAX_BLOCKED - 1).saturating_sub(waiting));
+        let free = free.into_iter().map(|resource| (resource, false));
+        for (resource, waits) in free.chain(locked.into_iter().map(|resource| (resource, true))) {
+            let lane = self.blocked.get_mut(&resource).expect("it pauses");
+            (lane.is_paused, lane.waits) = (false, waits);
             self.ready.push_back(resource);
         }
     }

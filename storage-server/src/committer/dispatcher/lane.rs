@@ -25,6 +25,8 @@ pub(super) struct Lane {
     pub(super) failed: Option<Instant>,
     /// It is not tried before its row was looked at.
     pub(super) is_paused: bool,
+    /// It is tried although its row was locked.
+    pub(super) waits: bool,
 }
 
 impl Lane {
@@ -105,7 +107,7 @@ impl Lane {
     pub(super) fn end_in_vain(&mut self) {
         self.end();
         self.failed = Some(Instant::now());
-        self.is_paused = true;
+        (self.is_paused, self.waits) = (true, false);
     }
 }
 

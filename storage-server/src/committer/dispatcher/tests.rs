@@ -366,6 +366,22 @@ async fn row_that_other_servers_lock_all_the_time_is_waited_for() {
     committer.drain().await.unwrap();
 }
 
+/// Also if there always are lanes whose rows are free.
+#[tokio::test(start_paused = true)]
+async fn row_that_is_never_free_gets_its_turn_among_free_ones() {
+    let (store, queue, committer) = start();
+    store.rivals.store(usize::MAX, Ordering::SeqCst);
+    let crowded = claim(&queue, &[CROWDED], 1);
+    let mut others = Vec::new();
+    for round in 0..1200 {
+        others.push(claim(&queue, &[&format!("r/{round}")], 1));
+        sleep(Duration::from_micros(2500)).await;
+    }
+    assert!(crowded.is_finished());
+    all_are_decided(others.into_iter().chain([crowded])).await;
+    committer.drain().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn locked_resource_does_not_fill_the_queue() {
     let (store, queue, committer) = start();
