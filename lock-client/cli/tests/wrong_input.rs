@@ -65,7 +65,8 @@ async fn urls_that_name_no_lock_service_are_64() {
 /// service answers, though the tables or the rights on them may be missing.
 async fn assert_password_decides(url: impl Fn(&str) -> String, right: &str, reason: &str) {
     assert_rejected(&url("secret"), 69, reason).await;
-    let answered = lock_client(&["status", "r", "--locks", &url(right)]).await;
+    let answered =
+        lock_client(&["status", "r", "--locks", &url(right), "--answer-timeout", "10s"]).await;
     let stderr = String::from_utf8_lossy(&answered.stderr);
     let has_answered = answered.status.success()
         || stderr.contains("apply migrations/")
