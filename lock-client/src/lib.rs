@@ -41,7 +41,7 @@
         feature = "storage-tls",
         feature = "zookeeper"
     )),
-    allow(dead_code, unused_imports, reason = "for services that are not compiled")
+    allow(dead_code, unused_imports, unused_macros, reason = "for services that are not compiled")
 )]
 
 // The terms of an acquire, and its errors.
