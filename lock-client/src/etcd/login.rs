@@ -6,7 +6,7 @@ use super::{failure::Failure, messages::Authenticated};
 use crate::mutex::Locked;
 
 /// The token of a client's last login, for any purpose. So a lock that was just acquired is renewed without a
-/// login, and no older token replaces a newer one.
+/// login.
 pub(super) type Token = Arc<Mutex<Option<String>>>;
 
 /// The login of the user, for requests of one purpose.
