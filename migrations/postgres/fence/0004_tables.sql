@@ -40,7 +40,7 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
 $$;
 
 -- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
--- registered, drops them whoever created them: a role with the right TRIGGER can replace fence_truncate.
+-- registered, it also drops those of other roles: a role with the right TRIGGER can replace fence_truncate.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
