@@ -7,6 +7,7 @@
 mod columns;
 pub(crate) mod doctor;
 pub(crate) mod error;
+mod from_row;
 mod kept_pool;
 pub(crate) mod list;
 pub(crate) mod maintenance;

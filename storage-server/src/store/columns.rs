@@ -11,7 +11,7 @@ use std::{
 use fence::{Fence, Holder, InvalidHolder, InvalidName, Token};
 use sqlx::FromRow;
 
-use super::{Change, Wanted, WantedValue, error::UnreadableRow, list::Listed};
+use super::{Change, Wanted, WantedValue, error::UnreadableRow, from_row::from_row, list::Listed};
 use crate::{
     operation::{Content, Value},
     row::{Described, Row, StoredValue},
@@ -122,7 +122,6 @@ pub(super) fn made_in_groups(
 }
 
 /// The columns of a loaded row. All but the common fence are null for a resource that was never used.
-#[derive(sqlx::FromRow)]
 pub(super) struct LoadedRow {
     token: Option<i64>,
     holder: Option<String>,
@@ -137,6 +136,19 @@ pub(super) struct LoadedRow {
     value_holder: Option<String>,
     answers: Option<String>,
 }
+
+from_row!(LoadedRow {
+    token,
+    holder,
+    version,
+    common_fence,
+    size,
+    content_type,
+    bytes,
+    value_token,
+    value_holder,
+    answers,
+});
 
 /// A write replaces the value without reading it.
 pub(crate) const BAD_CONTENT_TYPE: &str =
@@ -202,13 +214,14 @@ impl LoadedRow {
 }
 
 /// The columns of a row in a list.
-#[derive(sqlx::FromRow)]
 pub(super) struct ListedRow {
     resource: String,
     value_token: Option<i64>,
     version: i64,
     size: i64,
 }
+
+from_row!(ListedRow { resource, value_token, version, size });
 
 /// Decodes the rows of a list, each by itself.
 pub(super) fn decode_listed<R>(rows: &[R]) -> Vec<Result<Listed, UnreadableRow>>

@@ -11,6 +11,7 @@ use fence::{Fence, ResourceName, Token};
 use super::{
     columns::{answers_from_column, fence_from_columns},
     error::OpenError,
+    from_row::from_row,
     list::end_of_prefix,
     object_storage::maintenance::ObjectStorageMaintenance,
     open::DatabaseKind,
@@ -95,15 +96,17 @@ pub(crate) struct Unreadable {
 }
 
 /// How many resources there are, and the first and the last of their names.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) count: i64,
     pub(crate) first: Option<String>,
     pub(crate) last: Option<String>,
 }
 
+from_row!(Counted { count, first, last });
+
 /// A row as it is stored. Holders are bytes, because a repair by hand may have left no text.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug)]
 pub(crate) struct StoredRow {
     pub(crate) token: Option<i64>,
     pub(crate) holder: Vec<u8>,
@@ -114,6 +117,8 @@ pub(crate) struct StoredRow {
     pub(super) value_holder: Option<Vec<u8>>,
     pub(super) answers: Option<String>,
 }
+
+from_row!(StoredRow { token, holder, version, size, value_token, value_holder, answers });
 
 impl StoredRow {
     /// The fence. The error says why it is malformed.

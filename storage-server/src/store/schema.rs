@@ -1,6 +1,9 @@
 //! The schema of the server's own tables.
 
-use sqlx::migrate::{Migrate, MigrateError, Migrator};
+use sqlx::{
+    SqlSafeStr,
+    migrate::{Migrate, MigrateError, Migration, MigrationType, Migrator},
+};
 
 use super::error::OpenError;
 
@@ -11,6 +14,21 @@ pub enum Migrations {
     Apply,
     /// Fail, and create nothing.
     Check,
+}
+
+/// The migrations of a database, each with its name, in their order. `applied` is a bookkeeping table of
+/// their own, because the database may also have a user's migrations.
+pub(super) fn migrator(
+    migrations: &[(&'static str, &'static str)],
+    applied: &'static str,
+) -> Migrator {
+    let migrations = (1..).zip(migrations).map(|(version, (name, sql))| {
+        let kind = MigrationType::Simple;
+        Migration::new(version, (*name).into(), kind, sql.into_sql_str(), false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.dangerous_set_table_name(applied);
+    migrator
 }
 
 /// Brings the schema up to date, or checks that it is. `name` is the database's address, for errors.

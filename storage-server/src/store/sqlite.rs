@@ -34,7 +34,7 @@ use super::{
     kept_pool::{KeptPool, ReplacedAt},
     list::{Listing, NAMES_OF_PAGE, Page},
     open::MissingFile,
-    schema::{Migrations, prepare},
+    schema::{self, Migrations, prepare},
 };
 use crate::row::Row;
 
@@ -184,12 +184,12 @@ async fn sync_log(connection: &mut SqliteConnection, url: &str) -> Result<(), Op
     synced.map_err(|source| OpenError::Connect { database: url.to_owned(), source })
 }
 
-/// The migrations. They have a bookkeeping table of their own, because the database may also have a
-/// user's migrations.
+/// All files of `migrations/sqlite/storage`.
+const MIGRATIONS: [(&str, &str); 1] =
+    [("resources", include_str!("../../migrations/sqlite/0001_resources.sql"))];
+
 fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("migrations/sqlite");
-    migrator.dangerous_set_table_name("storage_migrations");
-    migrator
+    schema::migrator(&MIGRATIONS, "storage_migrations")
 }
 
 #[async_trait]

@@ -12,7 +12,7 @@ use url::Url;
 use super::{own_schema, promoted::Promoted, settings::Settings};
 use crate::store::{
     error::{ANSWER_TIMEOUT, OpenError, no_answer},
-    schema::{Migrations, prepare},
+    schema::{self, Migrations, prepare},
 };
 
 /// The settings of every session, whatever the database's own defaults are.
@@ -199,11 +199,12 @@ pub(super) async fn check_session(
     Ok(is_newer)
 }
 
-/// The migrations. They have a bookkeeping table of their own, because the database may also have a
-/// user's migrations.
+/// All files of `migrations/postgres/storage`.
+const MIGRATIONS: [(&str, &str); 1] =
+    [("resources", include_str!("../../../migrations/postgres/0001_resources.sql"))];
+
 fn migrator() -> Migrator {
-    let mut migrator = sqlx::migrate!("migrations/postgres");
-    migrator.dangerous_set_table_name("storage.migrations");
+    let mut migrator = schema::migrator(&MIGRATIONS, "storage.migrations");
     // `own_schema` creates the schema, under a lock that lasts until the transaction ends.
     migrator.set_locking(false);
     migrator

@@ -2,14 +2,18 @@
 
 use sqlx::{Executor, FromRow, PgConnection};
 
+use crate::store::from_row::from_row;
+
 /// The settings of a session, and of its PostgreSQL.
-#[derive(Debug, FromRow)]
+#[derive(Debug)]
 pub(super) struct Settings {
     is_standby: bool,
     fsync: String,
     encoding: String,
     synchronous_commit: String,
 }
+
+from_row!(Settings { is_standby, fsync, encoding, synchronous_commit });
 
 /// A setting that a server needs.
 #[derive(Debug)]

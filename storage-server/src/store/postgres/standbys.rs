@@ -14,6 +14,8 @@ use std::{
 use sqlx::PgConnection;
 use tokio::time::sleep;
 
+use crate::store::from_row::from_row;
+
 /// For how long standbys that have streamed are assumed to stream still. The look after a commit shows
 /// whether that was wrong.
 const ASSUMED_STREAMING: Duration = Duration::from_millis(500);
@@ -85,7 +87,7 @@ fn unconfirmed(reason: impl ToString) -> sqlx::Error {
 }
 
 /// The synchronous standbys, as the primary sees them.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug)]
 pub(super) struct Standbys {
     /// How many stream.
     streaming: i64,
@@ -94,6 +96,8 @@ pub(super) struct Standbys {
     /// A position in the primary's log.
     position: String,
 }
+
+from_row!(Standbys { streaming, flushed, position });
 
 impl Standbys {
     /// Looks at them, and compares them with a position; without one, with that of the primary's disk.
