@@ -28,7 +28,8 @@
 INSTALLED := redis-server etcd zookeeper openssl curl postgresql patroni pgbouncer mariadb sqlite3 prometheus wrk \
 	strace systemd python seaweedfs s3s-fs azurite node chromium chromedriver slowhttptest
 .PHONY: demo page screenshots test test-locks test-programs test-lab test-others test-model check package seeds \
-	schemathesis terraform at-length failovers object-storage slow-clients bench model $(INSTALLED)
+	schemathesis terraform at-length at-length-clusters at-length-models failovers object-storage slow-clients \
+	bench model $(INSTALLED)
 
 # The lab runs its clients and servers as itself. The two other commands share all libraries with it.
 COMMANDS := --package lab --package lock-client-cli --package storage-server
@@ -140,15 +141,22 @@ FAILOVERS := patroni
 failovers: patroni redis-server node
 	cargo test $(SERVICES) --test main --test server --test testbed $(FAILOVERS) -- --test-threads 1
 
-# What takes minutes has these words in its name.
+# What takes minutes has these words in its name. The models compute while the others mostly wait.
 AT_LENGTH := at_length
-at-length: object-storage patroni
+at-length: patroni seaweedfs s3s-fs azurite
+	cargo test $(SERVICES) --no-run
+	cargo test --package redlock-model --no-run
+	$(MAKE) --jobs=3 at-length-clusters object-storage at-length-models
+
+at-length-clusters:
 	cargo test $(SERVICES) --test main --test server --test testbed $(AT_LENGTH) -- \
 		--skip object_storage --test-threads 1
-	cargo test --package redlock-model $(AT_LENGTH)
+
+at-length-models:
+	@$(call print_at_end,nice -n 19 cargo test --package redlock-model $(AT_LENGTH))
 
 object-storage: seaweedfs s3s-fs azurite
-	cargo test $(SERVICES) --test main object_storage_$(AT_LENGTH)
+	@$(call print_at_end,cargo test $(SERVICES) --test main object_storage_$(AT_LENGTH))
 
 slow-clients: slowhttptest curl
 	cargo build --workspace
