@@ -12,7 +12,7 @@ use super::{
     failure::Failure,
     own_nodes::OwnNode,
     paths::Paths,
-    session::{Purpose, Usage},
+    session::{InUse, Purpose, Usage},
     view::{Before, View, record},
 };
 use crate::{
@@ -130,22 +130,8 @@ impl Try<'_> {
             own_nodes.end(name, holder);
         }
         let link = link?;
-        let sent = Moment::now();
         // 4. Queue, and look behind that.
-        let look = match self.queue(&link, &own, is_new).await {
-            Ok(look) => look,
-            Err(Failure::Other(error @ BackendError::Rejected(_))) if is_new => {
-                drop(link);
-                self.leave(&own).await?;
-                return Err(error);
-            }
-            Err(failure) => return Err(unknown(failure)),
-        };
-        // A server without followers sets the full time with each write.
-        if link.is_standalone {
-            session.has_written(sent);
-        }
-        drop(link);
+        let look = self.queue(link, &own, is_new).await?;
         // 5. See whose place is the oldest. The offset was read behind the list that shows it: an owner
         // before this one may have raised it until its own place was deleted.
         let (before, view) = match look {
@@ -200,8 +186,40 @@ impl Try<'_> {
         Ok(own)
     }
 
-    /// Makes the node unless it exists, and those above it. The look is sent behind it.
+    /// Queues, and looks behind that. A waiter whose turn it is only looks: a session that was just proven
+    /// keeps the place that is still seen. A write would cost as much as the release before.
     async fn queue(
+        &self,
+        link: InUse<'_>,
+        own: &OwnNode,
+        is_new: bool,
+    ) -> Result<Look, BackendError> {
+        if !is_new
+            && let Look::Whole(view) = self.look(&link, own).await.map_err(unknown)?
+            && view.has(&own.path)
+        {
+            return Ok(Look::Whole(view));
+        }
+        let sent = Moment::now();
+        match self.make_node(&link, own, is_new).await {
+            Ok(look) => {
+                // A server without followers sets the full time with each write.
+                if link.is_standalone {
+                    own.session().has_written(sent);
+                }
+                Ok(look)
+            }
+            Err(Failure::Other(error @ BackendError::Rejected(_))) if is_new => {
+                drop(link);
+                self.leave(own).await?;
+                Err(error)
+            }
+            Err(failure) => Err(unknown(failure)),
+        }
+    }
+
+    /// Makes the node unless it exists, and those above it. The look is sent behind it.
+    async fn make_node(
         &self,
         connection: &Connection,
         own: &OwnNode,

@@ -165,6 +165,10 @@ impl View {
         self.owner().filter(|owner| owner.holder == *holder && owner.grant == grant.as_i64())
     }
 
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.queue.iter().any(|place| place.path == path)
+    }
+
     /// Returns the place before that of a path; `None` if that is the owner's, or does not exist.
     pub(super) fn before(&self, path: &str) -> Option<Before> {
         let ahead = self.queue.iter().position(|place| place.path == path)?.checked_sub(1)?;

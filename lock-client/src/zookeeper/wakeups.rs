@@ -147,7 +147,7 @@ impl Waiter {
             Some(before) => Some(before),
             None => {
                 let view = View::read(connection, &self.paths, Some(&own.path)).await?;
-                if view.queue.iter().all(|place| place.path != own.path) {
+                if !view.has(&own.path) {
                     return self.watch_queue(connection).await;
                 }
                 view.before(&own.path)

@@ -115,6 +115,20 @@ async fn waiter_is_notified_of_its_turn() {
     assert!(held(attempt(&locks, &second, Order::Fair).await).token > owner.token);
 }
 
+/// Each write is made durable before its answer. Even one that fails costs as much as the release.
+#[tokio::test]
+async fn waiter_acquires_without_a_write() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let locks = client(&zookeeper.url());
+    let owner = acquired(&locks, &name("r"), secs(60)).await;
+    let waiter = Holder::random();
+    busy(attempt(&locks, &waiter, Order::Fair).await);
+    let before = zookeeper.last_change(0).await.unwrap();
+    assert!(release(&locks, &owner).await);
+    assert!(held(attempt(&locks, &waiter, Order::Fair).await).token > owner.token);
+    assert_eq!(zookeeper.last_change(0).await.unwrap() - before, 1, "the release");
+}
+
 /// Empty containers are deleted every half second, here in the midst of attempts.
 #[tokio::test]
 async fn container_that_is_deleted_during_an_attempt_is_made_again() {

@@ -46,10 +46,22 @@ impl ZooKeeper {
         self.count(number, "Node count: ").await
     }
 
+    /// Returns the number of the last change that a member has. A change that fails has a number, too.
+    ///
+    /// # Errors
+    /// If the member does not answer.
+    pub async fn last_change(&self, number: usize) -> anyhow::Result<u64> {
+        Ok(u64::from_str_radix(&self.line(number, "Zxid: 0x").await?, 16)?)
+    }
+
     async fn count(&self, number: usize, line: &str) -> anyhow::Result<u64> {
+        Ok(self.line(number, line).await?.parse()?)
+    }
+
+    async fn line(&self, number: usize, beginning: &str) -> anyhow::Result<String> {
         let report = self.report(number, "srvr").await?;
-        let count = report.lines().find_map(|found| found.strip_prefix(line));
-        Ok(count.context("the member does not serve clients")?.parse()?)
+        let rest = report.lines().find_map(|line| line.strip_prefix(beginning));
+        Ok(rest.context("the member does not serve clients")?.to_owned())
     }
 
     /// Returns the ids of the sessions that a member knows, in order. Only the leader knows all. One that
