@@ -156,19 +156,36 @@ async fn upload(
     }
 }
 
+/// Rejects a DELETE that releases a lock, as clients send it with `TF_HTTP_UNLOCK_METHOD=DELETE`. They send
+/// the digest of its body, which is the lock, or empty for `force-unlock`. They send none with a delete.
+struct NoDigest;
+
+impl<S: Sync> FromRequestParts<S> for NoDigest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        if parts.headers.contains_key("content-md5") { Err(delete_with_body()) } else { Ok(Self) }
+    }
+}
+
+fn delete_with_body() -> Problem {
+    Problem::malformed_request(format!(
+        "a DELETE has no body, and no Content-MD5: it deletes the state. {DEFAULT_METHODS}"
+    ))
+}
+
 /// Deletes the state: under the lock's id, or without one while nobody holds the lock. Clients of the
-/// protocol send none. With `TF_HTTP_UNLOCK_METHOD=DELETE`, they release a lock so, and send it.
+/// protocol send no id.
 async fn delete(
     session: Session,
-    Written { head: (Target { resource, .. }, query), content }: Written<(
+    Written { head: (Target { resource, .. }, query, NoDigest), content }: Written<(
         Target<Write>,
         StateQuery,
+        NoDigest,
     )>,
 ) -> Result<StatusCode, Problem> {
     if !content.bytes.is_empty() {
-        return Err(Problem::malformed_request(format!(
-            "a DELETE has no body: it deletes the state. {DEFAULT_METHODS}"
-        )));
+        return Err(delete_with_body());
     }
     let outcome = if query.id.is_some() {
         change(&session, &resource, query, Action::Delete { condition: Condition::default() })

@@ -183,8 +183,12 @@ async fn unlock_that_is_sent_as_a_delete_keeps_the_state(world: World) {
         let detail = rejected.json()["detail"].to_string();
         assert!(detail.contains("TF_HTTP_UNLOCK_METHOD"), "{detail}");
     }
+    // As `force-unlock` sends it.
+    let digest_of_nothing = [("Content-MD5", "1B2M2Y8AsgTpgAmY7PhCfg==")];
+    let rejected = world.ask("DELETE", STATE, &digest_of_nothing).await;
+    assert_eq!(rejected.problem(), "400 malformed-request");
     assert_eq!(get(server, STATE).await.text(), state(1));
-    // The control: a delete without a body.
+    // The control: a delete.
     assert_eq!(send(server, "DELETE", STATE, "").await.status, 200);
 }
 
