@@ -41,12 +41,12 @@ export function fenced<Client extends AnyClient, Result>(
 
 /**
  * Protects tables, again or for the first time, in the caller's transaction. `tables` maps the name
- * of each table to the SQL expression of a row's resource. Call this after every migration: a table
- * that was rebuilt has lost its triggers.
+ * of each table to the column that names a row's resource, or to that column and a prefix. Call this
+ * after every migration: a table that was rebuilt has lost its triggers.
  */
 export function protect(
   client: AnyClient,
-  tables: Readonly<Record<string, string>>,
+  tables: Readonly<Record<string, string | readonly [column: string, prefix: string]>>,
 ): Promise<void>;
 
 /** An error of the fence. Unless its class says otherwise, nothing was committed. */

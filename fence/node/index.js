@@ -63,11 +63,13 @@ export async function fenced(client, leases, work) {
 }
 
 // Protects tables, again or for the first time, in the caller's transaction. `tables` maps the name
-// of each table to the SQL expression of a row's resource. Call this after every migration: a table
-// that was rebuilt has lost its triggers.
+// of each table to the column that names a row's resource, or to that column and a prefix. Call this
+// after every migration: a table that was rebuilt has lost its triggers.
 export async function protect(client, tables) {
   for (const [table, resource] of Object.entries(tables)) {
-    await client.query("select fence.protect($1::regclass, $2)", [table, resource]);
+    const [column, prefix = ""] = [resource].flat();
+    const values = [table, column, prefix];
+    await client.query("select fence.protect($1::regclass, $2, prefix => $3)", values);
   }
 }
 

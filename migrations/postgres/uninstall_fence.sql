@@ -40,8 +40,8 @@ begin
         fence.malformed, fence.accepts, fence.is_written_here, fence.claim, fence.claim_or_reject, fence.reject_claim,
         fence.reject_malformed, fence.present, fence.verify, fence.reject_removal, fence.forget, fence.name_of,
         fence.grantees, fence.revoke_all, fence.owns, fence.protect, fence.unprotect, fence.reject_unfit_table,
-        fence.is_plain_column, fence.try_resource, fence.trigger_settings, fence.create_trigger_function,
-        fence.trigger_body, fence.parts, fence.remove_triggers, fence.exception_clause, fence.report, fence.version;
+        fence.problem_of_column, fence.create_trigger_function, fence.trigger_body, fence.parts, fence.remove_triggers,
+        fence.exception_clause, fence.report, fence.version;
     drop schema fence;
 end
 $$;

@@ -26,11 +26,12 @@ class Entries:
 
     def __init__(self):
         self.name = f"entries_{os.getpid()}_{next(_numbers)}"
-        self.protected = {self.name: "account_id"}
+        self.protected = {self.name: ("account_id", "entry/")}
         self.blind_insert = f"insert into {self.name} values ('somebody', 1)"
         with psycopg.connect(OWNER_URL) as connection:
             connection.execute(f"create table {self.name} (account_id text, amount integer)")
-            connection.execute("select fence.protect(%s, 'account_id')", [self.name])
+            protect = "select fence.protect(%s, 'account_id', prefix => 'entry/')"
+            connection.execute(protect, [self.name])
 
     def rebuild(self):
         """The statements of a rebuild."""
@@ -48,6 +49,7 @@ class Entries:
                 connection.execute(self.blind_insert)
             except psycopg.Error as error:
                 assert error.sqlstate == "ZF004", error
+                assert '"entry/somebody"' in error.diag.message_detail, error
                 return True
             return False
 

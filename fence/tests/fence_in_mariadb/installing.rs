@@ -42,7 +42,7 @@ async fn installing_again_keeps_fences_protection_and_grants() {
     let stale = attempt_all(&mut database, &["call fence.present(33, 'a')", UPDATE]).await;
     assert_eq!(stale.unwrap_err(), STALE);
     assert_eq!(number(&mut database, GRANTS).await, 3);
-    assert_eq!(number(&mut database, "select cast(fence.version() as signed)").await, 6);
+    assert_eq!(number(&mut database, "select cast(fence.version() as signed)").await, 7);
     // The mode of the session stays as it was.
     let mode = "select @@sql_mode like '%NO_AUTO_CREATE_USER%'";
     assert_eq!(number(&mut database, mode).await, 1);
@@ -203,16 +203,16 @@ async fn fence_of_another_build_is_left_as_it_is() {
         (
             &[
                 "create database fence",
-                "create function fence.version() returns int return 5",
+                "create function fence.version() returns int return 6",
                 old_table,
                 "insert into fence.resources values ('alice', 34, 'a', 'x')",
             ],
-            "its version is 5 instead of 6",
+            "its version is 6 instead of 7",
         ),
-        (&["create database fence", old_table], "its version is 0 instead of 6"),
+        (&["create database fence", old_table], "its version is 0 instead of 7"),
         (
             &["create database fence", "create function fence.version() returns int return 1000"],
-            "its version is 1000 instead of 6",
+            "its version is 1000 instead of 7",
         ),
     ] {
         let server = MariaDb::start().await.unwrap();
@@ -241,7 +241,7 @@ async fn fences_of_another_build_are_carried_over_by_hand() {
     let mut database = session(&server).await;
     for statement in ACCOUNTS.iter().chain(&[
         "create database fence",
-        "create function fence.version() returns int return 5",
+        "create function fence.version() returns int return 6",
         "create table fence.resources (
             resource varchar(512) primary key, token bigint, holder varchar(128), claimed_by varchar(80))",
         "insert into fence.resources values ('alice', 34, 'a', 'x')",

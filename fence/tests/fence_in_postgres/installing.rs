@@ -62,8 +62,8 @@ const IN_USE: &str = "
     grant usage on schema fence to monitor;
     grant select on fence.status, fence.fences to monitor;
     grant select (resource) on fence.fence to monitor with grant option;
-    revoke execute on function fence.version(), fence.protect(regclass, text, text) from public;
-    grant execute on function fence.protect(regclass, text, text) to monitor;
+    revoke execute on function fence.version(), fence.protect(regclass, text, text, text) from public;
+    grant execute on function fence.protect(regclass, text, text, text) to monitor;
     create view unprotected as select protected from fence.status where problem is not null;";
 
 #[tokio::test]
@@ -90,8 +90,8 @@ async fn installing_again_keeps_fences_protection_and_grants() {
         assert_eq!(attempt(&mut monitor, revoked).await.unwrap_err(), "42501", "{revoked}");
     }
     let executable = "
-        select not has_function_privilege('public', 'fence.protect(regclass, text, text)', 'execute')
-            and has_function_privilege('monitor', 'fence.protect(regclass, text, text)', 'execute')
+        select not has_function_privilege('public', 'fence.protect(regclass, text, text, text)', 'execute')
+            and has_function_privilege('monitor', 'fence.protect(regclass, text, text, text)', 'execute')
             and has_column_privilege(
                 'monitor', 'fence.fence', 'resource', 'select with grant option')";
     assert!(is_true(&mut database, executable).await);
@@ -132,7 +132,7 @@ async fn owner_of_the_database_needs_no_superuser() {
         create table accounts (account_id text primary key, balance bigint);
         create table orders (id bigint); insert into orders values (7);
         select fence.protect('accounts', 'account_id'),
-            fence.protect('orders', $$'order/' || id$$, 'report'), fence.claim('alice', 34, 'a')";
+            fence.protect('orders', 'id', 'report', prefix => 'order/'), fence.claim('alice', 34, 'a')";
     attempt(&mut keeper, protect).await.unwrap();
     psql(&url, &files()).unwrap();
     postgres::install(&mut keeper).await.unwrap();
@@ -207,7 +207,8 @@ async fn another_build_is_recognised_before_anything_changes() {
     for (build, found) in [
         (first.to_owned(), "version is 1"),
         (version(2), "version is 2"),
-        (version(7), "version is 7"),
+        (version(6), "version is 6"),
+        (version(8), "version is 8"),
     ] {
         let server = Postgres::start().await.unwrap();
         let mut owner = session(&server).await;
@@ -253,7 +254,7 @@ async fn another_build_is_recognised_before_anything_changes() {
         psql(&server.url(), &files()).unwrap();
         let carry = format!("{}'accounts', 'account_id')", carry.join("; "));
         attempt(&mut owner, &carry).await.unwrap();
-        assert_eq!(number(&mut owner, "select fence.version()::bigint").await, 6);
+        assert_eq!(number(&mut owner, "select fence.version()::bigint").await, 7);
         let rejected = attempt(&mut owner, "insert into accounts values ('alice')").await;
         assert_eq!(rejected.unwrap_err(), TOKEN_REQUIRED);
         assert_it_works(&server).await;
@@ -291,7 +292,7 @@ async fn every_answer_is_of_a_common_type() {
         select count(*) from pg_proc
         where oid in ('fence.claim(text, bigint, text)'::regprocedure,
             'fence.present(bigint, text)'::regprocedure, 'fence.forget(text)'::regprocedure,
-            'fence.protect(regclass, text, text)'::regprocedure,
+            'fence.protect(regclass, text, text, text)'::regprocedure,
             'fence.unprotect(regclass)'::regprocedure)
             and prorettype in ('bigint'::regtype, 'text'::regtype)";
     assert_eq!(number(&mut database, called).await, 5);
@@ -329,7 +330,7 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
     let other = "
         create table orders (id int, year int) partition by list (year);
         create table orders_1 partition of orders for values in (1);
-        select fence.protect('orders', $$e'back\\\\slash' || \"id\"$$)";
+        select fence.protect('orders', 'id', prefix => e'back\\\\slash')";
     attempt(&mut database, other).await.unwrap();
     attempt(&mut database, "create database restored").await.unwrap();
     let restored_url = server.url().replace("/postgres?", "/restored?");
@@ -348,7 +349,7 @@ async fn restored_database_is_as_protected_as_the_one_that_was_dumped() {
         let protected = "
             select count(*) from fence.status
             where problem is null
-                and resource = any (array['account_id', $$e'back\\\\slash' || \"id\"$$])";
+                and (resource_column, prefix) in (('account_id', ''), ('id', e'back\\\\slash'))";
         assert_eq!(number(database, protected).await, 3);
         let stale = "select fence.present(33, 'a'); delete from accounts";
         assert_eq!(attempt(database, stale).await.unwrap_err(), STALE);

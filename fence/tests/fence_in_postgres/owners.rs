@@ -111,7 +111,7 @@ async fn function_that_is_committed_after_the_application_is_not_called() {
 
     // Nor by what a table's owner calls, or by its writers for it.
     for statement in [
-        "select fence.protect('accounts'::regclass, $$'account/' || account_id$$::text, 'report'::text)",
+        "select fence.protect('accounts'::regclass, 'account_id'::text, 'report'::text, 'account/'::text)",
         UPDATE,
         "select 1 / (select count(*) from fence.reports)",
         "select 1 / (select count(*) from fence.status where problem is null)",
@@ -230,7 +230,7 @@ async fn names_of_roles_may_need_quotes() {
     attempt(&mut session(&server).await, roles).await.unwrap();
     let mut ann = session_of(&server, "Ann@x.org").await;
     postgres::install(&mut ann).await.unwrap();
-    let protect = "create table notes (id int); select fence.protect('notes', '(id + 1)::text')";
+    let protect = "create table notes (id int); select fence.protect('notes', 'id')";
     attempt(&mut ann, protect).await.unwrap();
 }
 
@@ -245,7 +245,7 @@ async fn new_owner_of_a_table_protects_it_again() {
         create schema notes; grant all on schema notes to ann, bob;
         grant usage on schema fence to ann, bob";
     attempt(&mut owner, roles).await.unwrap();
-    let protect = "select fence.protect('notes.notes', $$'note/' || id$$)";
+    let protect = "select fence.protect('notes.notes', 'id', prefix => 'note/')";
     let mut ann = session_of(&server, "ann").await;
     attempt(&mut ann, "create table notes.notes (id int)").await.unwrap();
     attempt(&mut ann, protect).await.unwrap();

@@ -39,7 +39,7 @@ async fn truncate_is_rejected_even_with_a_token() {
 async fn partitions_are_as_protected_as_their_table() {
     let (_server, mut database) = fence().await;
     attempt(&mut database, ORDERS).await.unwrap();
-    let protect = "select fence.protect('orders', $$'order/' || order_id$$)";
+    let protect = "select fence.protect('orders', 'order_id', prefix => 'order/')";
     attempt(&mut database, protect).await.unwrap();
     for part in ["orders", "orders_1", "orders_2", "orders_2_eu"] {
         let truncate = format!("truncate {part}");
@@ -57,7 +57,7 @@ async fn row_that_changes_its_partition_is_checked() {
     let (_server, mut database) = fence().await;
     attempt(&mut database, ORDERS).await.unwrap();
     let protect = "
-        select fence.protect('orders', $$'order/' || order_id$$);
+        select fence.protect('orders', 'order_id', prefix => 'order/');
         select fence.claim('order/1', 34), fence.claim('order/3', 50);";
     attempt(&mut database, protect).await.unwrap();
     let moved = "update orders set year = 2 where order_id = 1";
@@ -83,7 +83,7 @@ async fn row_that_changes_its_partition_is_checked() {
 async fn partition_that_is_added_later_checks_rows_at_once() {
     let (_server, mut database) = fence().await;
     attempt(&mut database, ORDERS).await.unwrap();
-    let protect = "select fence.protect('orders', $$'order/' || order_id$$)";
+    let protect = "select fence.protect('orders', 'order_id', prefix => 'order/')";
     attempt(&mut database, protect).await.unwrap();
     let later = "
         create table orders_3 partition of orders for values in (3);

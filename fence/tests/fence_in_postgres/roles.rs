@@ -62,7 +62,7 @@ async fn writer_writes_under_its_token_and_can_not_touch_the_fence() {
         assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE, "{forbidden}");
     }
     for forbidden in
-        ["select fence.unprotect('accounts')", "select fence.protect('accounts', '''mine''')"]
+        ["select fence.unprotect('accounts')", "select fence.protect('accounts', 'account_id')"]
     {
         let rejected = attempt_and_roll_back(&mut writer, forbidden).await;
         assert_eq!(rejected.unwrap_err(), NO_PRIVILEGE, "{forbidden}");

@@ -75,7 +75,8 @@ async fn shadow_everything(writer: &mut PgConnection) {
         "verify(text)",
         "report(regclass, text, text, text)",
         "is_written_here(xid8, xid)",
-        "trigger_body(regclass, text, text)",
+        "trigger_body(text, text, text)",
+        "problem_of_column(regclass, text)",
         "string_to_array(text, text)",
         "pg_partition_tree(regclass)",
     ] {

@@ -181,7 +181,8 @@ async fn prepared_statements_outlive_a_new_protection() {
     for protect in [
         "select 1",
         "select fence.protect('accounts', 'account_id')",
-        "select fence.protect('accounts', '(account_id)')",
+        "select fence.protect('accounts', 'account_id', 'report');
+         select fence.protect('accounts', 'account_id')",
         "alter table accounts add column note text",
         "alter table accounts drop column note",
     ] {

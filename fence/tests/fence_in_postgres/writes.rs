@@ -222,16 +222,28 @@ async fn malformed_offers_are_rejected() {
     }
     assert_eq!(number(&mut database, "select count(*) from notes").await, 0);
     assert_eq!(number(&mut database, "select count(*) from fence.fences").await, 0);
-    for (offer, part, detail) in [
-        ("fence.present(0)", "token", r#"{"resource" : null, "token" : 0}"#),
-        ("fence.present(34, 'a b')", "holder", r#"{"resource" : null, "token" : 34}"#),
-        ("fence.claim('', 0)", "resource", r#"{"resource" : "", "token" : 0}"#),
-        ("fence.claim('alice', 34, 'a b')", "holder", r#"{"resource" : "alice", "token" : 34}"#),
+    for (offer, message, detail) in [
+        ("fence.present(0)", "the token is malformed", r#"{"resource" : null, "token" : 0}"#),
+        (
+            "fence.present(34, 'a b')",
+            "the holder is malformed",
+            r#"{"resource" : null, "token" : 34}"#,
+        ),
+        (
+            "fence.claim('', 0)",
+            "the resource is malformed: it has 0 bytes",
+            r#"{"resource" : "", "token" : 0}"#,
+        ),
+        (
+            "fence.claim('alice', 34, 'a b')",
+            "the holder is malformed",
+            r#"{"resource" : "alice", "token" : 34}"#,
+        ),
     ] {
         let statement = AssertSqlSafe(format!("select {offer}"));
         let rejected = sqlx::query(statement).execute(&mut database).await.unwrap_err();
         let rejected = rejected.as_database_error().unwrap().downcast_ref::<PgDatabaseError>();
-        assert_eq!(rejected.message(), format!("the {part} is malformed"), "{offer}");
+        assert_eq!(rejected.message(), message, "{offer}");
         assert_eq!(rejected.detail(), Some(detail), "{offer}");
     }
 }

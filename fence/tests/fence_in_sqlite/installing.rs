@@ -92,7 +92,7 @@ async fn migration_tool_applies_the_same_files() {
     kept(&mut database).await;
     sqlite::install(&mut database).await.unwrap();
     kept(&mut database).await;
-    assert_eq!(number(&mut database, "select version from fence_version").await, 6);
+    assert_eq!(number(&mut database, "select version from fence_version").await, 7);
 }
 
 #[tokio::test]
@@ -176,14 +176,16 @@ async fn installing_again_does_no_harm_while_clients_write() {
 }
 
 /// What earlier builds had of the fence's table and version.
-const EARLIER: [&str; 3] = [
+const EARLIER: [&str; 4] = [
     "create table fence (resource text not null primary key, token integer not null, holder text not null)
      strict, without rowid;",
     "create table fence (resource text not null primary key, token integer not null, holder text not null)
      strict, without rowid; create view fence_version (version) as select 3;",
+    "create table fence (resource text not null primary key, token integer not null, holder text not null,
+     toggle integer not null default 0); create view fence_version (version) as select 6;",
     // A later one.
     "create table fence (resource text not null primary key, token integer not null, holder text not null,
-     toggle integer not null default 0); create view fence_version (version) as select 7;",
+     toggle integer not null default 0); create view fence_version (version) as select 8;",
 ];
 
 /// The statements are those of the error.

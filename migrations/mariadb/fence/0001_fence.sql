@@ -30,7 +30,7 @@
 begin not atomic
     declare place varchar(64);
     declare problem varchar(512);
-    set @fence_version = 6;
+    set @fence_version = 7;
     select routine_schema into place
     from information_schema.routines where routine_name = 'fence_claim' order by 1 limit 1;
     if exists (
@@ -48,9 +48,9 @@ begin not atomic
     end if;
     if place is not null then
         set problem = concat('the database `', place, '` has the fence of an earlier build, with `fence_claim`');
-    elseif @fence_version <> 6 then
+    elseif @fence_version <> 7 then
         set problem = concat(
-            'the database `fence` is of another build: its version is ', @fence_version, ' instead of 6');
+            'the database `fence` is of another build: its version is ', @fence_version, ' instead of 7');
     end if;
     if problem is not null then
         set problem = concat(problem, '. Nothing was changed. To carry its fences over: stop all clients, rename its ',
@@ -69,7 +69,7 @@ create database if not exists fence character set utf8mb4;
 
 create or replace function fence.version() returns int
 deterministic no sql sql security definer
-return 6;
+return 7;
 
 -- The fences. A row's token never falls. The collations compare bytes, trailing spaces included.
 create table if not exists fence.resources (

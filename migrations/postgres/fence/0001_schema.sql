@@ -78,9 +78,9 @@ begin
         found_version = 1;
     end if;
     -- It is null if nothing was installed, or an installation did not finish.
-    if found_version is not null and found_version <> 6 then
+    if found_version is not null and found_version <> 7 then
         raise exception using errcode = 'object_not_in_prerequisite_state',
-            message = format('the schema fence is of another build: its version is %s, not 6', found_version),
+            message = format('the schema fence is of another build: its version is %s, not 7', found_version),
             hint = 'migrations/README.md, "Applying the files", says how to carry the fences over.';
     end if;
 end
@@ -102,7 +102,8 @@ create table if not exists fence.fence (
 create table if not exists fence.protected (
     -- Schema and name, quoted where they must be: public.accounts
     relation text collate "C" not null,
-    resource text not null,
+    resource_column text not null,
+    prefix text not null,
     mode text not null,
     constraint protected_pkey primary key (relation)
 );

@@ -64,7 +64,9 @@ $$;
 create or replace function fence.reject_malformed(part text, resource text, token bigint)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    raise exception using errcode = 'ZF003', message = format('the %s is malformed', part),
+    raise exception using errcode = 'ZF003',
+        message = format('the %s is malformed', part) || case part
+            when 'resource' then coalesce(': it has ' || octet_length(resource) || ' bytes', ': it is null') else '' end,
         detail = json_build_object('resource', resource, 'token', token),
         hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
             ', and a holder up to 128 characters of visible ASCII.';

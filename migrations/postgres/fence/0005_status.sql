@@ -29,9 +29,6 @@ check_of_rows as (
     select t.tgrelid, t.tgfoid, t.tgparentid, p.proowner, p.proconfig, p.prosrc,
         -- In the mode report, the function has its owner's rights.
         case when p.prosecdef then 'report' else 'enforce' end as mode,
-        -- Each argument ends with a zero byte.
-        case t.tgnargs when 1 then convert_from(btrim(t.tgargs, decode('00', 'hex')), getdatabaseencoding()) end
-            as resource,
         -- A constraint, checked at once, in all sessions, for all columns, under no condition.
         t.tgconstraint <> 0 and not t.tgdeferrable and t.tgenabled = 'A' and t.tgattr::text = '' and t.tgqual is null
             and t.tgtype = 29 /* after insert, update or delete, for each row */ as is_intact
@@ -40,7 +37,7 @@ check_of_rows as (
 ),
 -- Tables that are registered, or have our check, or both.
 root as (
-    select c.oid, c.relowner, coalesce(p.resource, r.resource) as resource, coalesce(p.mode, r.mode) as mode,
+    select c.oid, c.relowner, p.resource_column, p.prefix, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
     from pg_class c
     left join fence.protected p on p.relation = fence.name_of(c.oid)
@@ -57,13 +54,15 @@ tree as (
 )
 select
     fence.name_of(c.oid) as protected,
-    root.resource collate "C" as resource,
+    root.resource_column collate "C" as resource_column,
+    root.prefix collate "C" as prefix,
     root.mode collate "C" as mode,
     case
         when actual.tgrelid is null then 'missing'
         when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner
-            or actual.prosrc <> fence.trigger_body(root.oid::regclass, root.resource, root.mode)
-            or actual.proconfig is distinct from fence.trigger_settings(root.oid::regclass, root.resource)
+            or actual.prosrc <> fence.trigger_body(root.resource_column, root.prefix, root.mode)
+            or actual.proconfig is not null
+            or fence.problem_of_column(root.oid::regclass, root.resource_column) is not null
             then 'different'
         when not exists (
             select from pg_trigger t

@@ -38,7 +38,7 @@ begin
         raise exception using errcode = 'object_not_in_prerequisite_state', message = other,
             hint = 'Drop it, and apply the files again.';
     end if;
-    create or replace function fence.version() returns integer language sql immutable as 'select 6';
+    create or replace function fence.version() returns integer language sql immutable as 'select 7';
 
     -- 2. Nor may anybody create them from now on.
     for other in

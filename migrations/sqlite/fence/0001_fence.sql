@@ -41,12 +41,12 @@ fence_version has its number; the oldest builds have none. To carry its fences o
 end;
 insert into fence_of_another_build
 select 1 from sqlite_schema
-where name = 'fence' and instr(sql, 'toggle') = 0 or name = 'fence_version' and sql not like '% 6';
+where name = 'fence' and instr(sql, 'toggle') = 0 or name = 'fence_version' and sql not like '% 7';
 drop table fence_of_another_build;
 
 -- Equal on all databases. It changes whenever applying the files to an installed fence is not enough.
 drop view if exists fence_version;
-create view fence_version (version) as select 6;
+create view fence_version (version) as select 7;
 
 -- The fences. A row is never deleted, and its token never falls.
 create table if not exists fence (

@@ -12,6 +12,7 @@ from psycopg.rows import tuple_row
 from .commit import CURRENT, Commit
 from .errors import TransactionOpen
 from .lease import LeaseOrToken, in_claim_order
+from .tables import Resource, protections
 
 _CLAIM = "select cast(pg_catalog.pg_current_xact_id() as text), fence.claim(%s, %s, %s)"
 
@@ -58,11 +59,12 @@ def fenced(
         raise
 
 
-def protect(connection: psycopg.Connection[Any], tables: Mapping[str, str]) -> None:
+def protect(connection: psycopg.Connection[Any], tables: Mapping[str, Resource]) -> None:
     """Protects tables, again or for the first time, in the caller's transaction.
 
-    `tables` maps the name of each table to the SQL expression of a row's resource. Call this after
-    every migration: a table that was rebuilt has lost its triggers.
+    `tables` maps the name of each table to the column that names a row's resource, or to that
+    column and a prefix. Call this after every migration: a table that was rebuilt has lost its
+    triggers.
     """
-    for table, resource in tables.items():
-        connection.execute("select fence.protect(%s::regclass, %s)", (table, resource))
+    for protection in protections(tables):
+        connection.execute("select fence.protect(%s::regclass, %s, prefix => %s)", protection)

@@ -12,12 +12,13 @@ from sqlalchemy.orm import Session, scoped_session
 from .commit import CURRENT, Commit, psycopg_connection
 from .errors import TransactionOpen
 from .lease import AnyLease, LeaseOrToken, in_claim_order
+from .tables import Resource, protections
 
 _CLAIM = text(
     "select cast(pg_catalog.pg_current_xact_id() as text), fence.claim(:resource, :token, :holder)"
 )
 _CURRENT = text(CURRENT)
-_PROTECT = text("select fence.protect(cast(:table as regclass), :resource)")
+_PROTECT = text("select fence.protect(cast(:table as regclass), :column, prefix => :prefix)")
 
 
 @contextmanager
@@ -62,15 +63,16 @@ def fenced(
         raise
 
 
-def protect(connection: Connection, tables: Mapping[str, str]) -> None:
+def protect(connection: Connection, tables: Mapping[str, Resource]) -> None:
     """Protects tables, again or for the first time, in the caller's transaction.
 
-    `tables` maps the name of each table to the SQL expression of a row's resource. With Alembic,
-    call it in `env.py`, after `context.run_migrations()` and in the same transaction. A table that
-    was rebuilt has lost its triggers, but then no other program sees it without them.
+    `tables` maps the name of each table to the column that names a row's resource, or to that
+    column and a prefix. With Alembic, call it in `env.py`, after `context.run_migrations()` and in
+    the same transaction. A table that was rebuilt has lost its triggers, but then no other program
+    sees it without them.
     """
-    for table, resource in tables.items():
-        connection.execute(_PROTECT, {"table": table, "resource": resource})
+    for table, column, prefix in protections(tables):
+        connection.execute(_PROTECT, {"table": table, "column": column, "prefix": prefix})
 
 
 def _claim(connection: Connection, lease: AnyLease) -> Any:

@@ -1,7 +1,7 @@
 """Fenced transactions with Django on psycopg 3.
 
 With `fence.django` in `INSTALLED_APPS`, each `migrate` ends by protecting the tables that the
-setting `FENCE_TABLES` maps to the SQL expressions of their rows' resources.
+setting `FENCE_TABLES` maps to the columns that name their rows' resources.
 """
 
 from __future__ import annotations

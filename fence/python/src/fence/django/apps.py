@@ -10,6 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.models.signals import post_migrate
 
+from ..tables import protections
+
 
 class FenceConfig(AppConfig):
     """Connects the protection to the end of `migrate`."""
@@ -30,12 +32,13 @@ def protect_tables(using: str, **_: Any) -> None:
     connection = connections[using]
     if connection.vendor != "postgresql":
         return
-    for table, resource in getattr(settings, "FENCE_TABLES", {}).items():
+    for table, column, prefix in protections(getattr(settings, "FENCE_TABLES", {})):
         name = connection.ops.quote_name(table)
         with connection.cursor() as cursor:
             cursor.execute("select to_regclass(%s) is not null", [name])
             if cursor.fetchone()[0]:
-                cursor.execute("select fence.protect(%s::regclass, %s)", [name, resource])
+                protect = "select fence.protect(%s::regclass, %s, prefix => %s)"
+                cursor.execute(protect, [name, column, prefix])
             elif table not in connection.introspection.django_table_names():
                 raise ImproperlyConfigured(f"FENCE_TABLES names {table}, which does not exist")
             # Otherwise its migration has not been applied, or it is in another database.
