@@ -1,4 +1,4 @@
--- The fence in PostgreSQL, 13 or newer: the schema `fence`, its owner, and its tables.
+-- The fence in PostgreSQL, 13 or newer: the schema `fence`, its owner, and the table of fences.
 --
 -- Apply all files of this folder in the order of their names, in one transaction or each in one, over one connection:
 --
@@ -97,17 +97,6 @@ create table if not exists fence.fence (
     constraint fence_pkey primary key (resource)
 ) with (fillfactor = 50);
 
--- The tables that ought to be protected, by their names: a table that a tool has rebuilt has lost its triggers, and the
--- view fence.status says so.
-create table if not exists fence.protected (
-    -- Schema and name, quoted where they must be: public.accounts
-    relation text collate "C" not null,
-    resource_column text not null,
-    prefix text not null,
-    mode text not null,
-    constraint protected_pkey primary key (relation)
-);
-
 -- The name of a table, in one form under all settings of the session: public.accounts
 create or replace function fence.name_of(relation oid)
 returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
@@ -132,15 +121,6 @@ begin
 end
 $$;
 
--- Whether the current role may act as the owner of the table of this name. The table is looked up by the second part of
--- the name, which has an index.
-create or replace function fence.owns(table_name text)
-returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
-    select exists (
-        select from pg_class where relname = (parse_ident(table_name))[2] and pg_has_role(relowner, 'usage')
-            and fence.name_of(oid) = table_name)
-$$;
-
 -- Rejects the removal of fences together with other data, as by a test that empties all tables.
 create or replace function fence.reject_removal()
 returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -155,18 +135,9 @@ begin
 end
 $$;
 
--- In fence.protected, a role reads and writes the rows of tables that it owns, new rows included. fence.fence gets the
--- trigger from above. What exists is left, and no table is locked: clients may write while the files are applied again.
+-- If the trigger exists, the table is not locked: clients may write while the files are applied again.
 do $$
 begin
-    if not (select relrowsecurity from pg_class where oid = 'fence.protected'::regclass) then
-        alter table fence.protected enable row level security;
-    end if;
-    if not exists (
-        select from pg_policy where polrelid = 'fence.protected'::regclass and polname = 'owner_of_the_table')
-    then
-        create policy owner_of_the_table on fence.protected using (fence.owns(relation));
-    end if;
     if not exists (
         select from pg_trigger
         where tgrelid = 'fence.fence'::regclass and tgname = 'reject_removal' and tgenabled = 'A'

@@ -65,8 +65,8 @@ create or replace function fence.reject_malformed(part text, resource text, toke
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception using errcode = 'ZF003',
-        message = format('the %s is malformed', part) || case part
-            when 'resource' then coalesce(': it has ' || octet_length(resource) || ' bytes', ': it is null') else '' end,
+        message = format('the %s is malformed', part) || case when part = 'resource'
+            then coalesce(': it has ' || octet_length(resource) || ' bytes', ': it is null') else '' end,
         detail = json_build_object('resource', resource, 'token', token),
         hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
             ', and a holder up to 128 characters of visible ASCII.';

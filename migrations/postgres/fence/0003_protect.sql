@@ -10,8 +10,8 @@
 -- Nobody's SQL is evaluated: the column is a name, and the prefix a literal. `protect` reads no row of the table. So an
 -- administrator may call it for a stranger's table, with its policies, generated columns and types.
 
--- The problem of a column that can't name the resources of a table's rows. Null if it can. The text of its type depends
--- on no setting. Otherwise two sessions would write one row under two fences, and neither would be rejected.
+-- The problem of a column that can't name the resources of a table's rows. Null if it can. The text of its type must
+-- depend on no setting. Otherwise two sessions would write one row under two fences, and neither would be rejected.
 create or replace function fence.problem_of_column(protected regclass, resource_column text)
 returns text language sql stable strict set search_path = pg_catalog, pg_temp as $$
     select case
@@ -30,8 +30,8 @@ $$;
 --
 --     resource_before = 'order/'::pg_catalog.text operator(pg_catalog.||) old."id"::pg_catalog.text;
 --
--- %L quotes the prefix, and %I the column. Each column is quoted, because PL/pgSQL has keywords of its own: `begin`.
--- An assignment costs half as much as `perform`.
+-- %L quotes the prefix, whatever standard_conforming_strings is, and %I the column. All names are quoted, because
+-- PL/pgSQL has keywords of its own: `begin`. An assignment costs half as much as `perform`.
 create or replace function fence.trigger_body(resource_column text, prefix text, mode text)
 returns text language plpgsql stable strict set search_path = pg_catalog, pg_temp set quote_all_identifiers = on as $$
 begin
@@ -44,8 +44,7 @@ declare
     ignored pg_catalog.bool;
 begin
     if tg_op operator(pg_catalog.=) 'TRUNCATE' then
-        raise exception using
-            errcode = 'ZF005',
+        raise exception using errcode = 'ZF005',
             message = pg_catalog.concat(tg_table_name, ' is protected, and cannot be truncated'),
             hint = 'Delete its rows under their tokens, or call fence.unprotect first.';
     end if;
@@ -72,10 +71,9 @@ $$;
 create or replace function fence.create_trigger_function(protected regclass, body text, mode text)
 returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    relation pg_class;
+    relation pg_class = (select c from pg_class c where c.oid = protected);
     name text;
 begin
-    select * into strict relation from pg_class where oid = protected;
     for place in 1 .. 1000 loop
         name = format(
             '%s.%I', relation.relnamespace::regnamespace,
@@ -108,16 +106,13 @@ declare
     problem text;
     trigger_function text;
     part regclass;
-    roles text;
 begin
-    -- 1. Keep writers out, and check what was given.
+    -- 1. Keep writers out, and check the table and the column. What is called here and not above is in 0004_tables.sql.
     if protected is null or resource_column is null or prefix is null then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table, column or prefix is null';
-    elsif (mode in ('enforce', 'report')) is not true then
-        raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     end if;
     execute format('lock table %s in access exclusive mode', protected);
-    perform fence.reject_unfit_table(protected, mode); -- in 0004_tables.sql, like remove_triggers and parts
+    perform fence.reject_unfit_table(protected, mode);
     problem = fence.problem_of_column(protected, resource_column);
     if problem is not null then
         raise exception using errcode = 'invalid_parameter_value',
@@ -148,15 +143,7 @@ begin
     insert into fence.protected values (fence.name_of(protected::oid), resource_column, prefix, mode)
     on conflict on constraint protected_pkey do update
     set resource_column = excluded.resource_column, prefix = excluded.prefix, mode = excluded.mode;
-
-    -- 4. Warn of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
-    select string_agg(distinct grantee, ', ') into roles
-    from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
-    cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) as grantee;
-    if roles is not null then
-        raise warning using message = format('%s may create triggers on %s', roles, protected),
-            hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
-    end if;
+    perform fence.warn_of_trigger_right(protected);
     return fence.name_of(protected::oid);
 end
 $$;

@@ -1,7 +1,58 @@
--- The fence in PostgreSQL: which tables can be protected, how protection and fences are removed, and tables whose check
--- reports instead of rejecting. Not needed to see what stops a stale write. Apply 0003_protect.sql first.
+-- The fence in PostgreSQL: which tables are or can be protected, how protection and fences are removed, and tables whose
+-- check reports instead of rejecting. Not needed to see what stops a stale write. Apply 0003_protect.sql first.
 
--- Raises an error if a table can't be protected.
+-- Whether the current role may act as the owner of the table of this name. The table is looked up by the second part of
+-- the name, which has an index.
+create or replace function fence.owns(table_name text)
+returns boolean language sql stable set search_path = pg_catalog, pg_temp as $$
+    select exists (
+        select from pg_class where relname = (parse_ident(table_name))[2] and pg_has_role(relowner, 'usage')
+            and fence.name_of(oid) = table_name)
+$$;
+
+-- fence.protected has the tables that ought to be protected, by their names: a table that a tool has rebuilt has lost
+-- its triggers, and the view fence.status says so. fence.reports has what tables in the mode `report` would have
+-- rejected. A role reads and writes the rows of tables that it owns, new rows included. What exists is left, and no
+-- table is locked.
+do $$
+declare
+    path constant text = pg_catalog.current_setting('search_path');
+    relation regclass;
+begin
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    create table if not exists fence.protected (
+        -- Schema and name, quoted where they must be: public.accounts
+        relation text collate "C" not null,
+        resource_column text not null,
+        prefix text not null,
+        mode text not null,
+        constraint protected_pkey primary key (relation)
+    );
+    create table if not exists fence.reports (
+        -- A random key makes no writer wait for another.
+        id uuid not null default gen_random_uuid(),
+        at timestamptz not null,
+        relation text collate "C" not null,
+        code text not null,
+        role text not null,
+        application text not null,
+        message text not null,
+        detail text not null,
+        constraint reports_pkey primary key (relation, at, id)
+    );
+    foreach relation in array array['fence.protected', 'fence.reports']::regclass[] loop
+        if not (select relrowsecurity from pg_class where oid = relation) then
+            execute format('alter table %s enable row level security', relation);
+        end if;
+        if not exists (select from pg_policy where polrelid = relation and polname = 'owner_of_the_table') then
+            execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', relation);
+        end if;
+    end loop;
+    perform set_config('search_path', path, true);
+end
+$$;
+
+-- Raises an error if a table can't be protected, or not in this mode.
 create or replace function fence.reject_unfit_table(protected regclass, mode text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -19,6 +70,8 @@ begin
     elsif relation.relkind = 'r' and exists (select from pg_inherits where inhparent = protected) then
         raise exception using errcode = 'wrong_object_type',
             message = format('%s has children, which would stay unprotected', protected);
+    elsif (mode in ('enforce', 'report')) is not true then
+        raise exception using errcode = 'invalid_parameter_value', message = 'the mode is ''enforce'' or ''report''';
     elsif mode = 'report' and not has_schema_privilege(relation.relowner, 'fence', 'usage') then
         raise exception using errcode = 'insufficient_privilege',
             message = format('%s, who owns %s, may not use the schema fence', relation.relowner::regrole, protected),
@@ -37,6 +90,22 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
     where not exists (
         select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
         where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
+$$;
+
+-- Warns of roles that could replace the trigger for TRUNCATE, which can't be a constraint.
+create or replace function fence.warn_of_trigger_right(protected regclass)
+returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    roles text = (
+        select string_agg(distinct grantee, ', ')
+        from fence.parts(protected) as part (relid) join pg_class c on c.oid = part.relid
+        cross join lateral fence.grantees(c.relacl, c.relowner, 'TRIGGER'::text) as grantee);
+begin
+    if roles is not null then
+        raise warning using message = format('%s may create triggers on %s', roles, protected),
+            hint = 'Revoke that right, which GRANT ALL includes: it can remove the rejection of TRUNCATE.';
+    end if;
+end
 $$;
 
 -- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
@@ -106,35 +175,6 @@ begin
     get diagnostics forgotten = row_count;
     perform set_config('fence.remove', coalesce(before, ''), true);
     return forgotten;
-end
-$$;
-
--- What such tables would have rejected. The random key makes no writer wait for another. A role reads and writes the
--- reports of its own tables only, as in fence.protected.
-do $$
-declare
-    path constant text = pg_catalog.current_setting('search_path');
-begin
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    create table if not exists fence.reports (
-        id uuid not null default gen_random_uuid(),
-        at timestamptz not null,
-        relation text collate "C" not null,
-        code text not null,
-        role text not null,
-        application text not null,
-        message text not null,
-        detail text not null,
-        constraint reports_pkey primary key (relation, at, id)
-    );
-    if not (select relrowsecurity from pg_class where oid = 'fence.reports'::regclass) then
-        alter table fence.reports enable row level security;
-    end if;
-    if not exists (select from pg_policy where polrelid = 'fence.reports'::regclass and polname = 'owner_of_the_table')
-    then
-        create policy owner_of_the_table on fence.reports using (fence.owns(relation));
-    end if;
-    perform set_config('search_path', path, true);
 end
 $$;
 
