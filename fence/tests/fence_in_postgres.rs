@@ -1,5 +1,6 @@
 //! The fence inside PostgreSQL: every change of a protected table needs a valid token.
 
+mod columns;
 mod forging;
 mod installing;
 mod isolation;
