@@ -1,5 +1,5 @@
--- The fence in PostgreSQL: which tables are or can be protected, how protection and fences are removed, and tables whose
--- check reports instead of rejecting. Not needed to see what stops a stale write. Apply 0003_protect.sql first.
+-- The fence in PostgreSQL: which tables are protected or can be, how protection and fences are removed, and tables
+-- whose check reports instead of rejecting. Not needed to see what stops a stale write. Apply 0003_protect.sql first.
 
 -- Whether the current role may act as the owner of the table of this name. The table is looked up by the second part of
 -- the name, which has an index.
