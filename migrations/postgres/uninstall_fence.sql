@@ -41,7 +41,7 @@ begin
         fence.reject_malformed, fence.present, fence.verify, fence.reject_removal, fence.forget, fence.name_of,
         fence.grantees, fence.revoke_all, fence.owns, fence.protect, fence.unprotect, fence.reject_unfit_table,
         fence.problem_of_column, fence.create_trigger_function, fence.trigger_body, fence.parts, fence.remove_triggers,
-        fence.warn_of_trigger_right, fence.exception_clause, fence.report, fence.version;
+        fence.warn_of_trigger_right, fence.definition_of_column, fence.exception_clause, fence.report, fence.version;
     drop schema fence;
 end
 $$;

@@ -212,7 +212,8 @@ async fn registry_takes_only_tables_of_the_current_role() {
     attempt(&mut admin, MALLORY).await.unwrap();
     let mut mallory = session_of(&server, "mallory").await;
     for table in ["public.accounts", "public.not_there_yet", "accounts", "pg_catalog.pg_class"] {
-        let insert = format!("insert into fence.protected values ('{table}', 'id', '', 'report')");
+        let insert =
+            format!("insert into fence.protected values ('{table}', 'id', '', 'report', '')");
         assert_eq!(attempt(&mut mallory, &insert).await.unwrap_err(), NO_PRIVILEGE, "{table}");
     }
     // A trigger of hers that an administrator's write fires doesn't see the administrator.

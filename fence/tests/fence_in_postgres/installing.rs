@@ -51,6 +51,8 @@ async fn install_has_all_files() {
     let (_server, mut installed) = accounts().await;
     let other = Postgres::start().await.unwrap();
     psql(&other.url(), &files()).unwrap();
+    let lines = files().into_iter().map(|file| std::fs::read_to_string(file).unwrap());
+    assert!(lines.collect::<String>().lines().all(|line| line.len() <= 120));
     let functions = "
         select count(*) from pg_proc where pronamespace = 'fence'::regnamespace";
     let by_psql = number(&mut session(&other).await, functions).await;

@@ -62,6 +62,10 @@ async fn mistakes_are_found_when_the_table_is_protected() {
         let protect = format!("select fence.protect({missing})");
         assert_eq!(attempt(&mut database, &protect).await.unwrap_err(), "22004", "{missing}");
     }
+    for prefix in ["repeat('x', 512)", "repeat('ż', 256)"] {
+        let protect = format!("select fence.protect('accounts', 'account_id', prefix => {prefix})");
+        assert_eq!(attempt(&mut database, &protect).await.unwrap_err(), "22023", "{prefix}");
+    }
     for (column, said) in [
         ("at", "the column 'at' of public.odd has the type timestamp with time zone"),
         ("virtual", "is a virtual generated column"),

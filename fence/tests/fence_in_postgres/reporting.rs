@@ -198,7 +198,7 @@ async fn only_the_check_of_a_table_reports_of_it() {
         "select fence.report('accounts', 'ZF001', 'made up', '')",
         "insert into fence.reports (at, relation, code, role, application, message, detail)
          values (now(), 'public.accounts', '', '', '', '', '')",
-        "insert into fence.protected values ('public.accounts', 'x', '', 'report')",
+        "insert into fence.protected values ('public.accounts', 'x', '', 'report', '')",
     ] {
         assert_eq!(attempt(&mut writer, forged).await.unwrap_err(), NO_PRIVILEGE, "{forged}");
     }

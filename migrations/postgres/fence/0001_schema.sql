@@ -8,7 +8,7 @@
 -- roles lose the rights CREATE on the schema and TRIGGER on its tables.
 --
 -- To see what stops a stale write, read this file, 0002_claim.sql, 0003_protect.sql and 0006_rights.sql. The other two
--- stop nothing.
+-- reject no write.
 --
 -- A transaction claims its resources, each with the token of the lock that guards it: fence.claim('alice', 34, 'me').
 -- Then it reads, and then it writes. A protected table rejects every write of a row whose resource was not claimed: see

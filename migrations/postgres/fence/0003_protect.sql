@@ -13,7 +13,7 @@
 -- The problem of a column that can't name the resources of a table's rows. Null if it can. The text of its type must
 -- depend on no setting. Otherwise two sessions would write one row under two fences, and neither would be rejected.
 create or replace function fence.problem_of_column(protected regclass, resource_column text)
-returns text language sql stable strict set search_path = pg_catalog, pg_temp as $$
+returns text language sql stable set search_path = pg_catalog, pg_temp as $$
     select case
         when attname is null then 'does not exist'
         when attgenerated = 'v' then 'is a virtual generated column, which is not computed for triggers'
@@ -107,18 +107,21 @@ declare
     trigger_function text;
     part regclass;
 begin
-    -- 1. Keep writers out, and check the table and the column. What is called here and not above is in 0004_tables.sql.
+    -- 1. Check the table, keep writers out, and check the column. What is called here and not above is in
+    -- 0004_tables.sql.
     if protected is null or resource_column is null or prefix is null then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table, column or prefix is null';
+    elsif octet_length(prefix) > 511 then
+        raise exception using errcode = 'invalid_parameter_value', message = 'the prefix is longer than 511 bytes';
     end if;
-    execute format('lock table %s in access exclusive mode', protected);
     perform fence.reject_unfit_table(protected, mode);
+    execute format('lock table %s in access exclusive mode', protected);
     problem = fence.problem_of_column(protected, resource_column);
     if problem is not null then
         raise exception using errcode = 'invalid_parameter_value',
             message = format('the column %L of %s %s', resource_column, protected, problem),
             hint = 'Name a column of type text, varchar, char, uuid, smallint, integer, bigint or numeric, exactly and '
-                'without quotes. For all else, add a stored generated column of type text.';
+                'without quotes. For composite names, add a stored generated column of type text.';
     end if;
 
     -- 2. Replace the previous protection. The check of rows runs AFTER ROW, because another trigger may change the row
@@ -140,9 +143,10 @@ begin
     for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
-    insert into fence.protected values (fence.name_of(protected::oid), resource_column, prefix, mode)
-    on conflict on constraint protected_pkey do update
-    set resource_column = excluded.resource_column, prefix = excluded.prefix, mode = excluded.mode;
+    delete from fence.protected p where p.relation = fence.name_of(protect.protected::oid);
+    insert into fence.protected values (
+        fence.name_of(protected::oid), resource_column, prefix, mode,
+        fence.definition_of_column(protected, resource_column));
     perform fence.warn_of_trigger_right(protected);
     return fence.name_of(protected::oid);
 end

@@ -26,6 +26,8 @@ begin
         resource_column text not null,
         prefix text not null,
         mode text not null,
+        -- What the column was when the table was protected.
+        definition text not null,
         constraint protected_pkey primary key (relation)
     );
     create table if not exists fence.reports (
@@ -44,7 +46,13 @@ begin
         if not (select relrowsecurity from pg_class where oid = relation) then
             execute format('alter table %s enable row level security', relation);
         end if;
-        if not exists (select from pg_policy where polrelid = relation and polname = 'owner_of_the_table') then
+        if not exists (
+            select from pg_policy
+            where polrelid = relation and polname = 'owner_of_the_table' and polpermissive and polcmd = '*'
+                and polroles = '{0}' and polwithcheck is null
+                and pg_get_expr(polqual, polrelid) = 'fence.owns(relation)')
+        then
+            execute format('drop policy if exists owner_of_the_table on %s', relation);
             execute format('create policy owner_of_the_table on %s using (fence.owns(relation))', relation);
         end if;
     end loop;
@@ -90,6 +98,14 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
     where not exists (
         select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
         where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
+$$;
+
+-- The type of a column, and how it is generated. If that changes, rows may belong to other resources.
+create or replace function fence.definition_of_column(protected regclass, resource_column text)
+returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+    select concat_ws(' ', format_type(atttypid, atttypmod), pg_get_expr(adbin, adrelid))
+    from pg_attribute left join pg_attrdef on adrelid = attrelid and adnum = attnum and attgenerated <> ''
+    where attrelid = protected and attname = resource_column and not attisdropped
 $$;
 
 -- Warns of roles that could replace the trigger for TRUNCATE, which can't be a constraint.

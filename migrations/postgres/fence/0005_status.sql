@@ -18,7 +18,7 @@ from fence.fence;
 -- One row for each table that is protected or should be, if it exists, and for each table that inherits from it,
 -- partitions included. `problem` is null if all is well: migrations/README.md explains the other values. The trigger
 -- for rows, and its function's text, settings, owner and mode, are compared with what `protect` creates, and the column
--- is checked again. The text can't be compared if the table is not registered. Other triggers of the table are not
+-- with what it was. The text can't be compared if the table is not registered. Other triggers of the table are not
 -- looked at, nor what is not committed yet.
 --
 -- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
@@ -38,7 +38,7 @@ check_of_rows as (
 ),
 -- Tables that are registered, or have our check, or both.
 root as (
-    select c.oid, c.relowner, p.resource_column, p.prefix, coalesce(p.mode, r.mode) as mode,
+    select c.oid, c.relowner, p.resource_column, p.prefix, p.definition, coalesce(p.mode, r.mode) as mode,
         p.relation is not null as is_registered
     from pg_class c
     left join fence.protected p on p.relation = fence.name_of(c.oid)
@@ -63,7 +63,7 @@ select
         when not actual.is_intact or actual.mode <> root.mode or actual.proowner <> root.relowner
             or actual.prosrc <> fence.trigger_body(root.resource_column, root.prefix, root.mode)
             or actual.proconfig is not null
-            or fence.problem_of_column(root.oid::regclass, root.resource_column) is not null
+            or root.definition is distinct from fence.definition_of_column(root.oid::regclass, root.resource_column)
             then 'different'
         when not exists (
             select from pg_trigger t
