@@ -7,8 +7,8 @@
 -- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are. But other
 -- roles lose the rights CREATE on the schema and TRIGGER on its tables.
 --
--- To see what stops a stale write, read this file, 0002_claim.sql, 0003_protect.sql and 0006_rights.sql. The other two
--- reject no write.
+-- To see what stops a stale write, read the table below, 0002_claim.sql and 0003_protect.sql. The installation here and
+-- in 0006_rights.sql stops other roles from getting the installer's rights. The other two files reject nothing.
 --
 -- A transaction claims its resources, each with the token of the lock that guards it: fence.claim('alice', 34, 'me').
 -- Then it reads, and then it writes. A protected table rejects every write of a row whose resource was not claimed: see
@@ -17,9 +17,9 @@
 --
 -- migrations/README.md lists the errors, ZF001 to ZF006, and says what is guaranteed and what is not.
 
--- Installation, 1: the search_path. All files need pg_catalog first in it, but for temporary objects, which are this
--- session's own. Files that do more than create functions set the path to pg_catalog, and restore it at their end: they
--- would otherwise use types and functions of the installer's path, which other roles may have created.
+-- Installation, 1: the search_path. PostgreSQL searches pg_catalog first, unless the path names it later. Then types and
+-- functions of other roles would be found before it, and the files are not applied. (Temporary objects are this
+-- session's own.) Files that do more than create functions set the path, and restore it at their end.
 do $$
 begin
     if pg_catalog.array_to_string(pg_catalog.current_schemas(true), ',')
@@ -35,8 +35,8 @@ end
 $$;
 
 -- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
--- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again.
--- A function that another role adds until then can't match their calls: see the head of 0002_claim.sql.
+-- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again,
+-- and the head of 0002_claim.sql says why a function that is created between does no harm.
 do $$
 declare
     other record;
@@ -48,7 +48,8 @@ begin
             message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- 0006_rights.sql leaves the rights on these objects as they are. It may be applied in another transaction.
+    -- What exists already, '{}' if nothing does: the rights on it stay as they are. 0006_rights.sql reads this setting,
+    -- perhaps in another transaction.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(format('%s.%s', classid, objid)), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);

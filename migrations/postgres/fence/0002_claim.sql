@@ -6,7 +6,7 @@
 -- In all files, each argument for one of the fence's functions has exactly its type. Otherwise a function of the same
 -- name, which another role created while the files were applied, could match better.
 
--- Which of the two is malformed: 'token' or 'holder'. A missing one is. Null if neither is.
+-- Which of the two is malformed: 'token' or 'holder'. Null counts as malformed. Returns null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
 returns text language sql immutable as $$
     select case
@@ -31,8 +31,9 @@ $$;
 -- without rights on the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
 -- For a row that `claim` wrote, claimed_by is enough. A row that was copied from another server may have the id of this
--- transaction by chance. So xmin, the transaction or savepoint that wrote the row, must be no older than this one. A
--- later id has a smaller age. (A copy that is made while this transaction runs would pass.)
+-- transaction by chance. But its xmin, the id that wrote it here, is then older than this transaction. The xmin of an
+-- own row is the id of this transaction, or the later one of a savepoint. The later an id, the smaller its age. (A copy
+-- that is made while this transaction runs would pass.)
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -73,14 +74,14 @@ begin
 end
 $$;
 
--- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, or
--- raises a rejection.
+-- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, also
+-- if it is prepared; or raises a rejection.
 --
 -- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
 -- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
 -- it update no row that was updated since, and the claim fails with 40001. A further claim writes only a higher token.
 --
--- This function alone is correct. The update in `claim` below only saves time.
+-- This function would be enough. The update in `claim` below only saves time.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -95,7 +96,8 @@ begin
         perform fence.reject_malformed(malformed, resource, token);
     end if;
 
-    -- 2. Insert the first fence, or lock the latest row and apply the rule to it.
+    -- 2. Insert the first fence; or lock the latest row, and write it if the rule accepts. A further claim with an
+    -- equal token writes nothing.
     insert into fence.fence as f values (resource, token, holder, pg_current_xact_id())
     on conflict on constraint fence_pkey do update
     set token = excluded.token, holder = excluded.holder, claimed_by = excluded.claimed_by
@@ -105,8 +107,9 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but ON CONFLICT has locked the latest row, which is read here. Either this transaction
-    -- has claimed with the same token and holder before, or the rule rejects.
+    -- 3. Nothing was written, but the latest row is locked. This statement sees it: its snapshot is newer, and a
+    -- transaction with an older one has failed above. Either it has claimed with the same token and holder before, or
+    -- the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
@@ -115,7 +118,8 @@ end
 $$;
 
 -- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, where the fence
--- exists, the rule accepts, and the row has not this transaction's id. All else is left to claim_or_reject.
+-- exists, the rule accepts, and the row has not this transaction's id: claim_or_reject would write the same. All else
+-- is left to it.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
@@ -132,9 +136,9 @@ end
 $$;
 
 -- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
--- row claims its resource with them, unless the transaction has already claimed the resource. So the lock of this token
--- must guard all rows that are written in this way. A blind write locks the row before the fence, and can deadlock with
--- a transaction that claimed first: PostgreSQL ends one with 40P01.
+-- row claims its resource with this token and holder, unless the transaction has already claimed it. So the lock of
+-- this token must guard all rows that are written in this way. A blind write locks the row before the fence, and can
+-- deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin

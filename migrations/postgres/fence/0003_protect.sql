@@ -5,7 +5,8 @@
 --
 -- A row's resource is the text of a column, after the prefix: alice, order/7. The second call creates the function
 -- fence_orders() beside the table, and two triggers that call it: fence_rows after each insert, update or delete of a
--- row, and fence_truncate. PostgreSQL copies fence_rows to partitions that are added later, but not fence_truncate.
+-- row, also by COPY, MERGE and a cascade of foreign keys, and fence_truncate. PostgreSQL copies fence_rows to
+-- partitions that are added later, but not fence_truncate.
 --
 -- Nobody's SQL is evaluated: the column is a name, and the prefix a literal. `protect` reads no row of the table. So an
 -- administrator may call it for a stranger's table, with its policies, generated columns and types.
@@ -124,8 +125,8 @@ begin
                 'without quotes. For composite names, add a stored generated column of type text.';
     end if;
 
-    -- 2. Replace the previous protection. The check of rows runs AFTER ROW, because another trigger may change the row
-    -- before. It is a constraint trigger, which CREATE OR REPLACE TRIGGER can't replace.
+    -- 2. Replace the previous protection. The check of rows runs AFTER ROW, because BEFORE triggers may change the row.
+    -- It is a constraint trigger, because a role with the right TRIGGER can't replace one. It can't be deferred.
     perform fence.remove_triggers(protected);
     trigger_function = fence.create_trigger_function(
         protected, fence.trigger_body(resource_column, prefix, mode), mode);
@@ -138,8 +139,8 @@ begin
             part, trigger_function);
     end loop;
 
-    -- 3. Enable the triggers, also in sessions whose session_replication_role is replica. Some versions of PostgreSQL
-    -- enable a trigger by its name in all partitions. So all are created before one is enabled.
+    -- 3. Enable the triggers of the table and all its partitions, also in sessions whose session_replication_role is
+    -- replica. Some versions enable a trigger by its name in all partitions, so each must have it by then.
     for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;

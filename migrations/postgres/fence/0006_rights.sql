@@ -54,9 +54,10 @@ begin
         execute other;
     end loop;
 
-    -- 3. Set the rights on new objects, whatever the default privileges are: `granted` to public, or none where it is
-    -- null. The rights on known objects are the administrator's. The policies of two tables limit who reads and writes
-    -- which rows. The first installation also revokes the rights on the schema, whose id is null here.
+    -- 3. Set the rights, whatever the default privileges are: `granted` to public, or none where it is null. The first
+    -- installation sets those on all objects and the schema, a later one only those on objects that were not known: the
+    -- others are the administrator's. Public can use none of it without USAGE on the schema, which only the
+    -- administrator grants. The policies of two tables limit who reads and writes which rows.
     for object in
         select * from (
             select format('%s.%s', tableoid, oid) as id, format('table %s', oid::regclass) as name, relacl as acl,
