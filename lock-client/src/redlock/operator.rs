@@ -98,8 +98,8 @@ impl Operator {
     /// Starts a cluster again that has lost its majority: the one with this id, which
     /// [`inspect`](Self::inspect) shows, or `none` if no data are left. Takes the votes of the voters that
     /// are left, and waits for the longest ttl; `report` is told how long. Then all counters are at or above
-    /// the highest of all nodes, and the clock. No server that is left out must come back, because it may
-    /// still vote in the old cluster.
+    /// the highest of all members that answer, and the clock. No server that is left out must come back,
+    /// because it may still vote in the old cluster.
     ///
     /// # Errors
     /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if no data name that

@@ -164,6 +164,33 @@ async fn tokens_grow_when_a_cluster_is_started_again() {
     assert!(after > before, "{after} follows {before}");
 }
 
+/// A member has no vote, and was not named. It alone has the highest counter, which is above the clock.
+#[tokio::test]
+async fn start_again_copies_the_counters_of_a_member_that_is_not_named() {
+    for is_gone in [false, true] {
+        let mut nodes = Nodes::cluster(&ALWAYS).await;
+        nodes.set_counters(HIGH).await;
+        let before = nodes.token_without(0).await.unwrap();
+        // It has missed the release, too.
+        nodes.0[0].set("fenced:{r}:token", &HIGH.to_string()).await.unwrap();
+        let lost = ["--again", &nodes.cluster_of_node(0).await];
+        nodes.0[1].restart().await.unwrap();
+        nodes.0[2].process().kill().unwrap();
+        if is_gone {
+            nodes.0[1].process().kill().unwrap();
+        }
+        nodes.0.extend(Nodes::start(2, &[]).await.0);
+        let urls = nodes.urls();
+        let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
+        let started = init(&again, &lost).await;
+        assert!(started.status.success(), "{started:?}");
+        drop(nodes.0.drain(1..3));
+        let after = nodes.token().await.unwrap();
+        // The control: without that member, nobody knows the token.
+        assert_eq!(after > before, !is_gone, "{after} follows {before}");
+    }
+}
+
 /// The control: the nodes start with the old counters.
 #[tokio::test]
 async fn if_old_counters_are_kept_a_token_is_issued_twice() {

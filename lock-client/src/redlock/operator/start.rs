@@ -114,11 +114,12 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Copies the counters of the old cluster to all nodes of the new one.
+    /// Copies the counters of the old cluster to all nodes of the new one. Without a majority, any server may
+    /// have the highest one: also a member that was not named and has no vote.
     async fn copy(&self) -> Result<(), OperatorError> {
         let (sources, at_least): (Vec<_>, _) = match (self.replaced, &self.old) {
             (Replaced::Cluster(_), Some(old)) => (self.voted(old).collect(), 0),
-            _ => (self.nodes().collect(), unix_millis()),
+            _ => (self.sight.peers.iter().collect(), unix_millis()),
         };
         let mut copied = CopiedCounters::default();
         for to in self.nodes() {
