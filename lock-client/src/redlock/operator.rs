@@ -73,12 +73,13 @@ impl Operator {
     /// # Cancellation safety
     /// If this future is dropped, the cluster may be started in part. Call it again.
     pub async fn start_cluster(&self, max_ttl: Ttl) -> Result<Cluster, OperatorError> {
-        start::start_cluster(self, max_ttl, Replaced::Nothing, drop).await
+        Ok(start::start_cluster(self, max_ttl, Replaced::Nothing, drop).await?.0)
     }
 
     /// Starts a cluster in place of another one, whose number of nodes may differ, with counters at
     /// or above the highest of a majority of the other's voters. Takes their votes, and then waits for
-    /// the longest ttl of both; `report` is told how long. The two may have nodes in common.
+    /// the longest ttl of both; `report` is told how long. The two may have nodes in common. Also returns
+    /// what was copied: nothing if the start only completes an earlier one.
     ///
     /// # Errors
     /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Unavailable`] if fewer than
@@ -91,7 +92,7 @@ impl Operator {
         old: &Self,
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
-    ) -> Result<Cluster, OperatorError> {
+    ) -> Result<(Cluster, CopiedCounters), OperatorError> {
         start::start_cluster(self, max_ttl, Replaced::Cluster(old), report).await
     }
 
@@ -99,7 +100,8 @@ impl Operator {
     /// [`inspect`](Self::inspect) shows, or `none` if no data are left. Takes the votes of the voters that
     /// are left, and waits for the longest ttl; `report` is told how long. Then all counters are at or above
     /// the highest of all members that answer, and the clock. No server that is left out must come back,
-    /// because it may still vote in the old cluster.
+    /// because it may still vote in the old cluster. Also returns what was copied, as
+    /// [`start_from`](Self::start_from) does.
     ///
     /// # Errors
     /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if no data name that
@@ -112,7 +114,7 @@ impl Operator {
         cluster: &str,
         max_ttl: Ttl,
         report: impl FnOnce(Duration),
-    ) -> Result<Cluster, OperatorError> {
+    ) -> Result<(Cluster, CopiedCounters), OperatorError> {
         start::start_cluster(self, max_ttl, Replaced::LostMajority(cluster), report).await
     }
 

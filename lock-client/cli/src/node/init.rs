@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use lock_client::{
     Ttl,
-    redlock::operator::{Cluster, Operator},
+    redlock::operator::{Cluster, CopiedCounters, Operator},
 };
+use serde::Serialize;
 
 use super::status::verdict;
 use crate::{
@@ -28,7 +29,7 @@ A majority of its voters must answer. They lose their votes. The two may have no
 starts a cluster again that has lost its majority: stop all clients, start an empty server for each lost \
 node, which must never come back, and name all nodes and the id that node status shows. It is none if no \
 data are left. Both take the longest ttl. The counters are at or above the highest of the old nodes, and \
-after a loss, of the clock.";
+after a loss, of the clock. A key that has the name of a counter and is none is skipped, and named.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Init {
@@ -47,30 +48,42 @@ pub(crate) struct Init {
     again: Option<String>,
 }
 
+/// The result of a start.
+#[derive(Serialize)]
+struct Started {
+    #[serde(flatten)]
+    cluster: Cluster,
+    /// What was copied, if an old cluster was named.
+    #[serde(flatten)]
+    copied: Option<CopiedCounters>,
+}
+
 impl Init {
     pub(crate) async fn run(self, lock_service: &LockService) -> Result<(), Failure> {
         let mut signals = Signals::listen(ENDING)?;
-        let cluster = tokio::select! {
+        let started = tokio::select! {
             started = self.start(lock_service) => started?,
             signal = signals.next() => return Err(signal.into()),
         };
-        print(&cluster)?;
+        print(&started)?;
         // They are a cluster already, if a start was run again. Then some may have no vote: see `node status`.
-        verdict(&cluster)
+        verdict(&started.cluster)
     }
 
-    async fn start(&self, lock_service: &LockService) -> Result<Cluster, Failure> {
+    async fn start(&self, lock_service: &LockService) -> Result<Started, Failure> {
         let operator = lock_service.operator()?;
         let report = |remaining: Duration| {
             stderr::print(format!("waiting {remaining:.1?}, until all earlier locks have expired"));
         };
-        Ok(if let Some(cluster) = &self.again {
+        let (cluster, copied) = if let Some(cluster) = &self.again {
             operator.start_again(cluster, self.max_ttl, report).await?
         } else if self.from.is_empty() {
-            operator.start_cluster(self.max_ttl).await?
+            let cluster = operator.start_cluster(self.max_ttl).await?;
+            return Ok(Started { cluster, copied: None });
         } else {
             let old = lock_service.limited(Operator::new(&self.from)?, Operator::answer_within);
             operator.start_from(&old, self.max_ttl, report).await?
-        })
+        };
+        Ok(Started { cluster, copied: Some(copied) })
     }
 }

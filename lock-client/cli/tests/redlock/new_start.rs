@@ -59,6 +59,23 @@ async fn cluster_of_another_size_starts_at_or_above_the_highest_counters() {
     }
 }
 
+/// Somebody else may have written such a key.
+#[tokio::test]
+async fn start_names_the_keys_that_it_skips() {
+    let key = "fenced:{no-number}:token";
+    let nodes = seven().await;
+    nodes.0[1].set(key, "x").await.unwrap();
+    let started = init_from(&nodes, &[0, 1, 2], &[3, 4, 5]).await;
+    assert_eq!(events(&started)[0]["skipped"], serde_json::json!([key]), "{started:?}");
+    let lost = ["--again", &nodes.cluster_of_node(3).await];
+    for node in &nodes.0[3..6] {
+        node.set(key, "x").await.unwrap();
+    }
+    retire(&nodes.0[3..6]).await;
+    let started = init(&nodes.urls()[3..6], &lost).await;
+    assert_eq!(events(&started)[0]["skipped"], serde_json::json!([key]), "{started:?}");
+}
+
 /// Each answer takes most of a second, and a connection several.
 #[tokio::test]
 async fn nodes_of_the_old_cluster_may_take_as_long_to_answer() {

@@ -20,7 +20,7 @@ const BATCH: usize = 500;
 static RAISE_COUNTERS: Script =
     script!("../run_id.lua", "../raise_counter.lua", "raise_counters.lua");
 
-/// The counters that an admission has copied.
+/// The counters that an admission or a start has copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedCounters {
     /// How many were missing or too low.

@@ -45,13 +45,14 @@ pub(super) async fn start_cluster(
     max_ttl: Ttl,
     replaced: Replaced<'_>,
     report: impl FnOnce(Duration),
-) -> Result<Cluster, OperatorError> {
+) -> Result<(Cluster, CopiedCounters), OperatorError> {
     // 1. Look at all nodes, and at the cluster that is replaced. Nothing is changed unless all nodes
     //    answer and are fit, and none belongs to another cluster.
     let mut survey = Survey::take(operator, replaced).await?;
+    let mut copied = CopiedCounters::default();
     if let Some(roster) = survey.begun_start() {
         check_ttl(roster, max_ttl)?;
-        return survey.admit(roster).await;
+        return Ok((survey.admit(roster).await?, copied));
     }
     survey.check()?;
 
@@ -72,7 +73,7 @@ pub(super) async fn start_cluster(
         if waited_for.as_ref() != survey.old.as_ref().map(|old| &old.cluster) {
             return Err(changed_meanwhile(&operator.named[0].address));
         }
-        survey.copy().await?;
+        copied = survey.copy().await?;
     }
 
     // 3. Prepare all nodes, in one order. Look at all again, and admit them.
@@ -89,7 +90,7 @@ pub(super) async fn start_cluster(
     // preparation fails its admission, which compares the record.
     survey = Survey::take(operator, replaced).await?;
     survey.check()?;
-    survey.admit(&roster).await
+    Ok((survey.admit(&roster).await?, copied))
 }
 
 fn check_ttl(roster: &Roster, max_ttl: Ttl) -> Result<(), OperatorError> {
@@ -116,7 +117,7 @@ impl Survey<'_> {
 
     /// Copies the counters of the old cluster to all nodes of the new one. Without a majority, any server may
     /// have the highest one: also a member that was not named and has no vote.
-    async fn copy(&self) -> Result<(), OperatorError> {
+    async fn copy(&self) -> Result<CopiedCounters, OperatorError> {
         let (sources, at_least): (Vec<_>, _) = match (self.replaced, &self.old) {
             (Replaced::Cluster(_), Some(old)) => (self.voted(old).collect(), 0),
             _ => (self.sight.peers.iter().collect(), unix_millis()),
@@ -145,7 +146,7 @@ impl Survey<'_> {
                 return Err(after.too_few_sources(number));
             }
         }
-        Ok(())
+        Ok(copied)
     }
 
     /// Admits all nodes that hold the first roster of a cluster. The script passes over a node that has
