@@ -17,11 +17,7 @@ use crate::{
 pub(super) const HELP: &str = "\
 Prints a table: a line for each member of the cluster, and for each node that --locks names and that \
 is no member; then why a node does not vote, and what to do; then a line for the cluster. LAG is how long \
-a node took to answer.
-
-BEHIND is the number of names whose counter on this node is below the highest of all voting nodes. That \
-is no loss: a lock that is held, or was acquired without this node, may be among them. All counters of all \
-nodes are read for it, unless --no-counters is given.
+a node took to answer. All counters of all nodes are read for BEHIND, unless --no-counters is given.
 
 Each node is asked to grant a lock that no name has. If the user must not ask for it, the node counts by \
 its record alone. One that is replicated or evicting votes, but does not count: its vote must not be \
@@ -97,6 +93,11 @@ fn text(seen: &Inspection) -> String {
         column.set_padding((0, 2));
     }
     let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+    if seen.nodes.iter().any(|view| view.counters_behind > Some(0)) {
+        text += "\nBEHIND: the number of names whose counter on the node is below the highest of all voting \
+                 nodes. No\ntoken is lost: a lock that is held, or was acquired without the node, may be \
+                 among them.\n";
+    }
     let reasons = seen.nodes.iter().filter_map(|view| Some((&view.node, view.reason.as_ref()?)));
     for (node, reason) in reasons {
         text += &format!("\n{node}: {reason}\n");

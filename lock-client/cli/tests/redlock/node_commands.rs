@@ -171,6 +171,8 @@ async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
     let (code, columns, text) = status(&nodes, &[]).await;
     assert_eq!(code, 0, "{text}");
     assert_eq!(columns, ["STATE BEHIND", "voting 1", "voting 0", "voting 1"], "{text}");
+    let explained = "\nBEHIND: the number of names whose counter on the node is below the highest";
+    assert!(text.contains(explained), "{text}");
     assert!(text.contains("3 of 3 nodes may vote, locks need 2; the longest ttl is 2s\n"));
 
     nodes.0[0].restart().await.unwrap();
@@ -178,6 +180,7 @@ async fn status_is_a_table_whose_exit_code_shows_how_many_nodes_vote() {
     let (code, columns, text) = status(&nodes, &["--no-counters"]).await;
     assert_eq!(code, 81, "{text}");
     assert_eq!(columns, ["STATE BEHIND", "no-cluster -", "voting -", "voting -"], "{text}");
+    assert!(!text.contains(explained), "{text}");
     assert!(text.contains("lock-client node admit"), "it says what to do: {text}");
     assert_eq!(self::scans(&nodes).await, scans, "it reads no counters");
     status(&nodes, &[]).await;
