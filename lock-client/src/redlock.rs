@@ -10,12 +10,13 @@
 //!
 //! **Why it grows.** Any two majorities share a node. On that node, the earlier ownership ended
 //! before the later one began, and left the counter at its token or above. So the later grant there
-//! is higher, and so is the later token. This holds whatever the clocks do.
+//! is higher, and so is the later token. While the same processes vote, this holds whatever the clocks do.
 //!
 //! **What breaks that.** A node that loses its counters and still votes. So a node that restarted
-//! has no vote, whatever its settings, until it is admitted again (`lock-client node admit`). A clock
-//! that jumps breaks only the exclusion: two clients may hold the lock at once, and the storage
-//! rejects the older token.
+//! has no vote, whatever its settings, until it is admitted again (`lock-client node admit`). The admission
+//! waits for the longest ttl, until the rounds and leases from before have ended. So meanwhile the clocks of
+//! clients, nodes and the watcher must run at one speed, up to 1 %. At other times, a clock that jumps
+//! breaks only the exclusion: two clients may hold the lock at once, and the storage rejects the older token.
 //!
 //! The algorithm is
 //! [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), which
