@@ -126,6 +126,21 @@ async fn replica_of_a_node_is_reported_as_a_loss_of_tokens() {
     assert_eq!(report.complaints().iter().filter(|line| line.contains("appendonly")).count(), 3);
 }
 
+/// It votes on, and may have lost counters already.
+#[tokio::test]
+async fn node_that_evicts_keys_is_reported_as_a_loss_of_tokens() {
+    let nodes = Nodes::cluster(&ALWAYS).await;
+    let policy = ["CONFIG", "SET", "maxmemory-policy"];
+    nodes.0[0].command::<()>(&[&policy[..], &["allkeys-lru"]].concat()).await.unwrap();
+    let report = examine(&nodes.urls()).await;
+    report.assert(4, &["0 unfit-for-fence maxmemory-policy"]);
+    let cure = report.cure(0, "maxmemory-policy").to_string();
+    assert!(cure.contains("restart the node, and let it be admitted"), "{cure}");
+    // The control.
+    nodes.0[0].command::<()>(&[&policy[..], &["noeviction"]].concat()).await.unwrap();
+    examine(&nodes.urls()).await.assert(0, &[]);
+}
+
 #[tokio::test]
 async fn advised_permissions_are_enough_for_locks_on_nodes() {
     let mut nodes = Nodes::cluster(&ALWAYS).await;
