@@ -24,16 +24,22 @@
 //!   speed.
 //! - A process that keeps its `run_id` and loses data.
 //! - A process that answers at two addresses.
+//! - Three changes of three seats, and two of five: neither model ended within four minutes. The tests have two
+//!   changes of three seats and one of five.
 //!
 //! No single model has everything; each test says what its model has. The negative controls are the
 //! variants of [`Fault`]. Where a broken rule has its consequence only after many steps, the first ones are
 //! prescribed ([`Config::script`]): the machine takes them, and every state after them is explored, with
 //! and without the fault.
 //!
-//! The control of a laggard that jumps to a later seat breaks two rules at once. One rule has no control of
-//! its own: a member without a vote never counts as closed. It is redundant: a term begins only if M voters
-//! stay, so that one such member at most does. With it, M - 1 voters close, and fewer than M are left.
-//! `UnadmittedCounts` shows what it does to a copy.
+//! The control of a laggard that jumps to a later seat breaks two rules at once. Two rules have no control of
+//! their own:
+//!
+//! - A member without a vote never counts as closed. It is redundant: a term begins only if M voters stay,
+//!   so that one such member at most does. With it, M - 1 voters close, and fewer than M are left.
+//!   `UnadmittedCounts` shows what it does to a copy.
+//! - A source of a copy holds the new roster, before and after. With three seats, all members that stay have
+//!   closed by then. With five, the copy comes after the wait, when all rounds under the old roster have ended.
 //!
 //! `decisions` has what no property of a model shows: single decisions of the machine.
 

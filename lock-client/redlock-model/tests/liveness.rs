@@ -71,6 +71,41 @@ fn if_no_term_can_begin_no_client_can_acquire_on_a_process_without_a_seat() {
     assert!(report.stuck > 0 && report.stuck == report.required, "{report:?}");
 }
 
+/// Two operators give the first of five seats to two processes, and each has closed two of the members that
+/// stay: neither roster can be decided any more.
+pub(super) const SPLIT_OF_FIVE: takeover::Config = takeover::Config {
+    seats: 5,
+    starts: 2,
+    operators: 2,
+    // What follows an acquire is not explored.
+    highest_counter: 0,
+    script: &[
+        "Start(0, None)",
+        "Operator(0, Look(62))",
+        "Operator(0, Ask(5, Prepare",
+        "Operator(0, Look(62))",
+        "Start(0, None)",
+        "Operator(1, Look(94))",
+        "Operator(1, Ask(6, Prepare",
+        // It does not see the first member, and begins with the second one.
+        "Operator(1, Look(92))",
+        "Operator(0, Ask(1, Close",
+        "Operator(1, Ask(2, Close",
+        "Operator(0, Look(58))",
+        "Operator(0, Ask(3, Close",
+        "Operator(1, Look(84))",
+        "Operator(1, Ask(4, Close",
+    ],
+    ..TAKEOVER
+};
+
+#[test]
+fn if_no_roster_gives_way_no_client_can_acquire_after_a_split() {
+    let report = SPLIT_OF_FIVE.with_fault(takeover::Fault::NoRosterGivesWay).check_liveness();
+    println!("{report:?}");
+    assert!(report.stuck > 0 && report.stuck == report.required, "{report:?}");
+}
+
 mod at_length {
     use super::*;
 
@@ -78,5 +113,11 @@ mod at_length {
     #[test]
     fn a_client_can_always_acquire_again() {
         assert_live(LATE_GRANTS, 455_000, 1_040);
+    }
+
+    /// 55 378 states; 15 s on one core.
+    #[test]
+    fn a_client_can_always_acquire_although_two_rosters_have_split_five_seats() {
+        assert_live(SPLIT_OF_FIVE, 55_000, 55_000);
     }
 }

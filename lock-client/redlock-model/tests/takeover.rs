@@ -5,7 +5,7 @@ use redlock_model::{
     takeover::{Config, Fault, LEASES_EXCLUDE, ONE_ELECTORATE, Situation},
 };
 
-use super::{assert_controls, assert_holds};
+use super::{assert_controls, assert_holds, liveness::SPLIT_OF_FIVE};
 
 /// Three seats, one new process beside the old one, one operator, and no client.
 const TAKEOVER: Config = Config::ONE_START;
@@ -232,6 +232,13 @@ mod at_length {
     fn tokens_are_unique_and_grow_while_a_seat_moves_and_leases_are_renewed() {
         let config = Config { relocates: true, renewals: true, ..WITH_CLIENTS };
         assert_holds(config, 422_000, &[Situation::HeldByNewProcess, Situation::RenewedLater]);
+    }
+
+    /// 55 378 states; 15 s on one core.
+    #[test]
+    fn one_roster_has_a_majority_after_two_rosters_have_split_five_seats() {
+        let situations = [Situation::NewProcessVotes, Situation::TwoRosters];
+        assert_holds(Config { clients: 0, ..SPLIT_OF_FIVE }, 55_000, &situations);
     }
 
     /// The first client has the lock on processes 0 and 2. The new process starts with a copy of process 0

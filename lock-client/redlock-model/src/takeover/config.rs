@@ -99,6 +99,8 @@ pub enum Fault {
     PrepareGoesBack,
     /// Of two rosters of a term, an operator finishes any.
     FinishesAnyRoster,
+    /// Of two rosters of a term, none gives way unless the other is decided.
+    NoRosterGivesWay,
     /// A member takes any decided roster that names it, also for a seat that it got later; and a voter is taken
     /// for prepared for that seat although it is not.
     LaggardJumps,

@@ -191,6 +191,13 @@ impl Operator {
                 }
                 return self.take_for_done(config, state, &command, *process, *to);
             }
+            Command::Close { from, to, .. }
+                if fault == Some(Fault::NoRosterGivesWay)
+                    && from.term == to.term
+                    && !state.is_decided(to) =>
+            {
+                return;
+            }
             Command::Prepare { process, roster }
                 if fault == Some(Fault::LaggardJumps) && state.process(*process).votes() =>
             {
