@@ -75,19 +75,26 @@ mod at_length {
         assert_holds(JOINS, 519_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
     }
 
+    /// A reissue needs higher counters, and no renewals.
+    const REISSUES: Config = Config {
+        highest_counter: 4,
+        highest_initial_counter: 0,
+        renewals: false,
+        failed_tries: false,
+        ..JOINS
+    };
+
+    /// 2 277 622 states; some minutes on one core that does other work.
+    #[test]
+    fn tokens_are_unique_and_grow_with_joins_and_higher_counters() {
+        assert_holds(REISSUES, 2_277_000, &[TwoLeases, Reissued]);
+    }
+
     #[test]
     fn with_each_broken_count_of_nodes_a_lease_outlives_a_higher_token() {
         let five = Config { nodes: 5, highest_initial_counter: 0, ..JOINS };
-        // A reissue needs higher counters, and no renewals.
-        let reissues = Config {
-            highest_counter: 4,
-            highest_initial_counter: 0,
-            renewals: false,
-            failed_tries: false,
-            ..JOINS
-        };
         assert_controls(&[
-            (reissues, Fault::ReissueIgnoresFloor, NO_LEASE_OUTLIVES, 13),
+            (REISSUES, Fault::ReissueIgnoresFloor, NO_LEASE_OUTLIVES, 13),
             (JOINS, Fault::SameGrantOneAbove, NO_LEASE_OUTLIVES, 11),
             (JOINS, Fault::CountsOneAbove, NO_LEASE_OUTLIVES, 9),
             (five, Fault::FloorIsIgnored, NO_LEASE_OUTLIVES, 10),

@@ -3,7 +3,8 @@
 use redlock_model::{
     Config, Fault, Rounds,
     properties::{
-        Situation::{Reissued, RenewedWithNewToken, TwoLeases},
+        NO_LEASE_OUTLIVES,
+        Situation::{Regained, Reissued, RenewedWithNewToken, TwoLeases},
         TOKENS_ARE_UNIQUE,
     },
 };
@@ -34,6 +35,9 @@ const SHARED: Config = Config {
     ..REISSUES
 };
 
+const SHARED_WITH_JOINS: Config =
+    Config { renewals: true, joins: true, highest_counter: 2, ..SHARED };
+
 /// 38 410 states.
 #[test]
 fn reissued_tokens_are_unique_and_grow_on_five_nodes() {
@@ -49,6 +53,15 @@ fn with_each_broken_rule_of_a_reissue_a_token_is_issued_twice() {
     ]);
 }
 
+#[test]
+fn with_each_broken_rule_of_a_join_a_shared_lease_outlives_a_higher_token() {
+    let higher = Config { highest_counter: 3, ..SHARED_WITH_JOINS };
+    assert_controls(&[
+        (SHARED_WITH_JOINS, Fault::JoinUnderSameGrant, NO_LEASE_OUTLIVES, 9),
+        (higher, Fault::FloorIsIgnored, NO_LEASE_OUTLIVES, 9),
+    ]);
+}
+
 mod at_length {
     use super::*;
 
@@ -58,11 +71,11 @@ mod at_length {
         assert_holds(SHARED, 134_000, &[TwoLeases, Reissued]);
     }
 
-    /// 78 215 states; 19 s on one core.
+    /// 429 708 states; 35 s on one core. They join free nodes, too.
     #[test]
     fn two_processes_that_renew_and_reissue_one_lease_do_no_harm() {
-        let config = Config { renewals: true, highest_counter: 2, ..SHARED };
-        assert_holds(config, 78_000, &[TwoLeases, Reissued, RenewedWithNewToken]);
+        let situations = [TwoLeases, Reissued, RenewedWithNewToken, Regained];
+        assert_holds(SHARED_WITH_JOINS, 429_000, &situations);
     }
 
     /// 875 518 states; 8 s on one core. `make model` has rounds of many steps, too.
