@@ -152,7 +152,7 @@ pub(super) async fn leave_prepared_again(node: &Redis, retired: &str) {
     node.command::<()>(&["HSET", "fenced:node", "retired", retired]).await.unwrap();
 }
 
-async fn retired(node: &Redis) -> Option<String> {
+pub(super) async fn retired(node: &Redis) -> Option<String> {
     node.command(&["HGET", "fenced:node", "retired"]).await.unwrap()
 }
 

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use testbed::Redis;
+use testbed::{Redis, wait::until_async};
 
 use super::{
-    new_start::{HIGH, init, leave_prepared, leave_prepared_again, seven, to_be_retired},
+    new_start::{HIGH, init, leave_prepared, leave_prepared_again, retired, seven, to_be_retired},
     nodes::{ALWAYS, Nodes},
 };
-use crate::command::{assert_failed, events, lock_client};
+use crate::command::{PATIENCE, assert_failed, events, lock_client};
 
 async fn pause(nodes: &mut [Redis]) {
     for node in nodes {
@@ -164,31 +164,54 @@ async fn tokens_grow_when_a_cluster_is_started_again() {
     assert!(after > before, "{after} follows {before}");
 }
 
-/// A member has no vote, and was not named. It alone has the highest counter, which is above the clock.
+/// Node 1 has no vote, and is not named. It alone has the highest counter, which is above the clock. Returns
+/// that, and the arguments of a start of nodes 0, 3 and 4.
+async fn with_the_highest_counter_on_another_member() -> (Nodes, u64, [String; 3], String) {
+    let mut nodes = Nodes::cluster(&ALWAYS).await;
+    nodes.set_counters(HIGH).await;
+    let before = nodes.token_without(0).await.unwrap();
+    // It has missed the release, too.
+    nodes.0[0].set("fenced:{r}:token", &HIGH.to_string()).await.unwrap();
+    let cluster = nodes.cluster_of_node(0).await;
+    nodes.0[1].restart().await.unwrap();
+    nodes.0[2].process().kill().unwrap();
+    nodes.0.extend(Nodes::start(2, &[]).await.0);
+    let urls = nodes.urls();
+    (nodes, before, [0, 3, 4].map(|node| urls[node].clone()), cluster)
+}
+
 #[tokio::test]
 async fn start_again_copies_the_counters_of_a_member_that_is_not_named() {
     for is_gone in [false, true] {
-        let mut nodes = Nodes::cluster(&ALWAYS).await;
-        nodes.set_counters(HIGH).await;
-        let before = nodes.token_without(0).await.unwrap();
-        // It has missed the release, too.
-        nodes.0[0].set("fenced:{r}:token", &HIGH.to_string()).await.unwrap();
-        let lost = ["--again", &nodes.cluster_of_node(0).await];
-        nodes.0[1].restart().await.unwrap();
-        nodes.0[2].process().kill().unwrap();
+        let (mut nodes, before, again, cluster) =
+            with_the_highest_counter_on_another_member().await;
         if is_gone {
             nodes.0[1].process().kill().unwrap();
         }
-        nodes.0.extend(Nodes::start(2, &[]).await.0);
-        let urls = nodes.urls();
-        let again = [urls[0].clone(), urls[3].clone(), urls[4].clone()];
-        let started = init(&again, &lost).await;
+        let started = init(&again, &["--again", &cluster]).await;
         assert!(started.status.success(), "{started:?}");
         drop(nodes.0.drain(1..3));
         let after = nodes.token().await.unwrap();
         // The control: without that member, nobody knows the token.
         assert_eq!(after > before, !is_gone, "{after} follows {before}");
     }
+}
+
+#[tokio::test]
+async fn start_again_leaves_out_no_member_that_hangs_during_the_wait() {
+    let (mut nodes, before, again, cluster) = with_the_highest_counter_on_another_member().await;
+    let lost = ["--again", &*cluster];
+    let hanging = async {
+        until_async(PATIENCE, async || Ok(retired(&nodes.0[0]).await.is_some())).await.unwrap();
+        nodes.0[1].process().pause().await.unwrap();
+    };
+    let (rejected, ()) = tokio::join!(init(&again, &lost), hanging);
+    assert_failed(&rejected, 69, "it answered before the wait");
+    // The control.
+    nodes.0[1].process().resume().unwrap();
+    let started = init(&again, &lost).await;
+    assert!(started.status.success(), "{started:?}");
+    assert!(nodes.counter(3).await >= Some(before));
 }
 
 /// The control: the nodes start with the old counters.

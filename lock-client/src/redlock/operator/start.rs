@@ -66,12 +66,22 @@ pub(super) async fn start_cluster(
         let ready_at = Moment::now() + longest + longest / 100 + Duration::from_millis(2);
         report(ready_at.remaining());
         ready_at.passed().await;
+        let sources = survey.nodes_and_members().map(|peer| peer.address.clone());
+        let sources: Vec<_> = sources.collect();
         let waited_for = survey.old.map(|old| old.cluster);
         survey = Survey::take(operator, replaced).await?;
         survey.check()?;
         // Nobody has waited for the locks of another cluster.
         if waited_for.as_ref() != survey.old.as_ref().map(|old| &old.cluster) {
             return Err(changed_meanwhile(&operator.named[0].address));
+        }
+        // Without a majority, nobody else may know its counters.
+        let mut silent = survey.sight.silent.iter().filter(|it| sources.contains(&it.address));
+        if let (Replaced::LostMajority(_), Some(silent)) = (replaced, silent.next()) {
+            return Err(OperatorError::Unavailable(format!(
+                "{silent}: it answered before the wait, and may have the highest counters. Run `lock-client \
+                 node init` again with the same options when it answers, or when it is gone for good"
+            )));
         }
         copied = survey.copy().await?;
     }
@@ -115,12 +125,12 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Copies the counters of the old cluster to all nodes of the new one. Without a majority, any server may
-    /// have the highest one: also a member that was not named and has no vote.
+    /// Copies the counters of the old cluster to all nodes of the new one. Without a majority, any member may
+    /// have the highest one, also if it was not named and has no vote.
     async fn copy(&self) -> Result<CopiedCounters, OperatorError> {
         let (sources, at_least): (Vec<_>, _) = match (self.replaced, &self.old) {
             (Replaced::Cluster(_), Some(old)) => (self.voted(old).collect(), 0),
-            _ => (self.sight.peers.iter().collect(), unix_millis()),
+            _ => (self.nodes_and_members().collect(), unix_millis()),
         };
         let mut copied = CopiedCounters::default();
         for to in self.nodes() {

@@ -64,6 +64,15 @@ impl<'a> Survey<'a> {
         self.operator.named.iter().filter_map(|url| self.sight.at(&url.address))
     }
 
+    /// The nodes, and the servers with data of the old cluster.
+    pub(super) fn nodes_and_members(&self) -> impl Iterator<Item = &Peer> {
+        let is_old = |own: &Roster| self.old.as_ref().is_some_and(|old| old.cluster == own.cluster);
+        self.sight.peers.iter().filter(move |peer| {
+            self.operator.has_named(&peer.address)
+                || peer.record.iter().flat_map(Record::rosters).any(is_old)
+        })
+    }
+
     /// The nodes in the order in which every operator takes them.
     pub(super) fn in_order(&self) -> Vec<&Peer> {
         let mut peers: Vec<_> = self.nodes().collect();
