@@ -24,8 +24,7 @@
 //!   speed.
 //! - A process that keeps its `run_id` and loses data.
 //! - A process that answers at two addresses.
-//! - Three changes of three seats, and two of five: neither model ended within four minutes. The tests have two
-//!   changes of three seats and one of five.
+//! - Three changes of three seats, and two of five to the end: neither model ended within four minutes.
 //!
 //! No single model has everything; each test says what its model has. The negative controls are the
 //! variants of [`Fault`]. Where a broken rule has its consequence only after many steps, the first ones are
