@@ -17,8 +17,8 @@
 --
 -- migrations/README.md lists the errors, ZF001 to ZF006, and says what is guaranteed and what is not.
 
--- Installation, 1: the search_path. PostgreSQL searches pg_catalog first, unless the path names it later. Then types and
--- functions of other roles would be found before it, and the files are not applied. (Temporary objects are this
+-- Installation, 1: the search_path. PostgreSQL searches pg_catalog first, unless the path names it later. Then types
+-- and functions of other roles would be found before it, and the files are not applied. (Temporary objects are this
 -- session's own.) Files that do more than create functions set the path, and restore it at their end.
 do $$
 begin
