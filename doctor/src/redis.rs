@@ -7,7 +7,7 @@ mod replication;
 mod server;
 mod slots;
 
-use ::redis::RedisResult;
+use ::redis::{RedisResult, aio::ConnectionLike};
 
 use self::facts::Facts;
 pub use self::{
@@ -16,7 +16,7 @@ pub use self::{
 };
 use crate::{
     check::{Check, Cure, Verdict},
-    clock,
+    clock, connections,
     report::Report,
     version,
 };
@@ -136,7 +136,26 @@ fn eviction(facts: &Facts) -> Check {
         )
 }
 
-async fn clock(connection: &mut impl ::redis::aio::ConnectionLike) -> RedisResult<Check> {
+/// A client that waits has a connection for its requests, and one over which it is notified.
+const WAITING_CONNECTIONS: i64 = 2;
+
+/// Compares the limit of connections with those that are open.
+///
+/// # Errors
+/// If the connection is lost.
+pub async fn connections(connection: &mut impl ConnectionLike) -> RedisResult<Check> {
+    let facts = Facts::query_info(connection).await?;
+    let number = |field| facts.info(field)?.parse::<i64>().ok();
+    let (Some(limit), Some(clients)) = (number("maxclients"), number("connected_clients")) else {
+        let check = unseen("connections", facts.info_error());
+        return Ok(check.lowered("it may have no room for the connections of waiting clients"));
+    };
+    // The limit counts those of a Cluster's nodes and of replicas, too.
+    let others = ["connected_slaves", "cluster_connections"].into_iter().filter_map(number);
+    Ok(connections::room(limit, clients + others.sum::<i64>(), WAITING_CONNECTIONS))
+}
+
+async fn clock(connection: &mut impl ConnectionLike) -> RedisResult<Check> {
     let compared =
         clock::compare(async || match ask::<(i64, i64)>(connection, &::redis::cmd("TIME")).await {
             Ok(Ok((seconds, micros))) => Ok(i128::from(seconds) * 1_000_000 + i128::from(micros)),

@@ -35,11 +35,7 @@ impl Facts {
         connection: &mut impl ConnectionLike,
         url_user: &str,
     ) -> RedisResult<Self> {
-        let mut facts = Self::default();
-        match ask::<String>(connection, &::redis::cmd("INFO")).await? {
-            Ok(info) => facts.info = fields(&info),
-            Err(rejection) => facts.info_error = Some(rejection),
-        }
+        let mut facts = Self::query_info(connection).await?;
         // Before 7.0, CONFIG GET takes one setting.
         for setting in SETTINGS {
             let command = ::redis::cmd("CONFIG").arg("GET").arg(setting).to_owned();
@@ -52,6 +48,18 @@ impl Facts {
         let user = ask(connection, &::redis::cmd("ACL").arg("WHOAMI").to_owned()).await?;
         facts.user = user.unwrap_or_else(|_| url_user.to_owned());
         Ok(facts)
+    }
+
+    /// Queries INFO alone.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(super) async fn query_info(connection: &mut impl ConnectionLike) -> RedisResult<Self> {
+        let info = ask::<String>(connection, &::redis::cmd("INFO")).await?;
+        Ok(match info {
+            Ok(info) => Self { info: fields(&info), ..Self::default() },
+            Err(rejection) => Self { info_error: Some(rejection), ..Self::default() },
+        })
     }
 
     /// A field of INFO.

@@ -140,6 +140,19 @@ async fn settings_that_lose_writes_at_a_power_loss_are_unfit_for_a_fence_and_can
     }
 }
 
+#[tokio::test]
+async fn limit_of_connections_is_compared_with_those_that_are_open() {
+    let redis = Redis::start_with(&[&SAFE[..], &["--maxclients", "16"]].concat()).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("connections", "warning", "at most 16, ");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &["connections"][..]));
+    // The control: two of each of ten waiting clients find room.
+    let _: String = redis.command(&["CONFIG", "SET", "maxclients", "60"]).await.unwrap();
+    let report = examine(&redis.url()).await;
+    report.assert_finds("connections", "ok", "waiting clients");
+    assert_eq!((report.code, report.complaints().as_slice()), (0, &[][..]));
+}
+
 // Only Linux has a device that is always full.
 #[cfg(target_os = "linux")]
 #[tokio::test]

@@ -33,6 +33,7 @@ async fn run_checks(server: &mut Server, locks: &Locks) -> Result<Report, RedisE
     let mut report = doctor::redis::examine(server).await?;
     let user = report.user.clone().unwrap_or_default();
     let commands = &mut server.commands;
+    report.checks.push(doctor::redis::connections(commands).await?);
     report.checks.extend(named_alone(commands).await?);
     let name = locking::unused_name_on(commands).await?;
     report.checks.push(locking::locking(commands, locks, &name, &user).await?);

@@ -104,6 +104,7 @@ async fn run_checks(
     let user = report.user.clone().unwrap_or_default();
     report.checks = report.checks.into_iter().map(as_of_a_node).collect();
     report.checks.insert(0, membership(view, &user));
+    report.checks.push(doctor::redis::connections(&mut server.commands).await?);
     report.checks.push(doctor::redis::proxy(server).await?);
     let permissions = || locking::node_permissions(&user);
     if let Some(locked) = locked {
