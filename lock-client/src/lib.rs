@@ -62,6 +62,7 @@ mod follow;
 mod holders;
 mod keeper;
 mod label;
+mod leases;
 mod local_queue;
 mod mutex;
 mod retry;

@@ -62,7 +62,8 @@
 //! A request returns when a majority has answered. It does not wait for the slowest
 //! node, or for a node that is down. A node that hangs is asked for its vote at most ten times a
 //! second. After five seconds without an answer, there is a new connection. A search for new members
-//! takes two seconds at most, and requests that fail together share it.
+//! takes two seconds at most, and requests that fail together share it. While there are leases, each
+//! connection is checked every second, and made again at once when it is lost.
 //!
 //! # The code
 //! [`Redlock`] runs each step on the nodes of the current roster (`members.rs`). `machines.rs`
@@ -101,11 +102,12 @@ mod wakeups;
 
 use std::{
     pin::Pin,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Weak, atomic::AtomicU64},
     time::Duration,
 };
 
 use fence::{Holder, ResourceName, Token};
+use tokio::time::sleep;
 
 use self::{
     acquire::Acquire,
@@ -118,7 +120,7 @@ use self::{
 use crate::{
     Moment, Order, Ttl,
     backend::{Attempt, Backend, BackendError, BackendFuture, Ownership, Status, Wakeups},
-    redis::{TimeLimits, keys::Keys},
+    redis::{CHECK_INTERVAL, TimeLimits, keys::Keys},
 };
 
 pub use self::{long_ttl::LongTtl, majority::majority, node_urls::InvalidNodes};
@@ -184,6 +186,12 @@ impl Redlock {
         Self { keys: self.keys, ..Self::with(members) }
     }
 
+    /// Keeps the connections to the nodes as long as there are leases.
+    fn keep_connections(&self) {
+        let (members, leases) = (Arc::downgrade(&self.members), Arc::downgrade(&self.leases));
+        self.leases.keeper.start(|| keep_connections(members, leases));
+    }
+
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
     /// the token of its grant.
     fn lease(&self, ownership: &Ownership) -> Arc<Lease> {
@@ -191,6 +199,19 @@ impl Redlock {
             let valid_until = Moment::now() + ADOPTION_PATIENCE;
             self.leases.start(ownership.clone(), ownership.grant, valid_until)
         })
+    }
+}
+
+/// Checks the connections every second, as long as there are leases: by the next renewal, other clients
+/// may have all connections of a node.
+async fn keep_connections(members: Weak<Members>, leases: Weak<Leases>) {
+    loop {
+        sleep(CHECK_INTERVAL).await;
+        let (Some(members), Some(leases)) = (members.upgrade(), leases.upgrade()) else { return };
+        if leases.keeper.end_if(|| !leases.are_held()) {
+            return;
+        }
+        members.check_connections().await;
     }
 }
 
@@ -213,6 +234,7 @@ impl Backend for Redlock {
             let attempt = self.members.run(|nodes| acquire.run(nodes)).await?;
             if let Attempt::Granted { token, ownership, asked } = &attempt {
                 self.leases.start(ownership.clone(), *token, *asked + ttl.reliable());
+                self.keep_connections();
             }
             Ok(attempt)
         })
@@ -226,6 +248,7 @@ impl Backend for Redlock {
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
             let (keys, lease) = (&Arc::new((self.keys)(name)), &self.lease(ownership));
+            self.keep_connections();
             let renew = |nodes| async move { update::renew(&nodes, keys, lease, ttl).await };
             self.members.run(renew).await
         })

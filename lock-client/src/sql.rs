@@ -4,7 +4,6 @@ pub(crate) mod answer;
 pub(crate) mod backend;
 #[cfg(feature = "tls")]
 pub(crate) mod certificates;
-mod leases;
 pub(crate) mod line;
 mod names;
 pub(crate) mod polling;

@@ -6,6 +6,7 @@ mod conformance;
 mod connections;
 mod etcd;
 mod idle_connections;
+mod kept_connections;
 mod leases;
 mod lock_service;
 mod lossy_service;

@@ -11,7 +11,7 @@ use std::{
 
 use fence::Holder;
 use lock_client::{
-    AcquireError, Order,
+    AcquireError, Locks, Order,
     backend::{Backend, BackendError},
 };
 use testbed::{Proxy, Redis, proxy::Latency, wait::until};
@@ -91,12 +91,31 @@ async fn closing_server(address: SocketAddr) -> Arc<AtomicUsize> {
     connections
 }
 
+/// Acquires the lock, and leaves it held. For a lock that a client holds itself, it makes a lost connection
+/// again.
+async fn hold_without_connection(locks: &Locks) {
+    locks.acquire(&name("r"), lasting()).await.unwrap().detach().unwrap();
+}
+
 #[tokio::test]
 async fn waiters_reconnect_ever_less_often() {
     let mut redis = Redis::start_on_tcp(&[]).await.unwrap();
     let locks = locks(&redis.url());
-    let _held = locks.acquire(&name("r"), lasting()).await.unwrap();
+    hold_without_connection(&locks).await;
     let _waiter = waiting(&redis, &locks, lasting().wait(SOON)).await;
+    redis.process().kill().unwrap();
+    let connections = closing_server(redis.address().unwrap()).await;
+    until(SOON, || Ok(connections.load(Ordering::Relaxed) > 0)).await.expect("it reconnects");
+    sleep(Duration::from_secs(4)).await;
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections < 20, "{connections} connections");
+}
+
+#[tokio::test]
+async fn holder_reconnects_ever_less_often() {
+    let mut redis = Redis::start_on_tcp(&[]).await.unwrap();
+    let locks = locks(&redis.url());
+    let _held = locks.acquire(&name("r"), lasting()).await.unwrap();
     redis.process().kill().unwrap();
     let connections = closing_server(redis.address().unwrap()).await;
     until(SOON, || Ok(connections.load(Ordering::Relaxed) > 0)).await.expect("it reconnects");
@@ -109,7 +128,7 @@ async fn waiters_reconnect_ever_less_often() {
 async fn client_without_waiters_does_not_reconnect() {
     let mut redis = Redis::start_on_tcp(&[]).await.unwrap();
     let locks = locks(&redis.url());
-    let held = locks.acquire(&name("r"), lasting()).await.unwrap();
+    hold_without_connection(&locks).await;
     let waiter = waiting(&redis, &locks, lasting().wait(SOON)).await;
     waiter.abort();
     until_listening(&redis, 0).await;
@@ -117,7 +136,7 @@ async fn client_without_waiters_does_not_reconnect() {
     let connections = closing_server(redis.address().unwrap()).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(connections.load(Ordering::Relaxed), 0);
-    // The control: its release connects.
-    drop(held);
+    // The control: a request connects.
+    locks.status(&name("r")).await.unwrap_err();
     until(SOON, || Ok(connections.load(Ordering::Relaxed) > 0)).await.unwrap();
 }

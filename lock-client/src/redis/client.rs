@@ -32,7 +32,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Redis {
     server: Arc<Server>,
-    connection: Connection,
+    connection: Arc<Connection>,
     subscriptions: Subscriptions,
     limits: TimeLimits,
     retention_ms: u64,
@@ -140,6 +140,7 @@ impl Backend for Redis {
             let granted = |token, grant| {
                 let valid = |number| valid_token(number).map_err(|error| self.unreadable(&error));
                 let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                self.connection.keep_for(holder, ttl);
                 Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
             };
             let numbers = match self.run::<Value>(call).await? {
@@ -172,7 +173,11 @@ impl Backend for Redis {
                 .arg(ownership.grant.as_u64())
                 .arg(ttl.as_millis())
                 .arg(self.retention_ms);
-            self.token_of_owner(self.run(call).await?)
+            let renewed = self.token_of_owner(self.run(call).await?)?;
+            if renewed.is_some() {
+                self.connection.keep_for(&ownership.holder, ttl);
+            }
+            Ok(renewed)
         })
     }
 
@@ -208,7 +213,9 @@ impl Backend for Redis {
                 .arg(holder.as_str())
                 .arg(keys.freed())
                 .arg(QUEUE_PATIENCE.as_millis().to_string());
-            self.run(call).await
+            let released = self.run(call).await?;
+            self.connection.leases().let_go(holder);
+            Ok(released)
         })
     }
 
@@ -240,6 +247,11 @@ impl Backend for Redis {
 
     fn held_names(&self, prefix: &str) -> HeldNames {
         names::held(self.server.clone(), self.limits, prefix)
+    }
+
+    fn detach(&self, ownership: &Ownership, token: Token) -> Token {
+        self.connection.leases().detach(&ownership.holder);
+        token
     }
 
     fn answer_timeout(&self) -> Duration {

@@ -1,46 +1,86 @@
 //! The connection that all requests of a client share.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
+use fence::Holder;
 use redis::{
     ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, aio::MultiplexedConnection,
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::sleep};
 
 use super::{
     keys::Keys, line::Line, script::Call, server::Server, settings::TimeLimits,
     transport::Transport,
 };
+use crate::{keeper::Keeper, leases::Leases, retry::pauses, ttl::Ttl};
+
+/// How often the connection is used at least while locks are held. So its loss is noticed, and neither
+/// a proxy nor the server takes it for idle.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The connection that all requests of a client share. It is made when it is first needed. It is
 /// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
 /// no longer takes writes.
-#[derive(Clone)]
+///
+/// While locks are held, a lost connection is made again at once: by the next renewal, other clients
+/// may have all connections of the server.
 pub(super) struct Connection {
     server: Arc<Server>,
     limits: TimeLimits,
-    current: Arc<Mutex<Option<Line>>>,
+    current: Mutex<Option<Line>>,
     /// Held while an idle connection is replaced, so that one request does it.
-    replacing: Arc<Mutex<()>>,
+    replacing: Mutex<()>,
+    leases: Leases,
+    /// The task that keeps the connection for held locks.
+    keeper: Keeper,
 }
 
 impl Connection {
-    pub(super) fn new(server: Arc<Server>, limits: TimeLimits) -> Self {
-        Self { server, limits, current: Arc::default(), replacing: Arc::default() }
+    pub(super) fn new(server: Arc<Server>, limits: TimeLimits) -> Arc<Self> {
+        let (current, replacing, leases, keeper) = Default::default();
+        Arc::new(Self { server, limits, current, replacing, leases, keeper })
+    }
+
+    pub(super) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Keeps the connection for a lock that was granted or renewed.
+    pub(super) fn keep_for(self: &Arc<Self>, holder: &Holder, ttl: Ttl) {
+        self.leases.begin(holder, ttl);
+        self.keeper.start(|| keep(Arc::downgrade(self)));
     }
 
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
         let mut line = self.line().await?;
         let answer = line.run(call).await;
-        if let Err(error) = &answer {
-            if line.is_broken_by(error) {
-                self.discard(&line).await;
-            } else if error.is_timeout() && line.is_silent_since_idle() {
-                // Boxed, because it is rare.
-                Box::pin(self.replace_idle(&line)).await;
-            }
-        }
+        self.replace_if_lost(&line, &answer).await;
         answer
+    }
+
+    /// Checks the connection, or makes one.
+    async fn check(&self) -> RedisResult<()> {
+        let mut line = self.line().await?;
+        let answer = line.ping().await;
+        self.replace_if_lost(&line, &answer).await;
+        match answer {
+            // The right to ask is not needed.
+            Err(error) if error.code().is_some() => Ok(()),
+            answer => answer,
+        }
+    }
+
+    async fn replace_if_lost<T>(&self, line: &Line, answer: &RedisResult<T>) {
+        let Err(error) = answer else { return };
+        if line.is_broken_by(error) {
+            self.discard(line).await;
+        } else if error.is_timeout() && line.is_silent_since_idle() {
+            // Boxed, because it is rare.
+            Box::pin(self.replace_idle(line)).await;
+        }
     }
 
     /// Replaces a connection whose first request after an idle time was not answered. A NAT may
@@ -91,6 +131,29 @@ impl Connection {
         if current.as_ref().is_some_and(|current| current.is_same(line)) {
             *current = None;
         }
+    }
+}
+
+/// Checks the connection as long as locks are held.
+async fn keep(connection: Weak<Connection>) {
+    let (mut pause, mut backoff) = (CHECK_INTERVAL, pauses(CHECK_INTERVAL));
+    loop {
+        sleep(pause).await;
+        let Some(connection) = connection.upgrade() else { return };
+        if connection.keeper.end_if(|| !connection.leases.are_held()) {
+            return;
+        }
+        pause = match connection.check().await {
+            Ok(()) => {
+                backoff = pauses(CHECK_INTERVAL);
+                CHECK_INTERVAL
+            }
+            // The first pause is short, because a lost connection is made again by the next check.
+            Err(error) => {
+                tracing::debug!(%error, "the connection for held locks is lost");
+                backoff.next().expect("the pauses never end")
+            }
+        };
     }
 }
 

@@ -51,11 +51,7 @@ impl Line {
     /// The first time, the script is sent in full. If it were sent by its hash alone and then again
     /// in full, a later request could overtake it.
     pub(crate) async fn run<T: FromRedisValue>(&mut self, call: &Call) -> RedisResult<T> {
-        {
-            let mut record = self.record.locked();
-            record.unanswered += 1;
-            record.since.get_or_insert_with(Moment::now);
-        }
+        self.record_request();
         let answer = if self.was_sent(call.script()) {
             match self.transport.query(call.by_hash()).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -66,10 +62,28 @@ impl Line {
         } else {
             self.transport.query(&call.in_full()).await
         };
-        if !matches!(&answer, Err(error) if error.kind() == ErrorKind::Io) {
+        self.record_answer(&answer);
+        answer
+    }
+
+    /// Asks for an answer; in a Cluster, for that of each primary.
+    pub(crate) async fn ping(&mut self) -> RedisResult<()> {
+        self.record_request();
+        let answer = self.transport.query(&redis::cmd("PING")).await;
+        self.record_answer(&answer);
+        answer
+    }
+
+    fn record_request(&self) {
+        let mut record = self.record.locked();
+        record.unanswered += 1;
+        record.since.get_or_insert_with(Moment::now);
+    }
+
+    fn record_answer<T>(&self, answer: &RedisResult<T>) {
+        if !matches!(answer, Err(error) if error.kind() == ErrorKind::Io) {
             *self.record.locked() = Record::new();
         }
-        answer
     }
 
     fn was_sent(&self, script: &'static Script) -> bool {

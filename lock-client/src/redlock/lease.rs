@@ -15,15 +15,17 @@ use super::machines::{
     update::{Command, Update},
     votes::Event,
 };
-use crate::{backend::Ownership, clock::Moment};
+use crate::{backend::Ownership, clock::Moment, keeper::Keeper};
 
 /// How many leases there may be before those past their deadline are forgotten.
 const FEWEST_TO_FORGET: usize = 64;
 
 /// The leases of this client, by their holders.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Leases {
     leases: Mutex<ByHolder>,
+    /// The task that keeps the connections to the nodes.
+    pub(super) keeper: Keeper,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +117,10 @@ impl Leases {
         let lease = self.lock().leases.remove(holder)?;
         lease.state().given_up = Some(GivenUp::Detached);
         Some(lease)
+    }
+
+    pub(super) fn are_held(&self) -> bool {
+        self.lock().leases.values().any(|lease| !lease.has_ended())
     }
 
     /// Forgets a lease.

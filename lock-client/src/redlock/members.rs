@@ -92,6 +92,14 @@ impl Members {
         }
     }
 
+    /// Checks the connections to the nodes, and makes lost ones again.
+    pub(super) async fn check_connections(&self) {
+        let nodes = self.nodes.borrow().clone();
+        if let Some(nodes) = nodes {
+            nodes.check_connections().await;
+        }
+    }
+
     /// Searches in the background for the servers of seats that were guessed wrong, while the others
     /// still suffice. A client that reaches the members through proxies guesses which of them leads to a
     /// member that has not answered yet. Nothing waits for this search.

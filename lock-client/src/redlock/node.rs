@@ -168,6 +168,19 @@ impl Node {
         Ok((process.run_id.clone(), read?))
     }
 
+    /// Checks the connection. If it is lost, makes another one.
+    pub(super) async fn check(self: &Arc<Self>) {
+        let Ok(process) = self.connected(Request::Vote).await else { return };
+        let ping = timeout(self.patience.connecting(), process.line.clone().ping()).await;
+        if let Ok(Err(error)) = ping
+            && process.line.is_broken_by(&error)
+        {
+            self.disconnect(&process.line);
+            // If it fails, it is attempted again at the next check.
+            let _ = self.connected(Request::Vote).await;
+        }
+    }
+
     /// Runs a script on the server.
     pub(super) async fn run<T: FromRedisValue>(
         &self,

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -130,6 +130,11 @@ impl Nodes {
             let all = async { while connecting.next().await.is_some() {} };
             let _ = timeout(self.patience.first_connection(), all).await;
         }
+    }
+
+    /// Checks the connections to all nodes, and makes lost ones again.
+    pub(super) async fn check_connections(&self) {
+        join_all(self.nodes.iter().map(|node| node.check())).await;
     }
 
     /// Returns the process of a seat, if it can be asked now.

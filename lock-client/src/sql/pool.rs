@@ -29,11 +29,10 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     answer::LockDatabase,
-    leases::Leases,
     line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
     tries::Tries,
 };
-use crate::{clock::Moment, keeper::Keeper, ttl::Ttl};
+use crate::{clock::Moment, keeper::Keeper, leases::Leases, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.

@@ -1,4 +1,4 @@
-//! The locks that a client holds, which need the connection for held locks.
+//! The locks that a client holds, for which it keeps a connection.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
@@ -15,12 +15,12 @@ pub(crate) struct Leases(Mutex<HashMap<Holder, Moment>>);
 
 impl Leases {
     /// Records a grant.
-    pub(super) fn begin(&self, holder: &Holder, ttl: Ttl) {
+    pub(crate) fn begin(&self, holder: &Holder, ttl: Ttl) {
         self.0.locked().insert(holder.clone(), Moment::now() + ttl.as_duration());
     }
 
     /// Records a renewal, unless the lock was left to another client meanwhile.
-    pub(super) fn extend(&self, holder: &Holder, ttl: Ttl) {
+    pub(crate) fn extend(&self, holder: &Holder, ttl: Ttl) {
         if let Some(until) = self.0.locked().get_mut(holder) {
             *until = Moment::now() + ttl.as_duration();
         }
@@ -39,13 +39,13 @@ impl Leases {
     }
 
     /// Records that a lock is taken over, and needs the connection until this moment at least.
-    pub(super) fn adopt(&self, holder: &Holder, at_least: Moment) {
+    pub(crate) fn adopt(&self, holder: &Holder, at_least: Moment) {
         let mut leases = self.0.locked();
         let until = leases.entry(holder.clone()).or_insert(at_least);
         *until = at_least.max(*until);
     }
 
-    pub(super) fn are_held(&self) -> bool {
+    pub(crate) fn are_held(&self) -> bool {
         let mut leases = self.0.locked();
         leases.retain(|_, until| !until.has_passed());
         !leases.is_empty()
