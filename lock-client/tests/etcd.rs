@@ -1,7 +1,7 @@
 //! Locks in etcd.
 
 mod certificates;
-mod connections;
+pub(crate) mod connections;
 mod corrupted;
 mod errors;
 mod hanging;

@@ -3,6 +3,7 @@
 mod acquiring;
 mod client_certificates;
 mod conformance;
+mod connection_counts;
 mod connections;
 mod etcd;
 mod idle_connections;

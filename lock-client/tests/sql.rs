@@ -4,7 +4,7 @@
 mod connections;
 mod lost_tries;
 mod names;
-mod servers;
+pub(crate) mod servers;
 mod silence;
 mod waiting;
 

@@ -30,7 +30,7 @@ use super::service::{
 use crate::names::name;
 
 /// Forwards connections to an etcd.
-pub(super) struct Forwarder {
+pub(crate) struct Forwarder {
     port: u16,
     /// How many it has made.
     made: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ pub(super) struct Forwarder {
 }
 
 impl Forwarder {
-    pub(super) async fn start(upstream: SocketAddr) -> Self {
+    pub(crate) async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (made, (cuts, cut)) = (Arc::<AtomicUsize>::default(), watch::channel(None));
@@ -81,8 +81,13 @@ impl Forwarder {
         Self { port, made, open, cuts, accepting, closes }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("etcd://127.0.0.1:{}", self.port)
+    }
+
+    /// How many connections are open.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     fn made(&self) -> usize {
@@ -273,7 +278,7 @@ async fn further_connections_are_used_again_and_then_closed() {
     for (name, lock) in names.iter().zip(&held) {
         assert!(locks.release(name, &lock.ownership.holder, Some(lock.token)).await.unwrap());
     }
-    let are_closed = || Ok(forwarder.open.load(Ordering::SeqCst) == 2);
+    let are_closed = || Ok(forwarder.open() == 2);
     until(SOON, are_closed).await.expect("the spare connections stay open");
 }
 
@@ -285,7 +290,7 @@ async fn connection_of_a_client_that_only_reads_is_closed() {
     let locks = client(&forwarder.url());
     locks.status(&name("r")).await.unwrap();
     assert_eq!(forwarder.made(), 1, "the control");
-    let is_closed = || Ok(forwarder.open.load(Ordering::SeqCst) == 0);
+    let is_closed = || Ok(forwarder.open() == 0);
     until(SOON, is_closed).await.expect("the connection stays open");
 }
 

@@ -31,7 +31,7 @@ impl Rule for Each {
 }
 
 /// A server with locks, and with 10 connections.
-pub(super) trait Server: Sized {
+pub(crate) trait Server: Sized {
     type Connection: Connection + Send;
     type Client: Backend + Clone;
     /// How many connections a client has that waits.
