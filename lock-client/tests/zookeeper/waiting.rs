@@ -8,11 +8,14 @@ use std::{
 use fence::Holder;
 use futures_util::future::join_all;
 use lock_client::{
-    Order,
+    Locks, Order, Terms,
     backend::{Backend, BackendError},
 };
 use testbed::{Proxy, ZooKeeper, wait::until_async};
-use tokio::time::timeout;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{
     service::{SOON, acquired, attempt, busy, client, held, release, secs},
@@ -30,6 +33,30 @@ async fn waiter_whose_ttl_is_too_long_does_not_wait() {
     assert!(matches!(tried, Err(BackendError::Invalid(_))), "{tried:?}");
     assert_eq!(locks.status(&name("r")).await.unwrap().queued, 0);
     assert_eq!(zookeeper.sessions(0).await.unwrap().len(), 2, "the owner's, and the client's");
+}
+
+#[tokio::test]
+async fn hundred_waiters_of_a_client_share_two_connections() {
+    let zookeeper = ZooKeeper::start().await.unwrap();
+    let [holder, waiting] = [(); 2].map(|()| Locks::new(client(&zookeeper.url())));
+    let lease = holder.acquire(&name("r"), secs(40)).await.unwrap();
+    let mut waiters = JoinSet::new();
+    for _ in 0..100 {
+        let waiting = waiting.clone();
+        let terms = Terms::new(secs(40)).fair();
+        waiters.spawn(async move { waiting.acquire(&name("r"), terms).await.map(drop) });
+    }
+    let all_wait = async || Ok(holder.status(&name("r")).await?.queued == 100);
+    until_async(SOON, all_wait).await.unwrap();
+    // Longer than the pause between two tries.
+    for _ in 0..30 {
+        let connections = zookeeper.connections(0).await.unwrap();
+        assert!(connections <= 5, "two of each client, and the question: {connections}");
+        sleep(Duration::from_millis(200)).await;
+    }
+    lease.release().await.unwrap();
+    let first = timeout(SOON, waiters.join_next()).await.expect("the first one is next");
+    first.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
