@@ -1,5 +1,5 @@
-//! What is logged of requests. This test is alone in its process, because events are enabled once for
-//! all threads.
+//! What is logged of requests and of settings. These tests are alone in their process, because events are
+//! enabled once for all threads.
 
 use std::{
     io,
@@ -13,6 +13,7 @@ use lock_client::{
     postgres::{Postgres, install},
 };
 use sqlx::{Connection, PgConnection};
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
@@ -43,6 +44,24 @@ impl MakeWriter<'_> for Log {
     }
 }
 
+fn logged(log: &Log) -> DefaultGuard {
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_writer(log.clone());
+    tracing::subscriber::set_default(subscriber.finish())
+}
+
+#[test]
+fn setting_without_effect_is_named_in_a_warning() {
+    let log = Log::default();
+    let _logging = logged(&log);
+    Postgres::open("postgres://db/locks?connect_timeout=3&application_name=app").unwrap();
+    let warning = "WARN lock_client::sql::url: the setting `connect_timeout` in the URL";
+    assert!(log.text().contains(warning), "{}", log.text());
+    assert!(!log.text().contains("application_name"), "the control: it has one");
+}
+
 /// A holder is the proof of holding a lock.
 #[tokio::test]
 async fn statements_with_holders_are_not_logged() {
@@ -51,10 +70,7 @@ async fn statements_with_holders_are_not_logged() {
     install(&mut connection).await.unwrap();
     let client = Postgres::open(&server.url()).unwrap();
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_writer(log.clone());
-    let _logging = tracing::subscriber::set_default(subscriber.finish());
+    let _logging = logged(&log);
 
     let holder = Holder::random();
     let (name, ttl) = ("r".parse().unwrap(), Ttl::from_secs(60).unwrap());
