@@ -61,6 +61,7 @@ async fn encrypted_connections_need_a_trusted_certificate() {
     let reason = rejected(&etcd.url()).await;
     let expected = format!("{address}: the encrypted connection failed: ");
     assert!(reason.starts_with(&expected) && reason.contains("UnknownIssuer"), "{reason}");
+    assert!(!reason.contains("does this port"), "it does: {reason}");
 }
 
 #[tokio::test]
