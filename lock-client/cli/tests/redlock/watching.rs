@@ -1,13 +1,16 @@
 //! The service that admits the nodes that restart: `node admit --watch`.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use lock_client::{Locks, redlock::Redlock};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use testbed::{
-    Proxy,
+    Proxy, Redis,
     process::Process,
     wait::{until, until_async},
 };
@@ -90,6 +93,41 @@ async fn restarted_node_is_back_after_the_longest_ttl() {
     nodes.0[1].restart().await.unwrap();
     watch.admission().await;
     assert_eq!(nodes.states().await, ["voting"; 3]);
+    assert_eq!(watch.stop().await, Some(0));
+}
+
+/// Those of a foreign authority are on disk for a while. A new connection has them, and is rejected.
+#[tokio::test]
+async fn certificates_are_read_again_for_each_new_connection() {
+    let (mut nodes, folder) = (Vec::new(), tempfile::tempdir().unwrap());
+    for _ in 0..3 {
+        nodes.push(Redis::start_mutual_tls(&[]).await.unwrap());
+    }
+    let foreign = Redis::start_mutual_tls(&[]).await.unwrap();
+    let copy = |node: usize, from: &Redis| {
+        let (certificate, key) = from.client_certificate().unwrap();
+        [from.ca_file().unwrap(), certificate, key].map(|file| {
+            let copied = format!("{node}-{}", file.file_name().unwrap().display());
+            let copied = folder.path().join(copied);
+            fs::copy(file, &copied).unwrap();
+            copied.display().to_string()
+        })
+    };
+    let url = |(number, node): (usize, &Redis)| {
+        let [ca, certificate, key] = copy(number, node);
+        format!("{}?tls-ca={ca}&tls-cert={certificate}&tls-key={key}", node.url())
+    };
+    let urls: Vec<_> = nodes.iter().enumerate().map(url).collect();
+    let started =
+        lock_client(&["node", "init", "--max-ttl", MAX_TTL, "--locks", &urls.join(" ")]).await;
+    assert!(started.status.success(), "{started:?}");
+    let mut watch = Watch::start_at(&urls);
+    copy(0, &foreign);
+    nodes[0].restart().await.unwrap();
+    // With the earlier ones, it would be admitted after the longest ttl.
+    watch.process.line(3 * WAIT).await.unwrap_err();
+    copy(0, &nodes[0]);
+    assert_eq!(watch.admission().await["state"], "voting");
     assert_eq!(watch.stop().await, Some(0));
 }
 
