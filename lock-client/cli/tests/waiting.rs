@@ -5,6 +5,7 @@ use std::{fs, time::Duration};
 
 use lock_client::{Lease, Terms, Ttl};
 use rustix::process::Signal;
+use sqlx::{Connection, PgConnection};
 use testbed::{
     Redis,
     process::Process,
@@ -18,6 +19,7 @@ use crate::{
     },
     names::name,
     programs::LOCK_CLIENT,
+    services::Service,
 };
 
 async fn held_lease(redis: &Redis) -> Lease {
@@ -119,6 +121,32 @@ async fn service_that_is_down_is_named_while_it_is_asked_again() {
     }
     let logged = lock_client(&["acquire", "r", "--no-wait", "-v", "--locks", &url]).await;
     assert_failed(&logged, 69, "the lock service is unavailable: the request is repeated");
+}
+
+/// It answers, so it is not called silent.
+#[tokio::test]
+async fn server_that_takes_no_writes_is_named_while_it_is_asked_again() {
+    let primary = Redis::start().await.unwrap();
+    let replica = Redis::replica_of(&primary).await.unwrap();
+    let standby = Service::postgres().await;
+    let mut administrator = PgConnection::connect(&standby.url).await.unwrap();
+    let read_only = "alter role postgres set default_transaction_read_only = on";
+    sqlx::query(read_only).execute(&mut administrator).await.unwrap();
+    for (url, role) in [
+        (&replica.redis().url(), ": it is a replica, which takes no writes: name the primary"),
+        (&standby.url, ": it takes no writes: it is a standby"),
+    ] {
+        let arguments = ["acquire", "r", "--wait", "3s", "-v", "--locks", url];
+        let failed = lock_client(&arguments).await;
+        assert_failed(&failed, 69, "lock `r`: the lock service is unavailable");
+        let stderr = String::from_utf8_lossy(&failed.stderr);
+        let find = |text: &str| stderr.lines().find(|line| line.contains(text)).unwrap_or_default();
+        assert!(find("the request is repeated").contains(role), "{stderr}");
+        let line = find("; retrying for 2 s");
+        assert!(line.starts_with("lock-client: ") && line.contains(role), "{stderr}");
+        let last = stderr.lines().last().unwrap_or_default();
+        assert!(last.contains(role) && !stderr.contains("no answer"), "{stderr}");
+    }
 }
 
 /// No lock is left that must be released, only a try, which the library undoes for four answers' time.
