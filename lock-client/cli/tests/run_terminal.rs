@@ -15,7 +15,7 @@ use crate::{
     command::{PATIENCE, Run, locks, without_terminal},
     names::name,
     programs::LOCK_CLIENT,
-    terminal::{CTRL_C, SHELL, Terminal, is_free, is_stopped, parent, pid},
+    terminal::{CTRL_BACKSLASH, CTRL_C, SHELL, Terminal, is_free, is_stopped, parent, pid},
 };
 
 /// After `stty tostop`, the terminal stops a process in the background that writes to it.
@@ -175,15 +175,20 @@ async fn command_without_a_terminal_has_a_group_of_its_own() {
 async fn interrupt_from_a_terminal_comes_once() {
     let redis = Redis::start().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let listen = r#"trap 'echo INT' INT; echo $PPID
+    let listen = r#"trap 'echo INT' INT; trap 'echo QUIT' QUIT; echo $PPID
         while [ ! -e "$END" ]; do sleep 0.02; done; echo over"#;
     let script = folder.path().join("listen");
     std::fs::write(&script, listen).unwrap();
-    for (session, by_terminal) in [("", true), ("setsid ", false)] {
-        let end = folder.path().join(format!("end {session}"));
-        let started = folder.path().join(format!("started-{by_terminal}"));
+    for (session, by_terminal, key, signal) in [
+        ("", true, CTRL_C, "INT"),
+        ("setsid ", false, CTRL_C, "INT"),
+        ("", true, CTRL_BACKSLASH, "QUIT"),
+        ("setsid ", false, CTRL_BACKSLASH, "QUIT"),
+    ] {
+        let end = folder.path().join(format!("end {session} {signal}"));
+        let started = folder.path().join(format!("started-{by_terminal}-{signal}"));
         let run = format!(
-            "trap : INT; {} run r --status-fd 3 --locks {} -- {session}sh {} 3> {}; exit $?",
+            "trap : INT QUIT; {} run r --status-fd 3 --locks {} -- {session}sh {} 3> {}; exit $?",
             LOCK_CLIENT,
             redis.url(),
             script.display(),
@@ -199,12 +204,12 @@ async fn interrupt_from_a_terminal_comes_once() {
         // Two signals become one if the second comes before the first is taken. So the wrapper is
         // stopped until the command has taken its own.
         kill_process(wrapper, Signal::STOP).unwrap();
-        terminal.write_line("\u{3}").unwrap();
+        terminal.write_line(key).unwrap();
         let mut printed = String::new();
         if !by_terminal {
             kill_process(wrapper, Signal::CONT).unwrap();
         }
-        while !printed.contains("INT") {
+        while !printed.contains(signal) {
             printed += &terminal.line(PATIENCE).await.unwrap();
         }
         kill_process(wrapper, Signal::CONT).unwrap();
@@ -214,7 +219,7 @@ async fn interrupt_from_a_terminal_comes_once() {
         while !printed.contains("over") {
             printed += &terminal.line(PATIENCE).await.unwrap();
         }
-        assert_eq!(printed.matches("INT").count(), 1, "{session}: {printed}");
+        assert_eq!(printed.matches(signal).count(), 1, "{session}: {printed}");
         assert_eq!(terminal.exit(PATIENCE).await.unwrap().code(), Some(0));
     }
 }

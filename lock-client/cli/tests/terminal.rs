@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) const CTRL_C: &str = "\u{3}";
+pub(crate) const CTRL_BACKSLASH: &str = "\u{1c}";
 pub(crate) const CTRL_Z: &str = "\u{1a}";
 /// A shell with job control that prints only what its commands print.
 pub(crate) const SHELL: &str = "stty -echo; exec env PS1= bash --norc --noediting -i";
