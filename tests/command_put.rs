@@ -3,14 +3,15 @@
 use std::{process::Command, time::Duration};
 
 use crate::command::{
-    BUSY, LOST, NO_ANSWER, assert_failed, events, lock_client, names, without_terminal,
+    BUSY, LOST, NO_ANSWER, PATIENCE, assert_failed, events, lock_client, names, without_terminal,
 };
 use crate::programs::LOCK_CLIENT;
 use crate::programs::storage_server;
 use crate::services::Service;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testbed::{Proxy, Redis, StorageServer, process::Process};
+use sqlx::{Connection, PgConnection};
+use testbed::{Postgres, Proxy, Redis, StorageServer, process::Process};
 
 #[tokio::test]
 async fn put_writes_under_a_lock_and_prints_each_step() {
@@ -68,6 +69,32 @@ async fn put_and_get_work_with_each_lock_service() {
             assert_eq!(get.stdout, value.as_bytes(), "{get:?}");
         }
     }
+}
+
+/// The lock's connection is idle while the command waits, and a proxy cuts it.
+#[tokio::test]
+async fn put_over_a_cut_connection_reports_no_lost_lease() {
+    let storage = StorageServer::start(&storage_server(), &[]).await.unwrap();
+    let server = Postgres::start().await.unwrap();
+    let mut administrator = PgConnection::connect(&server.url()).await.unwrap();
+    lock_client::postgres::install(&mut administrator).await.unwrap();
+    let proxy = Proxy::start(server.socket_folder().join(".s.PGSQL.5432")).await.unwrap();
+    let locks = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = without_terminal(LOCK_CLIENT);
+    command.args(["put", "r", "x", "--step", "--locks", &locks, "--storage", storage.url()]);
+    let mut put = Process::spawn("put", &command, folder.path()).unwrap();
+    for step in ["acquired", "read", "lease-checked", "written"] {
+        let line = put.line(PATIENCE).await.unwrap();
+        assert!(line.contains(&format!("\"event\":\"{step}\"")), "{step}: {line}");
+        proxy.cut();
+        proxy.mend();
+        put.write_line("").unwrap();
+    }
+    let last = put.line(PATIENCE).await.unwrap();
+    assert!(last.contains("\"event\":\"released\""), "{last}");
+    put.write_line("").unwrap();
+    assert_eq!(put.exit(PATIENCE).await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]
