@@ -110,16 +110,27 @@ async fn scheduled_job_runs_on_one_machine_only() {
 }
 
 #[tokio::test]
-async fn example_without_a_lock_service_ends_by_a_sentence() {
+async fn examples_without_a_lock_service_end_by_a_sentence() {
     let mut redis = Redis::start().await.unwrap();
     redis.process().kill().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scheduled_job"));
-    command.arg("today").env("FENCED_LOCKS", redis.url()).env_remove("RUST_BACKTRACE");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let begin = "Error: lock `nightly-report/today`: the lock service is unavailable\n";
-    assert!(stderr.starts_with(begin), "{stderr}");
-    assert!(stderr.contains("no answer from redis") && !stderr.contains('{'), "{stderr}");
+    for (program, argument, begin) in [
+        (
+            env!("CARGO_BIN_EXE_scheduled_job"),
+            "today",
+            "lock `nightly-report/today`: the lock service is unavailable",
+        ),
+        (env!("CARGO_BIN_EXE_worker"), "1", "lock `visits`: the lock service is unavailable"),
+        (env!("CARGO_BIN_EXE_redis_session"), "", "no answer from Redis\n"),
+    ] {
+        let mut command = Command::new(program);
+        command.arg(argument).env("FENCED_LOCKS", redis.url()).env_remove("RUST_BACKTRACE");
+        command.env("FENCED_STORAGE", "http://127.0.0.1:1");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.starts_with(&format!("Error: {begin}")), "{stderr}");
+        let is_named = stderr.to_lowercase().contains("no answer from redis");
+        assert!(is_named && !stderr.contains('{'), "{stderr}");
+    }
 }
 
 /// The first world is the negative control: the same requests, without the fence.

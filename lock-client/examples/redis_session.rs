@@ -10,8 +10,9 @@
 //! its lease lasts. Without the fence, it then overwrites the newer session, and the cart loses an item.
 //! With the fence, its write is rejected, and the request tries again.
 
-use std::{env, error::Error, io, process::Command, time::Duration};
+use std::{env, io, process::Command, time::Duration};
 
+use anyhow::{Context, ensure};
 use fence::{ClaimError, Fence, ResourceName, redis::Fenced};
 use lock_client::{Locks, Ttl, redis::Redis};
 use redis::{AsyncCommands, aio::MultiplexedConnection};
@@ -24,7 +25,7 @@ const TTL: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = env::args().skip(1).collect();
     if let [writes, item] = &arguments[..] {
         let writes = if writes == "fenced" { Writes::Fenced } else { Writes::Plain };
@@ -42,7 +43,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// The user clicks twice. The first request is paused after it has read the session, until the second
 /// one is done. A garbage collector, or a virtual machine that is moved, pauses a server like this.
-async fn two_requests_at_once(writes: Writes) -> Result<(), Box<dyn Error>> {
+async fn two_requests_at_once(writes: Writes) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let request = |item| {
         let mut command = Command::new(env::current_exe()?);
@@ -63,14 +64,13 @@ async fn two_requests_at_once(writes: Writes) -> Result<(), Box<dyn Error>> {
 }
 
 /// Prints what is left of a request's output.
-async fn finish(mut request: Process) -> Result<(), Box<dyn Error>> {
+async fn finish(mut request: Process) -> anyhow::Result<()> {
     while let Ok(line) = request.line(SOON).await {
         println!("{line}");
     }
-    match request.exit(SOON).await?.success() {
-        true => Ok(()),
-        false => Err(request.account("failed").into()),
-    }
+    let exit = request.exit(SOON).await?;
+    ensure!(exit.success(), request.account("failed"));
+    Ok(())
 }
 
 /// Whether Redis checks the tokens of writes.
@@ -105,17 +105,17 @@ struct Server {
 }
 
 impl Server {
-    async fn connect(writes: Writes) -> Result<Self, Box<dyn Error>> {
+    async fn connect(writes: Writes) -> anyhow::Result<Self> {
         let url = env::var("FENCED_LOCKS")?;
         Ok(Self {
             locks: Locks::new(Redis::open(&url)?),
-            redis: testbed::redis::connect(url).await?,
+            redis: testbed::redis::connect(url).await.context("no answer from Redis")?,
             session: "session-of-alice".parse()?,
             writes,
         })
     }
 
-    async fn log_in(&self) -> Result<(), Box<dyn Error>> {
+    async fn log_in(&self) -> anyhow::Result<()> {
         // A fence outlives its session. The empty cart is a fenced write like any other.
         let lease = self.locks.acquire(&self.session, Ttl::new(TTL)?).await?;
         self.write("nothing", &lease.fence()?).await?;
@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// Handles a request: adds an item to the cart. Between reading and writing, it waits for a line.
-    async fn add(&self, item: &str) -> Result<(), Box<dyn Error>> {
+    async fn add(&self, item: &str) -> anyhow::Result<()> {
         let mut is_first_try = true;
         loop {
             // 1. Acquire the lock. The pause of a whole process also stops the renewal of its leases.
