@@ -75,9 +75,13 @@ impl Etcd {
     /// Makes the connections that held locks keep, after a try that has acquired one.
     pub(super) async fn keep_connections_after_a_try(&self) -> Result<(), Failure> {
         let (renewals, releases) = (&self.renewals, &self.releases);
-        // If one fails, the other one is made nevertheless.
-        let (renews, releases) =
-            tokio::join!(renewals.keep_after(&self.tries), releases.keep_after(&self.tries));
+        // If one fails, the other one is made nevertheless. The first one takes the connection of the try.
+        // It is that of releases: over it, a lock without the other one is given back.
+        let (releases, renews) = tokio::join!(
+            biased;
+            releases.keep_after(&self.tries),
+            renewals.keep_after(&self.tries)
+        );
         renews.and(releases)
     }
 

@@ -12,7 +12,7 @@ use std::{
 use fence::Holder;
 use futures_util::future::join_all;
 use lock_client::{
-    Order,
+    AcquireError, Locks, Order, Terms,
     backend::{Attempt, Backend, BackendError},
 };
 use testbed::{Etcd, wait::until};
@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::service::{
-    DELETION, PUT, SOON, acquired, attempt, behind_proxy, client, release, renews, secs,
+    DELETION, PUT, SOON, acquired, attempt, behind_proxy, client, release, renews, secs, until_free,
 };
 use crate::names::name;
 
@@ -149,6 +149,24 @@ async fn held_lock_needs_no_connection_that_waiters_can_use_up() {
     client(&forwarder.url()).status(&name("r")).await.unwrap_err();
 }
 
+/// The try has a connection. Those that a held lock needs can't be made.
+#[tokio::test]
+async fn lock_without_its_connections_is_given_back() {
+    let etcd = Etcd::start().await.unwrap();
+    let mut forwarder = Forwarder::start(etcd.address(0)).await;
+    let backend = client(&forwarder.url());
+    backend.status(&name("r")).await.unwrap();
+    forwarder.refuse().await;
+    let locks = Locks::new(backend);
+    let put = async || etcd.etcdctl(&["get", "fenced", "--prefix", "-w", "json"]).await.unwrap();
+    let before = put().await;
+    let tried = locks.acquire(&name("r"), Terms::new(secs(600)).no_wait()).await;
+    assert!(matches!(tried, Err(AcquireError::Unavailable { .. })), "{tried:?}");
+    assert_ne!(put().await, before, "the control: the revision shows that it was put");
+    // Long before its ttl ends.
+    until_free(&client(&etcd.url())).await;
+}
+
 #[tokio::test]
 async fn lost_connections_of_a_held_lock_are_made_again_at_once() {
     let etcd = Etcd::start().await.unwrap();
@@ -180,8 +198,8 @@ async fn lost_connection_of_renewals_waits_for_no_deletion() {
     acquired(&locks, &name("other"), secs(8)).await;
     let hangs = hold.caught().await.unwrap();
     let made = forwarder.made();
-    // The try that acquired the lock made it, and renewals keep it.
-    forwarder.cut_only(0);
+    // The first one was made by the try that acquired the lock, and releases keep it.
+    forwarder.cut_only(1);
     let is_made = until(SOON / 2, || Ok(forwarder.made() > made)).await;
     is_made.expect("the deletion does not delay it");
     hangs.deliver();
