@@ -189,7 +189,7 @@ impl Redlock {
     /// Keeps the connections to the nodes as long as there are leases.
     fn keep_connections(&self) {
         let (members, leases) = (Arc::downgrade(&self.members), Arc::downgrade(&self.leases));
-        self.leases.keeper.start(|| keep_connections(members, leases));
+        self.leases.keeper.start(|| check_connections_each_second(members, leases));
     }
 
     /// Returns what this client knows of a lease. A lease that it has not acquired itself starts with
@@ -204,11 +204,11 @@ impl Redlock {
 
 /// Checks the connections every second, as long as there are leases: by the next renewal, other clients
 /// may have all connections of a node.
-async fn keep_connections(members: Weak<Members>, leases: Weak<Leases>) {
+async fn check_connections_each_second(members: Weak<Members>, leases: Weak<Leases>) {
     loop {
         sleep(CHECK_INTERVAL).await;
         let (Some(members), Some(leases)) = (members.upgrade(), leases.upgrade()) else { return };
-        if leases.keeper.end_if(|| !leases.are_held()) {
+        if leases.keeper.end_if(|| !leases.need_connections()) {
             return;
         }
         members.check_connections().await;

@@ -7,7 +7,7 @@ use testbed::{
     Etcd, MariaDb, NodeKind, Postgres, Redis, RedisCluster, RedlockNodes, Sentinels, ZooKeeper,
     wait::until_async,
 };
-use tokio::time::sleep;
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     etcd::{connections::Forwarder, service::client as etcd_client},
@@ -27,6 +27,8 @@ struct Costs {
     /// After it has acquired another lock meanwhile.
     holds_several: usize,
     waits: usize,
+    /// Each further waiter of the same client.
+    further_waiter: usize,
 }
 
 impl Costs {
@@ -36,7 +38,7 @@ impl Costs {
         open: impl Fn() -> Locks,
         count: impl AsyncFn() -> anyhow::Result<usize>,
     ) {
-        let Self { holds, holds_several, waits } = self;
+        let Self { holds, holds_several, waits, further_waiter } = self;
         let before = count().await.unwrap();
         let stays = async |expected| {
             let is_reached = async || Ok(count().await? == before + expected);
@@ -50,10 +52,18 @@ impl Costs {
         stays(holds).await;
         let other = holder.acquire(&name("other"), terms.no_wait()).await.unwrap();
         stays(holds_several).await;
-        let waits_for = tokio::spawn(async move { waiter.acquire(&name("r"), terms).await });
-        stays(holds_several + waits).await;
+        let mut waiters = JoinSet::new();
+        for number in 0..2 {
+            let waiter = waiter.clone();
+            waiters.spawn(async move {
+                waiter.acquire(&name("r"), terms).await.unwrap().release().await.unwrap();
+            });
+            stays(holds_several + waits + number * further_waiter).await;
+        }
         lease.release().await.unwrap();
-        waits_for.await.unwrap().unwrap().release().await.unwrap();
+        while let Some(ended) = waiters.join_next().await {
+            ended.unwrap();
+        }
         other.release().await.unwrap();
     }
 }
@@ -74,7 +84,7 @@ async fn sum(servers: &[&Redis]) -> anyhow::Result<usize> {
 #[tokio::test]
 async fn connections_to_redis() {
     let server = Redis::start().await.unwrap();
-    let costs = Costs { holds: 1, holds_several: 1, waits: 2 };
+    let costs = Costs { holds: 1, holds_several: 1, waits: 2, further_waiter: 0 };
     costs.assert(|| redis(&server.url()), async || sum(&[&server]).await).await;
 }
 
@@ -83,7 +93,7 @@ async fn connections_to_the_primary_behind_sentinels() {
     let mut world = Sentinels::start().await.unwrap();
     let url = world.url();
     let primary = &*world.primary();
-    let costs = Costs { holds: 1, holds_several: 1, waits: 2 };
+    let costs = Costs { holds: 1, holds_several: 1, waits: 2, further_waiter: 0 };
     costs.assert(|| redis(&url), async || sum(&[primary]).await).await;
 }
 
@@ -93,7 +103,7 @@ async fn connections_to_a_cluster() {
     let mut cluster = RedisCluster::start().await.unwrap();
     let url = cluster.url();
     let nodes: Vec<&Redis> = cluster.nodes().iter().collect();
-    let costs = Costs { holds: 3, holds_several: 3, waits: 4 };
+    let costs = Costs { holds: 3, holds_several: 3, waits: 4, further_waiter: 0 };
     costs.assert(|| redis(&url), || sum(&nodes)).await;
 }
 
@@ -103,7 +113,7 @@ async fn connections_to_three_nodes_of_redlock() {
     start_cluster(&cluster, SOON).await;
     let nodes: Vec<&Redis> = cluster.nodes().iter().collect();
     let open = || Locks::new(Redlock::open(cluster.urls()).unwrap().answer_within(PATIENTLY));
-    let costs = Costs { holds: 3, holds_several: 3, waits: 6 };
+    let costs = Costs { holds: 3, holds_several: 3, waits: 6, further_waiter: 0 };
     costs.assert(open, || sum(&nodes)).await;
 }
 
@@ -111,7 +121,7 @@ async fn connections_to_three_nodes_of_redlock() {
 async fn connections_to_etcd() {
     let etcd = Etcd::start().await.unwrap();
     let forwarder = Forwarder::start(etcd.address(0)).await;
-    let costs = Costs { holds: 2, holds_several: 2, waits: 2 };
+    let costs = Costs { holds: 2, holds_several: 2, waits: 2, further_waiter: 1 };
     let open = || Locks::new(etcd_client(&forwarder.url()));
     costs.assert(open, async || Ok(forwarder.open())).await;
 }
@@ -119,7 +129,7 @@ async fn connections_to_etcd() {
 #[tokio::test]
 async fn connections_to_zookeeper() {
     let server = ZooKeeper::start().await.unwrap();
-    let costs = Costs { holds: 1, holds_several: 1, waits: 2 };
+    let costs = Costs { holds: 1, holds_several: 1, waits: 2, further_waiter: 0 };
     let open = || {
         let locks = zookeeper::ZooKeeper::open(&server.url()).unwrap();
         Locks::new(locks.answer_within(PATIENTLY))
@@ -130,7 +140,9 @@ async fn connections_to_zookeeper() {
 async fn assert_costs_of<S: Server>(waits: usize) {
     let server = S::start().await;
     let count = async || Ok(server.count().await?.try_into()?);
-    Costs { holds: 1, holds_several: 2, waits }.assert(|| server.named(), count).await;
+    Costs { holds: 1, holds_several: 2, waits, further_waiter: 0 }
+        .assert(|| server.named(), count)
+        .await;
 }
 
 #[tokio::test]

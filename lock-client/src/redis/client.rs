@@ -175,7 +175,7 @@ impl Backend for Redis {
                 .arg(self.retention_ms);
             let renewed = self.token_of_owner(self.run(call).await?)?;
             if renewed.is_some() {
-                self.connection.keep_for(&ownership.holder, ttl);
+                self.connection.keep_on_for(&ownership.holder, ttl);
             }
             Ok(renewed)
         })
@@ -252,6 +252,10 @@ impl Backend for Redis {
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
         self.connection.leases().detach(&ownership.holder);
         token
+    }
+
+    fn adopt(&self, ownership: &Ownership, _: Token) {
+        self.connection.adopt(&ownership.holder);
     }
 
     fn answer_timeout(&self) -> Duration {

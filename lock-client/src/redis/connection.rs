@@ -15,17 +15,19 @@ use super::{
     keys::Keys, line::Line, script::Call, server::Server, settings::TimeLimits,
     transport::Transport,
 };
-use crate::{keeper::Keeper, leases::Leases, retry::pauses, ttl::Ttl};
+use crate::{clock::Moment, keeper::Keeper, kept_for::KeptFor, retry::pauses, ttl::Ttl};
 
 /// How often the connection is used at least while locks are held. So its loss is noticed, and neither
 /// a proxy nor the server takes it for idle.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// For how many answer time-outs the connection is kept for a lock that is taken over, before its renewal.
+const ADOPTION: u32 = 8;
 
 /// The connection that all requests of a client share. It is made when it is first needed. It is
 /// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
 /// no longer takes writes.
 ///
-/// While locks are held, a lost connection is made again at once: by the next renewal, other clients
+/// While locks are held, a lost connection to one server is made again at once: by the next renewal, other clients
 /// may have all connections of the server.
 pub(super) struct Connection {
     server: Arc<Server>,
@@ -33,7 +35,7 @@ pub(super) struct Connection {
     current: Mutex<Option<Line>>,
     /// Held while an idle connection is replaced, so that one request does it.
     replacing: Mutex<()>,
-    leases: Leases,
+    leases: KeptFor,
     /// The task that keeps the connection for held locks.
     keeper: Keeper,
 }
@@ -44,14 +46,33 @@ impl Connection {
         Arc::new(Self { server, limits, current, replacing, leases, keeper })
     }
 
-    pub(super) fn leases(&self) -> &Leases {
+    pub(super) fn leases(&self) -> &KeptFor {
         &self.leases
     }
 
-    /// Keeps the connection for a lock that was granted or renewed.
+    /// Keeps the connection for a lock that was granted.
     pub(super) fn keep_for(self: &Arc<Self>, holder: &Holder, ttl: Ttl) {
         self.leases.begin(holder, ttl);
-        self.keeper.start(|| keep(Arc::downgrade(self)));
+        self.start_keeper();
+    }
+
+    /// Keeps the connection for a lock that was renewed, unless it was left to another client meanwhile.
+    pub(super) fn keep_on_for(self: &Arc<Self>, holder: &Holder, ttl: Ttl) {
+        self.leases.extend(holder, ttl);
+        self.start_keeper();
+    }
+
+    /// Keeps the connection for a lock that is taken over. The renewal that follows may fail.
+    pub(super) fn adopt(&self, holder: &Holder) {
+        self.leases.adopt(holder, Moment::now() + self.limits.answer * ADOPTION);
+    }
+
+    /// Starts the task, except for a Cluster: where one node fails, the `redis` crate connects to all anew,
+    /// and so a check of one node would lose the connections to the others.
+    fn start_keeper(self: &Arc<Self>) {
+        if !self.server.is_cluster() {
+            self.keeper.start(|| keep(Arc::downgrade(self)));
+        }
     }
 
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {

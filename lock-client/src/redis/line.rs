@@ -66,7 +66,7 @@ impl Line {
         answer
     }
 
-    /// Asks for an answer; in a Cluster, for that of each primary.
+    /// Asks for an answer.
     pub(crate) async fn ping(&mut self) -> RedisResult<()> {
         self.record_request();
         let answer = self.transport.query(&redis::cmd("PING")).await;

@@ -82,6 +82,10 @@ impl Server {
         }
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.0, Kind::Cluster(_))
+    }
+
     /// Connects; through Sentinels, to the present primary.
     pub(super) async fn connect(&self, limits: TimeLimits) -> RedisResult<Transport> {
         match &self.0 {

@@ -119,8 +119,8 @@ impl Leases {
         Some(lease)
     }
 
-    pub(super) fn are_held(&self) -> bool {
-        self.lock().leases.values().any(|lease| !lease.has_ended())
+    pub(super) fn need_connections(&self) -> bool {
+        self.lock().leases.values().any(|lease| lease.needs_connections())
     }
 
     /// Forgets a lease.
@@ -184,6 +184,12 @@ impl Lease {
             Some(GivenUp::Detached) => false,
             None => state.valid_until.has_passed(),
         }
+    }
+
+    /// Also for a release, which may have to be repeated. It is forgotten when that is answered.
+    fn needs_connections(&self) -> bool {
+        let state = self.state();
+        state.given_up != Some(GivenUp::Detached) && !state.valid_until.has_passed()
     }
 
     fn is_past_its_deadline(&self) -> bool {

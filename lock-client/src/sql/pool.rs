@@ -32,7 +32,7 @@ use super::{
     line::{Answer, Connected, Line, Statements, Turn, is_lost, not_connected, silence},
     tries::Tries,
 };
-use crate::{clock::Moment, keeper::Keeper, leases::Leases, ttl::Ttl};
+use crate::{clock::Moment, keeper::Keeper, kept_for::KeptFor, ttl::Ttl};
 
 /// How often the connection for held locks is used at least. So its loss is noticed, and neither a proxy
 /// nor the server takes it for idle.
@@ -61,7 +61,7 @@ pub(super) struct Shared<D: Database> {
     pub(super) tries: Tries,
     /// The releases that follow tries.
     pub(super) following: TaskTracker,
-    leases: Leases,
+    leases: KeptFor,
     /// The task that keeps the connection for held locks.
     keeper: Keeper,
 }
@@ -103,7 +103,7 @@ impl<D: LockDatabase> Pool<D> {
             first_behind: tokio::sync::Mutex::default(),
             tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: Leases::default(),
+            leases: KeptFor::default(),
             keeper: Keeper::default(),
         }))
     }
@@ -112,7 +112,7 @@ impl<D: LockDatabase> Pool<D> {
         self.0.answer_timeout
     }
 
-    pub(crate) fn leases(&self) -> &Leases {
+    pub(crate) fn leases(&self) -> &KeptFor {
         &self.0.leases
     }
 

@@ -11,9 +11,9 @@ const PAUSE_BETWEEN_LOCKS: Duration = Duration::from_secs(1);
 
 /// Until when each lock needs the connection.
 #[derive(Default)]
-pub(crate) struct Leases(Mutex<HashMap<Holder, Moment>>);
+pub(crate) struct KeptFor(Mutex<HashMap<Holder, Moment>>);
 
-impl Leases {
+impl KeptFor {
     /// Records a grant.
     pub(crate) fn begin(&self, holder: &Holder, ttl: Ttl) {
         self.0.locked().insert(holder.clone(), Moment::now() + ttl.as_duration());
