@@ -25,8 +25,8 @@
 //!
 //! # Lost connections
 //! The connection is made when it is first needed, and again after it was lost, to the primary of
-//! that moment. While locks are held on one server, it is checked every second, and made again at once: by the next
-//! renewal, other clients may have all connections of the server. A request whose reply was lost is
+//! that moment. While locks are held, it is checked every second, and made again at once, except on a
+//! Cluster: later, other clients may have all connections of the server. A request whose reply was lost is
 //! [`Unavailable`](crate::backend::BackendError::Unavailable): it may have been carried out. After
 //! SCRIPT FLUSH, scripts are sent again.
 

@@ -202,8 +202,8 @@ impl Redlock {
     }
 }
 
-/// Checks the connections every second, as long as there are leases: by the next renewal, other clients
-/// may have all connections of a node.
+/// Checks the connections every second, as long as there are leases, and makes lost ones again at once.
+/// Later, other clients may have all connections of a node.
 async fn check_connections_each_second(members: Weak<Members>, leases: Weak<Leases>) {
     loop {
         sleep(CHECK_INTERVAL).await;

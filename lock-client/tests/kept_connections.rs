@@ -139,6 +139,24 @@ async fn cut_connections_of_a_held_lock_are_made_again_at_once_on_redlock() {
     assert_kept(&client(), &client(), &nodes).await;
 }
 
+/// The server hangs for longer than a silent connection is kept, and another one can't be made.
+#[tokio::test]
+async fn connection_of_a_held_lock_is_kept_through_a_hang() {
+    let mut redis = Redis::start().await.unwrap();
+    let locks = client(&redis.url()).answer_within(Duration::from_millis(200));
+    let lock = acquired(&locks).await;
+    let _: String = redis.command(&["CONFIG", "SET", "maxclients", "1"]).await.unwrap();
+    redis.process().pause().await.unwrap();
+    // A silent connection is kept for ten answer time-outs.
+    sleep(Duration::from_secs(4)).await;
+    redis.process().resume().unwrap();
+    let r = name("r");
+    let is_renewed = async || Ok(matches!(locks.renew(&r, &lock, ttl(TTL)).await, Ok(Some(_))));
+    until_async(SOON, is_renewed).await.unwrap();
+    // The control: another client gets no connection.
+    client(&redis.url()).status(&r).await.unwrap_err();
+}
+
 /// A server may close connections that nobody uses. Then another client may have the place.
 #[tokio::test]
 async fn connection_of_a_held_lock_is_never_idle() {

@@ -140,8 +140,9 @@ impl Backend for Redis {
             let granted = |token, grant| {
                 let valid = |number| valid_token(number).map_err(|error| self.unreadable(&error));
                 let ownership = Ownership { holder: holder.clone(), grant: valid(grant)? };
+                let token = valid(token)?;
                 self.connection.keep_for(holder, ttl);
-                Ok(Attempt::Granted { token: valid(token)?, ownership, asked })
+                Ok(Attempt::Granted { token, ownership, asked })
             };
             let numbers = match self.run::<Value>(call).await? {
                 Value::Int(token) => return granted(token, token),
@@ -214,7 +215,7 @@ impl Backend for Redis {
                 .arg(keys.freed())
                 .arg(QUEUE_PATIENCE.as_millis().to_string());
             let released = self.run(call).await?;
-            self.connection.leases().let_go(holder);
+            self.connection.kept_for().let_go(holder);
             Ok(released)
         })
     }
@@ -250,7 +251,7 @@ impl Backend for Redis {
     }
 
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        self.connection.leases().detach(&ownership.holder);
+        self.connection.kept_for().detach(&ownership.holder);
         token
     }
 

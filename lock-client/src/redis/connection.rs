@@ -27,52 +27,55 @@ const ADOPTION: u32 = 8;
 /// replaced when it is lost, is silent for too long or after an idle time, or leads to a server that
 /// no longer takes writes.
 ///
-/// While locks are held, a lost connection to one server is made again at once: by the next renewal, other clients
-/// may have all connections of the server.
+/// While locks are held, a lost connection is made again at once. A renewal may find no free connection: other
+/// clients may have all of the server's. This is not done for a Cluster: where one node fails, the `redis`
+/// crate connects to all anew, and so a check of one node would lose the connections to the others.
 pub(super) struct Connection {
     server: Arc<Server>,
     limits: TimeLimits,
     current: Mutex<Option<Line>>,
     /// Held while an idle connection is replaced, so that one request does it.
     replacing: Mutex<()>,
-    leases: KeptFor,
+    kept_for: KeptFor,
     /// The task that keeps the connection for held locks.
     keeper: Keeper,
 }
 
 impl Connection {
     pub(super) fn new(server: Arc<Server>, limits: TimeLimits) -> Arc<Self> {
-        let (current, replacing, leases, keeper) = Default::default();
-        Arc::new(Self { server, limits, current, replacing, leases, keeper })
+        let (current, replacing, kept_for, keeper) = Default::default();
+        Arc::new(Self { server, limits, current, replacing, kept_for, keeper })
     }
 
-    pub(super) fn leases(&self) -> &KeptFor {
-        &self.leases
+    pub(super) fn kept_for(&self) -> &KeptFor {
+        &self.kept_for
     }
 
     /// Keeps the connection for a lock that was granted.
     pub(super) fn keep_for(self: &Arc<Self>, holder: &Holder, ttl: Ttl) {
-        self.leases.begin(holder, ttl);
-        self.start_keeper();
+        if !self.server.is_cluster() {
+            self.kept_for.begin(holder, ttl);
+            self.start_keeper();
+        }
     }
 
     /// Keeps the connection for a lock that was renewed, unless it was left to another client meanwhile.
     pub(super) fn keep_on_for(self: &Arc<Self>, holder: &Holder, ttl: Ttl) {
-        self.leases.extend(holder, ttl);
-        self.start_keeper();
+        if !self.server.is_cluster() {
+            self.kept_for.extend(holder, ttl);
+            self.start_keeper();
+        }
     }
 
     /// Keeps the connection for a lock that is taken over. The renewal that follows may fail.
     pub(super) fn adopt(&self, holder: &Holder) {
-        self.leases.adopt(holder, Moment::now() + self.limits.answer * ADOPTION);
+        if !self.server.is_cluster() {
+            self.kept_for.adopt(holder, Moment::now() + self.limits.answer * ADOPTION);
+        }
     }
 
-    /// Starts the task, except for a Cluster: where one node fails, the `redis` crate connects to all anew,
-    /// and so a check of one node would lose the connections to the others.
     fn start_keeper(self: &Arc<Self>) {
-        if !self.server.is_cluster() {
-            self.keeper.start(|| keep(Arc::downgrade(self)));
-        }
+        self.keeper.start(|| keep(Arc::downgrade(self)));
     }
 
     pub(super) async fn run<T: FromRedisValue>(&self, call: &Call) -> RedisResult<T> {
@@ -84,7 +87,11 @@ impl Connection {
 
     /// Checks the connection, or makes one.
     async fn check(&self) -> RedisResult<()> {
-        let mut line = self.line().await?;
+        let mut line = match self.line().await {
+            Ok(line) => line,
+            // There is no other connection. The silent one may answer again.
+            Err(error) => self.current.lock().await.clone().ok_or(error)?,
+        };
         let answer = line.ping().await;
         self.replace_if_lost(&line, &answer).await;
         match answer {
@@ -161,7 +168,7 @@ async fn keep(connection: Weak<Connection>) {
     loop {
         sleep(pause).await;
         let Some(connection) = connection.upgrade() else { return };
-        if connection.keeper.end_if(|| !connection.leases.are_held()) {
+        if connection.keeper.end_if(|| !connection.kept_for.are_held()) {
             return;
         }
         pause = match connection.check().await {

@@ -106,6 +106,7 @@ impl Operator {
     /// # Errors
     /// As for [`start_cluster`](Self::start_cluster). Also [`OperatorError::Invalid`] if no data name that
     /// cluster; if a majority may vote; or if a member that is not among these answers, and may vote.
+    /// [`OperatorError::Unavailable`] if a member answered before the wait, and does not answer after it.
     ///
     /// # Cancellation safety
     /// If this future is dropped, nodes may have lost their votes. Call it again.

@@ -178,7 +178,7 @@ impl<D: LockDatabase> Client<D> {
         let token =
             self.read(answer::token::<D>(&row, "token")).map_err(BackendError::after_a_change)?;
         if token.is_none() {
-            self.pool.leases().let_go(holder);
+            self.pool.kept_for().let_go(holder);
         }
         Ok(token)
     }
@@ -268,7 +268,7 @@ impl<B: SqlBackend> Backend for B {
 
     /// Another client needs a connection for the lock from now on.
     fn detach(&self, ownership: &Ownership, token: Token) -> Token {
-        self.client().pool.leases().detach(&ownership.holder);
+        self.client().pool.kept_for().detach(&ownership.holder);
         token
     }
 

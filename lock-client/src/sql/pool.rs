@@ -61,7 +61,7 @@ pub(super) struct Shared<D: Database> {
     pub(super) tries: Tries,
     /// The releases that follow tries.
     pub(super) following: TaskTracker,
-    leases: KeptFor,
+    kept_for: KeptFor,
     /// The task that keeps the connection for held locks.
     keeper: Keeper,
 }
@@ -103,7 +103,7 @@ impl<D: LockDatabase> Pool<D> {
             first_behind: tokio::sync::Mutex::default(),
             tries: Tries::default(),
             following: TaskTracker::new(),
-            leases: KeptFor::default(),
+            kept_for: KeptFor::default(),
             keeper: Keeper::default(),
         }))
     }
@@ -112,13 +112,13 @@ impl<D: LockDatabase> Pool<D> {
         self.0.answer_timeout
     }
 
-    pub(crate) fn leases(&self) -> &KeptFor {
-        &self.0.leases
+    pub(crate) fn kept_for(&self) -> &KeptFor {
+        &self.0.kept_for
     }
 
     /// Records that a lock is taken over. The renewal that follows may fail.
     pub(crate) fn adopt(&self, holder: &Holder) {
-        self.0.leases.adopt(holder, Moment::now() + self.answer_timeout() * ADOPTION);
+        self.0.kept_for.adopt(holder, Moment::now() + self.answer_timeout() * ADOPTION);
     }
 
     /// Sends statements that only read, as one message, and returns the only row of the answer.
@@ -261,8 +261,8 @@ impl<D: LockDatabase> Pool<D> {
             && !reply.is_closed()
         {
             match trying {
-                Some(_) => self.0.leases.begin(holder, *ttl),
-                None => self.0.leases.extend(holder, *ttl),
+                Some(_) => self.0.kept_for.begin(holder, *ttl),
+                None => self.0.kept_for.extend(holder, *ttl),
             }
             if trying.is_some() || turn.is_none() {
                 self.keep(&mut connection).await;
@@ -294,7 +294,7 @@ impl<D: LockDatabase> Pool<D> {
 
     async fn connect(&self, line: &Arc<Line<D>>) -> Result<Connected<D>, sqlx::Error> {
         let held = &self.0.held;
-        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.leases.are_held() {
+        if !Arc::ptr_eq(line, held) && !held.is_connected() && self.0.kept_for.are_held() {
             let reason =
                 "the connection for held locks was lost, and is made again before any other";
             return Err(io::Error::new(io::ErrorKind::NotConnected, reason).into());
@@ -338,7 +338,7 @@ impl<D: LockDatabase> Pool<D> {
         // A grant does three things in this order: it is recorded, starts the keeper, and looks for the
         // connection. So either it is seen here, or it finds neither a keeper nor a connection.
         let give_up = || {
-            let is_unneeded = !self.0.leases.are_held();
+            let is_unneeded = !self.0.kept_for.are_held();
             if is_unneeded {
                 self.0.held.set_connected(None);
             }
@@ -368,7 +368,7 @@ async fn keep<D: LockDatabase>(client: Weak<Shared<D>>) {
         sleep(pause).await;
         let Some(shared) = client.upgrade() else { return };
         let pool = Pool(shared);
-        if !pool.0.leases.are_held() {
+        if !pool.0.kept_for.are_held() {
             if pool.give_back().await {
                 return;
             }

@@ -38,7 +38,7 @@ impl<D: LockDatabase> Pool<D> {
             _ => self.send(Queue::BehindRenewals, Purpose::Other, statements).await,
         };
         if answer.is_ok() {
-            self.leases().let_go(holder);
+            self.kept_for().let_go(holder);
         }
         answer
     }
@@ -56,7 +56,7 @@ impl<D: LockDatabase> Pool<D> {
         loop {
             let answer = self.fetch_aside(statements.clone()).await;
             if answer.is_ok() {
-                self.leases().let_go(&holder);
+                self.kept_for().let_go(&holder);
                 return answer;
             }
             match pauses.next() {
