@@ -149,8 +149,8 @@ at-length: patroni seaweedfs s3s-fs azurite
 	$(MAKE) --jobs=3 at-length-clusters object-storage at-length-models
 
 at-length-clusters:
-	cargo test $(SERVICES) --test main --test server --test testbed $(AT_LENGTH) -- \
-		--skip object_storage --test-threads 1
+	@$(call print_at_end,cargo test $(SERVICES) --test main --test server --test testbed $(AT_LENGTH) -- \
+		--skip object_storage --test-threads 1)
 
 at-length-models:
 	@$(call print_at_end,nice -n 19 cargo test --package redlock-model $(AT_LENGTH))
