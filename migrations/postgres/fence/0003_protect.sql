@@ -117,6 +117,7 @@ begin
     end if;
     perform fence.reject_unfit_table(protected, mode);
     execute format('lock table %s in access exclusive mode', protected);
+    perform fence.reject_unfit_table(protected, mode); -- It may have become a partition meanwhile.
     problem = fence.problem_of_column(protected, resource_column);
     if problem is not null then
         raise exception using errcode = 'invalid_parameter_value',

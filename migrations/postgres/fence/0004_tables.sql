@@ -100,9 +100,12 @@ returns setof regclass language sql stable set search_path = pg_catalog, pg_temp
         where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
 $$;
 
--- The type of a column, and how it is generated. If that changes, rows may belong to other resources.
+-- The type of a column, and how it is generated. If that changes, rows may belong to other resources. The settings are
+-- those that the text of an expression depends on.
 create or replace function fence.definition_of_column(protected regclass, resource_column text)
-returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
+returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off
+set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC' set extra_float_digits = 1
+set bytea_output = 'hex' set standard_conforming_strings = on as $$
     select concat_ws(' ', format_type(atttypid, atttypmod), pg_get_expr(adbin, adrelid))
     from pg_attribute left join pg_attrdef on adrelid = attrelid and adnum = attnum and attgenerated <> ''
     where attrelid = protected and attname = resource_column and not attisdropped
