@@ -16,8 +16,8 @@ pub enum Migrations {
     Check,
 }
 
-/// The migrations of a database, each with its name, in their order. `applied` is a bookkeeping table of
-/// their own, because the database may also have a user's migrations.
+/// The migrations of a database, each with its name, in their order. `applied` names the table in which they
+/// are noted. It is their own, because the database may also have a user's migrations.
 pub(super) fn migrator(
     migrations: &[(&'static str, &'static str)],
     applied: &'static str,
