@@ -11,17 +11,27 @@
 -- returns the grant if the holder has the lock; if it is new, its floor is the grant less 1;
 --         else {remaining ms or -1 if it never expires, the other holder}.
 
--- The usual case stands before the functions that the others need: behind them, it takes a sixth longer.
-if redis.call('HGET', KEYS[3], 'vote') == ARGV[1]
-    and string.find(ARGV[3], '^[1-9]%d*$')
-    and tonumber(ARGV[3]) <= tonumber(string.match(ARGV[1], '^%d+'))
-    and not redis.call('GET', KEYS[1]) then
-    local floor = redis.call('GET', KEYS[2])
-    local last = floor and string.find(floor, '^%d+$') and tonumber(floor)
-    if last and last < 999999999999999 then
-        local grant = redis.call('INCR', KEYS[2])
-        redis.call('SET', KEYS[1], floor .. ' ' .. ARGV[2], 'PX', ARGV[3])
-        return grant
-    end
+local rejection = no_vote(KEYS[3], ARGV[1], ARGV[3])
+if rejection then
+    return rejection
 end
-
+local lock = redis.call('GET', KEYS[1])
+if lock then
+    local _, grant, holder = parts(lock)
+    if holder == ARGV[2] then
+        -- The request was delivered twice: the holder is new for every round.
+        return tonumber(grant)
+    end
+    return {redis.call('PTTL', KEYS[1]), holder}
+end
+local last, floor = last_token(KEYS[2], ARGV[4])
+if not last then
+    return redis.error_reply(floor)
+end
+if floor == ARGV[4] then
+    -- The counter may be missing.
+    redis.call('SET', KEYS[2], floor)
+end
+local grant = redis.call('INCR', KEYS[2])
+redis.call('SET', KEYS[1], floor .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return grant

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-static GRANT: Script = script!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua");
+static GRANT: Script = script!("../redis/counter.lua", "vote.lua", "grant.lua");
 static JOIN: Script = script!("../redis/counter.lua", "vote.lua", "join.lua");
 static SEAL: Script =
     script!("../redis/counter.lua", "raise_counter.lua", "vote.lua", "owned.lua", "seal.lua");

@@ -123,8 +123,6 @@ async fn errors_in_the_scripts_are_found() {
         (Step::Grant, "if lock then", "if false then"),
         (Step::Grant, "'INCR', KEYS[2]", "'INCRBY', KEYS[2], 2"),
         (Step::Grant, "own ~= vote", "false"),
-        (Step::Grant, "redis.call('HGET', KEYS[3], 'vote') == ARGV[1]", "true"),
-        (Step::Grant, "and not redis.call('GET', KEYS[1])", ""),
         (Step::Release, "== ARGV[2]", "~= ''"),
         (Step::Release, "pcall(raise_counter, KEYS[2], ARGV[3])\n", "\n"),
         (Step::Release, "and not is_admitted(own, ARGV[1])", "and false"),

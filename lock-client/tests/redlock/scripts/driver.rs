@@ -56,9 +56,7 @@ impl Script {
 
     pub(super) fn of(step: Step) -> Self {
         let code = match step {
-            Step::Grant => {
-                files!("grant.lua", "../redis/counter.lua", "vote.lua", "grant_else.lua")
-            }
+            Step::Grant => files!("../redis/counter.lua", "vote.lua", "grant.lua"),
             Step::Join => files!("../redis/counter.lua", "vote.lua", "join.lua"),
             Step::Seal => files!(
                 "../redis/counter.lua",
