@@ -11,7 +11,7 @@
 mod check;
 #[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis"))]
 mod clock;
-#[cfg(any(feature = "mariadb", feature = "postgres", feature = "zookeeper"))]
+#[cfg(any(feature = "mariadb", feature = "postgres", feature = "redis", feature = "zookeeper"))]
 mod connections;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod disk;
