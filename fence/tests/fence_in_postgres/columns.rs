@@ -237,7 +237,8 @@ async fn status_shows_that_a_column_is_generated_in_another_way() {
     }
 }
 
-/// The text of bytes depends on a setting. What is stored in the row is its resource, whoever writes it.
+/// The text of bytes depends on a setting. The text that is stored in the row is its resource, whatever the
+/// settings of a later writer are.
 #[tokio::test]
 async fn text_that_was_generated_is_the_resource_under_all_settings() {
     let (_server, mut database) = fence().await;

@@ -78,7 +78,7 @@ impl Operator {
 
     /// Starts a cluster in place of another one, whose number of nodes may differ, with counters at
     /// or above the highest of a majority of the other's voters. Takes their votes, and then waits for
-    /// the longest ttl of both; `report` is told how long. The two may have nodes in common. Also returns
+    /// the longest ttl of both; `report` gets that time. The two may have nodes in common. Also returns
     /// what was copied: nothing if the start only completes an earlier one.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Operator {
 
     /// Starts a cluster again that has lost its majority: the one with this id, which
     /// [`inspect`](Self::inspect) shows, or `none` if no data are left. Takes the votes of the voters that
-    /// are left, and waits for the longest ttl; `report` is told how long. Then all counters are at or above
+    /// are left, and waits for the longest ttl; `report` gets that time. Then all counters are at or above
     /// the highest of all members that answer, and the clock. No server that is left out must come back,
     /// because it may still vote in the old cluster. Also returns what was copied, as
     /// [`start_from`](Self::start_from) does.
