@@ -93,7 +93,6 @@ async fn put_over_a_cut_connection_reports_no_lost_lease() {
     }
     let last = put.line(PATIENCE).await.unwrap();
     assert!(last.contains("\"event\":\"released\""), "{last}");
-    put.write_line("").unwrap();
     assert_eq!(put.exit(PATIENCE).await.unwrap().code(), Some(0));
 }
 
