@@ -133,6 +133,9 @@ async fn protected_table_that_is_attached_as_a_partition_keeps_its_protection_un
     let unprotect = attempt(&mut database, "select fence.unprotect('orders')").await;
     assert_eq!(unprotect.unwrap_err(), "42704");
     assert_eq!(attempt(&mut database, "truncate orders").await.unwrap_err(), TRUNCATE_REJECTED);
+    // The table takes it over only once it is free.
+    let protect = "select fence.protect('orders', 'order_id')";
+    assert_eq!(attempt(&mut database, protect).await.unwrap_err(), "42710");
     attempt(&mut database, "select fence.unprotect('orders_1')").await.unwrap();
     assert_eq!(number(&mut database, listed).await, 0);
     attempt(&mut database, insert).await.unwrap();

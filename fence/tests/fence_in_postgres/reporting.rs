@@ -34,6 +34,17 @@ async fn what_would_be_rejected_passes_and_is_recorded() {
     }
 }
 
+/// A name is limited to 512 bytes, and what is recorded of a longer one, too.
+#[tokio::test]
+async fn name_that_is_too_long_makes_a_short_report() {
+    let (_server, mut owner) = accounts().await;
+    attempt(&mut owner, REPORT).await.unwrap();
+    attempt(&mut owner, "insert into accounts values (repeat('é', 1000000))").await.unwrap();
+    let length = "select max(octet_length(message) + octet_length(detail)) from fence.reports";
+    let length = number(&mut owner, length).await;
+    assert!((1000..1200).contains(&length), "{length}");
+}
+
 #[tokio::test]
 async fn valid_writes_are_not_recorded_and_raise_the_fence() {
     let (_server, mut owner) = accounts().await;

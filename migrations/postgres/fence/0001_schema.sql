@@ -7,8 +7,9 @@
 -- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are. But other
 -- roles lose the rights CREATE on the schema and TRIGGER on its tables.
 --
--- To see what stops a stale write, read the table below, 0002_claim.sql and 0003_protect.sql. The installation here and
--- in 0006_rights.sql stops other roles from getting the installer's rights. The other two files reject nothing.
+-- To see what stops a stale write, read the table below, 0002_claim.sql and 0003_protect.sql. The blocks "Installation"
+-- here and in 0006_rights.sql stop other roles from getting the installer's rights. 0004_tables.sql and 0005_status.sql
+-- reject no write.
 --
 -- A transaction claims its resources, each with the token of the lock that guards it: fence.claim('alice', 34, 'me').
 -- Then it reads, and then it writes. A protected table rejects every write of a row whose resource was not claimed: see
@@ -35,8 +36,8 @@ end
 $$;
 
 -- Installation, 2: what is there already. Nobody but the installer may own the schema, or a table or function in it,
--- because `claim` and `verify` run with their owner's rights and call the other functions. 0006_rights.sql looks again,
--- and the head of 0002_claim.sql says why a function that is created between does no harm.
+-- because `claim` and `verify` run with their owner's rights and call the other functions. Another role may create a
+-- function after this look. The files call it nowhere, and 0006_rights.sql looks again.
 do $$
 declare
     other record;
@@ -48,8 +49,8 @@ begin
             message = 'the files of the fence must be applied in a transaction',
             hint = 'Call psql with --single-transaction.';
     end if;
-    -- What exists already, '{}' if nothing does: the rights on it stay as they are. 0006_rights.sql reads this setting,
-    -- perhaps in another transaction.
+    -- For 0006_rights.sql, which may run in another transaction: the ids of the objects that exist now. Their rights
+    -- are not changed.
     perform set_config('fence.known_objects', (
         select coalesce(array_agg(format('%s.%s', classid, objid)), '{}')::text from pg_depend
         where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('fence')), false);
@@ -63,8 +64,8 @@ begin
         union all
         select 3, oid::regprocedure::text, pronamespace, proowner from pg_proc
     ) as object
-    -- A text that becomes a regrole must be quoted as an identifier.
-    where schema = to_regnamespace('fence') and owner <> quote_ident(current_user)::regrole
+    where schema = to_regnamespace('fence')
+        and owner <> quote_ident(current_user)::regrole -- The cast takes an identifier, which is quoted if needed.
     order by place limit 1;
     if found then
         raise exception using errcode = 'insufficient_privilege',

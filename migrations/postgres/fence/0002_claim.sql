@@ -3,8 +3,8 @@
 -- What runs for every claim and row qualifies each name, operators included. So the caller's search_path cannot make it
 -- call anything else, with the installer's rights. The rest sets its search_path, which takes longer.
 --
--- In all files, each argument for one of the fence's functions has exactly its type. Otherwise a function of the same
--- name, which another role created while the files were applied, could match better.
+-- In all files, each call of one of the fence's functions passes arguments of exactly the declared types. Otherwise a
+-- function of the same name, which another role created while the files were applied, could match better.
 
 -- Which of the two is malformed: 'token' or 'holder'. Null counts as malformed. Returns null if neither is.
 create or replace function fence.malformed(token bigint, holder text)
@@ -30,10 +30,10 @@ $$;
 -- Whether this transaction wrote this row of fence.fence: the only proof of a claim. There is no secret. A session
 -- without rights on the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
--- For a row that `claim` wrote, claimed_by is enough. A row that was copied from another server may have the id of this
--- transaction by chance. But its xmin, the id that wrote it here, is then older than this transaction. The xmin of an
--- own row is the id of this transaction, or the later one of a savepoint. The later an id, the smaller its age. (A copy
--- that is made while this transaction runs would pass.)
+-- claimed_by decides, except for a row that was restored from another server: it may hold the id of this transaction by
+-- chance. Then xmin decides, the id of the transaction that wrote the row here. For a row of our own, that is this
+-- transaction's id, or a higher one of a savepoint. A row that was restored before has a lower id, so a greater age. (A
+-- row that is restored while this transaction runs would pass.)
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -68,7 +68,7 @@ begin
     raise exception using errcode = 'ZF003',
         message = format('the %s is malformed', part) || case when part = 'resource'
             then coalesce(': it has ' || octet_length(resource) || ' bytes', ': it is null') else '' end,
-        detail = json_build_object('resource', resource, 'token', token),
+        detail = json_build_object('resource', left(resource, 512), 'token', token),
         hint = 'A resource is a text of 1 to 512 bytes, a token a number from 1 to 999999999999999'
             ', and a holder up to 128 characters of visible ASCII.';
 end
@@ -77,11 +77,9 @@ $$;
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, also
 -- if it is prepared; or raises a rejection.
 --
--- A transaction's first claim writes the fence's row even if its token is equal. So a transaction with an older
--- snapshot (REPEATABLE READ, SERIALIZABLE), which doesn't see what the last writer wrote, can't claim: PostgreSQL lets
--- it update no row that was updated since, and the claim fails with 40001. A further claim writes only a higher token.
---
--- This function would be enough. The update in `claim` below only saves time.
+-- A transaction's first claim writes the fence's row, even if the token is equal. So the next claim of a transaction
+-- with an older snapshot (REPEATABLE READ, SERIALIZABLE) fails with 40001: PostgreSQL lets it update no row that was
+-- updated since. Nobody claims without seeing what the last writer wrote. A further claim writes only a higher token.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -107,9 +105,9 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but the latest row is locked. This statement sees it: its snapshot is newer, and a
-    -- transaction with an older one has failed above. Either it has claimed with the same token and holder before, or
-    -- the rule rejects.
+    -- 3. Nothing was written, but the latest row is locked. This statement sees that row: its snapshot is newer, and a
+    -- transaction with an older snapshot has failed above. Either this transaction has claimed with the same token and
+    -- holder before, or the rule rejects.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
@@ -117,9 +115,9 @@ begin
 end
 $$;
 
--- Claims a resource, and returns the fence's token. The update is a short cut, in half the time, where the fence
--- exists, the rule accepts, and the row has not this transaction's id: claim_or_reject would write the same. All else
--- is left to it.
+-- Claims a resource, and returns the fence's token. The update is a short cut, in half the time: if it writes a row, it
+-- writes what claim_or_reject would. It leaves the other cases to that function: no fence yet, a rejection, or a row
+-- with this transaction's id, which is a further claim.
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin

@@ -31,8 +31,9 @@ $$;
 --
 --     resource_before = 'order/'::pg_catalog.text operator(pg_catalog.||) old."id"::pg_catalog.text;
 --
--- %L quotes the prefix, whatever standard_conforming_strings is, and %I the column. All names are quoted, because
--- PL/pgSQL has keywords of its own: `begin`. An assignment costs half as much as `perform`.
+-- %L quotes the prefix, whatever standard_conforming_strings is. quote_all_identifiers makes %I quote each column,
+-- because PL/pgSQL has keywords of its own, such as `begin`. %3$s is empty unless the mode is `report`. An assignment
+-- costs half as much as `perform`.
 create or replace function fence.trigger_body(resource_column text, prefix text, mode text)
 returns text language plpgsql stable strict set search_path = pg_catalog, pg_temp set quote_all_identifiers = on as $$
 begin
@@ -68,7 +69,7 @@ end
 $$;
 
 -- Creates the trigger's function of a table, and returns its name: fence_orders, or fence_2_orders if a table that was
--- renamed or dropped has left the first behind. A long name is cut off.
+-- renamed or dropped has left the first behind. A long name is cut off at its end, so the number comes first.
 create or replace function fence.create_trigger_function(protected regclass, body text, mode text)
 returns text language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -87,11 +88,24 @@ begin
         'create function %s() returns trigger language plpgsql %s as %L',
         name, case mode when 'report' then 'security definer' end, body);
     execute format('alter function %s() owner to %s', name, relation.relowner::regrole);
-    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables.
+    -- Others, to whom default privileges grant EXECUTE, could make it a trigger of their tables, and so write reports
+    -- as this owner.
     perform fence.revoke_all(format('function %s()', name), proacl, proowner)
     from pg_proc where oid = (name || '()')::regprocedure;
     return name;
 end
+$$;
+
+-- A table and its partitions. Left out are partitions that were protected before they were attached, and what is below
+-- them: they keep their own protection. Their fence_rows has no parent; the copies that PostgreSQL makes have one.
+create or replace function fence.parts(protected regclass)
+returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
+    select protected
+    union
+    select relid from pg_partition_tree(protected)
+    where not exists (
+        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
+        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
 $$;
 
 -- Protects a table, and returns its name. From then on, a change of a row fails unless the transaction has claimed the
@@ -108,8 +122,8 @@ declare
     trigger_function text;
     part regclass;
 begin
-    -- 1. Check the table, keep writers out, and check the column. What is called here and not above is in
-    -- 0004_tables.sql.
+    -- 1. Check the table, before the lock and under it, and the column. The functions that are not above are in
+    -- 0004_tables.sql. They change nothing in what the triggers reject.
     if protected is null or resource_column is null or prefix is null then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table, column or prefix is null';
     elsif octet_length(prefix) > 511 then
@@ -117,7 +131,7 @@ begin
     end if;
     perform fence.reject_unfit_table(protected, mode);
     execute format('lock table %s in access exclusive mode', protected);
-    perform fence.reject_unfit_table(protected, mode); -- It may have become a partition meanwhile.
+    perform fence.reject_unfit_table(protected, mode);
     problem = fence.problem_of_column(protected, resource_column);
     if problem is not null then
         raise exception using errcode = 'invalid_parameter_value',
@@ -141,7 +155,7 @@ begin
     end loop;
 
     -- 3. Enable the triggers of the table and all its partitions, also in sessions whose session_replication_role is
-    -- replica. Some versions enable a trigger by its name in all partitions, so each must have it by then.
+    -- replica. Some versions enable a trigger by its name in all partitions at once, and fail if one lacks it.
     for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;

@@ -12,8 +12,8 @@ $$;
 
 -- fence.protected has the tables that ought to be protected, by their names: a table that a tool has rebuilt has lost
 -- its triggers, and the view fence.status says so. fence.reports has what tables in the mode `report` would have
--- rejected. A role reads and writes the rows of tables that it owns, new rows included. What exists is left, and no
--- table is locked.
+-- rejected. By the policy, a role reads and writes only rows of tables that it owns: USING checks new rows, too. What
+-- exists is left, and no table is locked.
 do $$
 declare
     path constant text = pg_catalog.current_setting('search_path');
@@ -67,9 +67,10 @@ declare
     relation pg_class;
 begin
     select * into strict relation from pg_class where oid = protected;
+    -- A partition is fit only if it has a fence_rows of its own: it was protected before it was attached.
     if relation.relkind not in ('r', 'p') or relation.relpersistence = 't'
         or relation.relnamespace = 'fence'::regnamespace
-        or (relation.relispartition and not exists ( -- Was it protected before it was attached?
+        or (relation.relispartition and not exists (
             select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid = 0))
     then
         raise exception using errcode = 'wrong_object_type',
@@ -88,20 +89,8 @@ begin
 end
 $$;
 
--- A table and its partitions. Not a partition that was protected before it was attached to a table that is not: it and
--- its partitions keep their own protection. Its fence_rows has no parent; the copies that PostgreSQL makes have one.
-create or replace function fence.parts(protected regclass)
-returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
-    select protected
-    union
-    select relid from pg_partition_tree(protected)
-    where not exists (
-        select from pg_partition_ancestors(relid) as above (relid) join pg_trigger on tgrelid = above.relid
-        where above.relid <> protected and tgname = 'fence_rows' and tgparentid = 0)
-$$;
-
--- The type of a column, and how it is generated. If that changes, rows may belong to other resources. The settings are
--- those that the text of an expression depends on.
+-- The type of a column, and how it is generated. If that changes, rows may belong to other resources. The text of an
+-- expression depends on settings, so the function sets them.
 create or replace function fence.definition_of_column(protected regclass, resource_column text)
 returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off
 set datestyle = 'ISO, YMD' set intervalstyle = 'iso_8601' set timezone = 'UTC' set extra_float_digits = 1
@@ -127,8 +116,9 @@ begin
 end
 $$;
 
--- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. If the table is
--- registered, it also drops those of other roles: a role with the right TRIGGER can replace fence_truncate.
+-- Drops fence_rows and fence_truncate of a table, and their function. Returns whether there were any. Ours are known by
+-- the mark in the function's text. Of a registered table, it drops all triggers with these names: a role with the right
+-- TRIGGER can replace fence_truncate.
 create or replace function fence.remove_triggers(protected regclass)
 returns boolean language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -137,7 +127,7 @@ declare
     found_trigger record;
     removed boolean = false;
 begin
-    -- The triggers of such a partition belong to its table.
+    -- If fence_rows is a copy of the parent's, the triggers belong to the parent.
     if exists (select from pg_trigger where tgrelid = protected and tgname = 'fence_rows' and tgparentid <> 0) then
         return false;
     end if;
@@ -152,7 +142,7 @@ begin
     loop
         removed = true;
         execute format('drop trigger %s on %s', found_trigger.tgname, found_trigger.relation);
-        -- The function of an earlier owner of the table stays.
+        -- The function of an earlier owner of the table stays: the caller may not drop it.
         if found_trigger.is_ours and found_trigger.is_droppable
             and not exists (select from pg_trigger where tgfoid = found_trigger.function::oid)
         then
@@ -198,7 +188,7 @@ end
 $$;
 
 -- The end of a trigger's function that reports an error of the check instead of raising it. The statement does not
--- fail, unless it is cancelled. But the check may wait for another claim, and SERIALIZABLE may fail the commit.
+-- fail, unless it is cancelled. But it may wait for another transaction's claim, and SERIALIZABLE may fail the commit.
 create or replace function fence.exception_clause()
 returns text language sql immutable set search_path = pg_catalog, pg_temp as $text$ select $$
 exception when others then
@@ -216,17 +206,17 @@ $$ $text$;
 
 -- Records what a check would have rejected: about once a minute for each table, code, role and application, and about
 -- sixty a minute for each table. Reports that are not committed yet don't count. These limits stop accidents: a writer
--- can hide its own reports by the setting of step 1, and use up the sixty by changing its application_name.
+-- can hide its own reports (by the setting `reported` below), and use up the sixty by changing its application_name.
 --
 -- The trigger's function calls it with the rights of the table's owner: the policy of fence.reports lets nobody else
--- record anything. So the writer's role is read from the setting `role`, or from the start of its session.
+-- record anything. current_user is this owner, so the writer's role is read from the setting `role` or session_user.
 create or replace function fence.report(relation regclass, code text, message text, detail text)
 returns boolean language plpgsql
--- With row_security off, a writer's session would get an error where the policy applies.
+-- A writer may have set row_security to off. Then the policy would raise an error.
 set search_path = pg_catalog, pg_temp set row_security = on set datestyle = 'ISO, YMD' as $$
 #variable_conflict use_variable
 declare
-    -- The table of a partition, if that is the protected one. It may have another owner.
+    -- The table that is protected: the partition, or the one ancestor whose fence_rows has no parent.
     name text = (
         select fence.name_of(coalesce(max(t.tgrelid), relation)) from pg_partition_ancestors(relation) as a (relid)
         join pg_trigger t on t.tgrelid = a.relid and t.tgname = 'fence_rows' and t.tgparentid = 0);

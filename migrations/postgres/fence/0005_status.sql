@@ -18,8 +18,8 @@ from fence.fence;
 -- One row for each table that is protected or should be, if it exists, and for each table that inherits from it,
 -- partitions included. `problem` is null if all is well: migrations/README.md explains the other values. The trigger
 -- for rows, and its function's text, settings, owner and mode, are compared with what `protect` creates, and the column
--- with what it was. The text can't be compared if the table is not registered. Other triggers of the table are not
--- looked at, nor what is not committed yet.
+-- with what it was. Of a table that is not registered, column and prefix are null, and these comparisons are never true.
+-- Other triggers of the table are not looked at, nor what is not committed yet.
 --
 -- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
 -- owners of the table, of its schema and of the trigger's function, and who has the right TRIGGER.

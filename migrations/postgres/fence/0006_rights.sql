@@ -17,8 +17,9 @@ begin
             message = 'the files of the fence must be applied over one connection';
     end if;
     -- 1. Nobody else may own a table or function of the schema, or have a trigger on a table: they would run with the
-    -- installer's rights. What another role created since 0001_schema.sql looked still belongs to it, because CREATE OR
-    -- REPLACE keeps the owner. The lock waits for a trigger that is not committed yet. It lets clients write.
+    -- installer's rights. A function that another role created after 0001_schema.sql looked was replaced by ours, and
+    -- still belongs to that role. The lock on the tables waits for triggers that are not committed yet. Clients may
+    -- write meanwhile.
     lock table fence.fence, fence.protected, fence.reports in share update exclusive mode;
     select found_object.message into other
     from (
@@ -54,10 +55,10 @@ begin
         execute other;
     end loop;
 
-    -- 3. Set the rights, whatever the default privileges are: `granted` to public, or none where it is null. The first
-    -- installation sets those on all objects and the schema, a later one only those on objects that were not known: the
-    -- others are the administrator's. Public can use none of it without USAGE on the schema, which only the
-    -- administrator grants. The policies of two tables limit who reads and writes which rows.
+    -- 3. Set the rights, whatever the default privileges are. The column `granted` has those of public; null is none.
+    -- The first installation sets the rights on the schema and all objects, a later one only those on new objects:
+    -- rights on known objects are the administrator's. Without USAGE on the schema, which only the administrator
+    -- grants, public can use none of it. The policies of two tables limit who reads and writes which rows.
     for object in
         select * from (
             select format('%s.%s', tableoid, oid) as id, format('table %s', oid::regclass) as name, relacl as acl,
