@@ -122,6 +122,23 @@ async fn table_of_another_engine_is_not_protected() {
     assert_eq!(number(&mut database, "select count(*) from accounts").await, 3);
 }
 
+/// Nothing checks the rows of a file that is imported.
+#[tokio::test]
+async fn table_without_its_file_is_not_protected() {
+    let (_server, mut database) = accounts().await;
+    let protect = "call fence.protect_sql('test.imported', 'account_id')";
+    for statement in [
+        "create table imported (account_id varchar(40))",
+        // The control.
+        protect,
+        "alter table imported discard tablespace",
+    ] {
+        attempt(&mut database, statement).await.unwrap();
+    }
+    let error = sqlx::raw_sql(protect).execute(&mut database).await.unwrap_err();
+    assert!(error.to_string().contains("Tablespace has been discarded"), "{error}");
+}
+
 /// Resources are compared byte by byte, whatever the column's collation is.
 #[tokio::test]
 async fn claim_is_good_for_its_own_rows_only_within_a_statement() {

@@ -1,14 +1,15 @@
 //! The commands on each lock service. The checks are written once.
 
-use std::{collections::HashSet, path::Path};
+use std::{collections::HashSet, path::Path, time::Duration};
 
 use lock_client::{Locks, Ttl, backend::Backend, etcd::Etcd, zookeeper::ZooKeeper};
 use serde_json::Value;
 use testbed::{process::Process, wait::until_async};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     command::{
-        BUSY, PATIENCE, assert_failed, command, events, lock_client, output, without_terminal,
+        BUSY, PATIENCE, Run, assert_failed, command, events, lock_client, output, without_terminal,
     },
     programs::LOCK_CLIENT,
     services::Service,
@@ -93,6 +94,25 @@ async fn commands_work_on_mariadb() {
 #[tokio::test]
 async fn commands_work_on_sqlite() {
     check_commands(Service::sqlite().await).await;
+}
+
+/// Each connection and each file that renewals and the release need is open before the grant is reported.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn held_lock_needs_no_more_open_files() {
+    let mut services = JoinSet::new();
+    for service in [
+        Service::redis().await,
+        Service::redlock().await,
+        Service::etcd().await,
+        Service::zookeeper().await,
+        Service::postgres().await,
+        Service::mariadb().await,
+        Service::sqlite().await,
+    ] {
+        services.spawn(async move { On(&service).held_lock_needs_no_more_open_files().await });
+    }
+    services.join_all().await;
 }
 
 /// The checks on a lock service.
@@ -241,6 +261,23 @@ impl On<'_> {
         self.printed(&["break", "left", "--token", &token.to_string()]).await;
         assert_eq!(self.status("left").await["held"], false);
         assert_eq!(run.exit(PATIENCE).await.unwrap().code(), Some(79));
+    }
+
+    /// A command that may open no file holds its lock for three ttls, and releases it.
+    #[cfg(target_os = "linux")]
+    async fn held_lock_needs_no_more_open_files(&self) {
+        use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+        let url = &self.0.url;
+        let mut run = Run::start_at(url, &["--ttl", "3s"], "echo held; read line", &[]);
+        assert_eq!(run.line().await, "held");
+        let none = Rlimit { current: Some(0), ..getrlimit(Resource::Nofile) };
+        prlimit(Some(run.process().pid()), Resource::Nofile, none).unwrap();
+        sleep(Duration::from_secs(9)).await;
+        assert_eq!(self.status("r").await["held"], true, "{url}");
+        run.continue_script();
+        assert_eq!(run.exit_code().await, 0, "{url}: {:?}", run.events());
+        assert_eq!(self.status("r").await["held"], false, "{url}");
     }
 
     async fn watch_prints_each_grant_and_release(&self) {
