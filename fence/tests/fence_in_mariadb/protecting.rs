@@ -126,17 +126,10 @@ async fn table_of_another_engine_is_not_protected() {
 #[tokio::test]
 async fn table_without_its_file_is_not_protected() {
     let (_server, mut database) = accounts().await;
-    let protect = "call fence.protect_sql('test.imported', 'account_id')";
-    for statement in [
-        "create table imported (account_id varchar(40))",
-        // The control.
-        protect,
-        "alter table imported discard tablespace",
-    ] {
-        attempt(&mut database, statement).await.unwrap();
-    }
-    let error = sqlx::raw_sql(protect).execute(&mut database).await.unwrap_err();
-    assert!(error.to_string().contains("Tablespace has been discarded"), "{error}");
+    let protect = "call fence.protect_sql('test.accounts', 'account_id')";
+    attempt(&mut database, protect).await.expect("the control");
+    attempt(&mut database, "alter table accounts discard tablespace").await.unwrap();
+    assert_eq!(attempt(&mut database, protect).await.unwrap_err(), "0A000");
 }
 
 /// Resources are compared byte by byte, whatever the column's collation is.
@@ -289,6 +282,20 @@ async fn report_records_what_enforce_rejects() {
         let rejected = attempt_all(&mut database, &[before, UPDATE]).await;
         assert_eq!(rejected.unwrap_err(), expected);
     }
+}
+
+/// A value that is too long for a parameter would be MariaDB's own error, which is no rejection.
+#[tokio::test]
+async fn name_of_any_length_is_rejected_or_reported() {
+    let (_server, mut database) = accounts().await;
+    attempt(&mut database, "create table notes (note mediumtext)").await.unwrap();
+    protect(&mut database, "test.notes", "note").await;
+    let long = "insert into notes values (repeat('é', 1000000))";
+    assert_eq!(attempt(&mut database, long).await.unwrap_err(), MALFORMED);
+    attempt(&mut database, "call fence.report('test.notes')").await.unwrap();
+    attempt(&mut database, long).await.unwrap();
+    let length = "select cast(max(octet_length(resource)) as signed) from fence.reports";
+    assert_eq!(number(&mut database, length).await, 1024);
 }
 
 #[tokio::test]

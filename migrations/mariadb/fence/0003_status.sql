@@ -172,17 +172,15 @@ begin
     declare in_table varchar(80) character set utf8mb4 default replace(
         substr(protected_table, char_length(substring_index(protected_table, '.', 1)) + 2),
         '`', '``');
-    declare its_engine varchar(64) character set utf8mb4;
-    declare problem varchar(400) character set utf8mb4;
-    select coalesce(engine, 'none') into its_engine
-    from information_schema.tables
-    where table_schema = replace(in_database, '``', '`') and table_name = replace(in_table, '``', '`');
-    if its_engine is null then
+    declare problem varchar(400) character set utf8mb4 default fence.problem_of(protected_table, expression);
+    if problem = 'no table' then
         signal sqlstate '42S02' set message_text = 'there is no such table: name it as mydatabase.accounts';
-    elseif its_engine <> 'InnoDB' then
+    elseif problem = 'tablespace discarded' then
+        set problem = concat(protected_table, ' can''t be protected before its tablespace is imported');
+        signal sqlstate '0A000' set message_text = problem;
+    elseif problem like 'engine %' then
         set problem = concat(
-            protected_table, ' can''t be protected: its engine is ', its_engine,
-            ', and only InnoDB can undo a rejected statement');
+            protected_table, ' can''t be protected: ', problem, ', and only InnoDB can undo a rejected statement');
         signal sqlstate '0A000' set message_text = problem;
     end if;
     -- A mistake in the expression must fail here, not in a later write.

@@ -18,7 +18,7 @@ from fence.fence;
 -- One row for each table that is protected or should be, if it exists, and for each table that inherits from it,
 -- partitions included. `problem` is null if all is well: migrations/README.md explains the other values. The trigger
 -- for rows, and its function's text, settings, owner and mode, are compared with what `protect` creates, and the column
--- with what it was. Of a table that is not registered, column and prefix are null, and these comparisons are never true.
+-- with what it was. Of a table that is not registered, column and prefix are null, and no comparison with them is true.
 -- Other triggers of the table are not looked at, nor what is not committed yet.
 --
 -- removable_by lists who could remove the protection, besides superusers and the role that owns the schema fence: the
