@@ -32,7 +32,6 @@
 
 mod client;
 mod connection;
-mod error;
 mod failure;
 pub(crate) mod keys;
 pub(crate) mod line;
@@ -53,7 +52,7 @@ pub(crate) use crate::clock::unix_millis;
 
 pub(crate) use self::{
     connection::CHECK_INTERVAL,
-    error::is_passing,
+    failure::is_passing,
     reply::{InvalidReply, remaining_time, status},
     settings::TimeLimits,
 };

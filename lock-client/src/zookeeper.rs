@@ -61,6 +61,7 @@ mod failure;
 mod health;
 mod login;
 mod names;
+mod open_sessions;
 mod own_nodes;
 mod paths;
 mod release;
@@ -68,7 +69,6 @@ mod renewal;
 mod report;
 mod server;
 mod session;
-mod sessions;
 mod view;
 mod wakeups;
 

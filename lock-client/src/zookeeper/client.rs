@@ -10,11 +10,11 @@ use super::{
     ensemble::{Ensemble, SessionRequest},
     failure::Failure,
     names,
+    open_sessions::OpenSessions,
     own_nodes::{OwnNode, OwnNodes, keep},
     paths::Paths,
     server::Server,
     session::{InUse, Purpose, Session, Usage},
-    sessions::Sessions,
     view::View,
     wakeups,
 };
@@ -41,7 +41,7 @@ pub struct ZooKeeper {
 
 #[derive(Default)]
 pub(super) struct Shared {
-    pub(super) sessions: Sessions,
+    pub(super) sessions: OpenSessions,
     pub(super) own_nodes: OwnNodes,
 }
 

@@ -6,7 +6,7 @@ use redis::{
 };
 
 use super::{
-    super::{error::reason, settings::tcp_settings},
+    super::{failure::reason, settings::tcp_settings},
     certificates,
 };
 use crate::service_url::{InvalidUrl, Member, ServiceUrl, User, addresses};

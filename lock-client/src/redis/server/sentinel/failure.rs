@@ -4,7 +4,7 @@ use std::io;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::super::super::error::{is_passing, reason};
+use super::super::super::failure::{is_passing, reason};
 
 const NOT_FOUND: &str = "no primary was found";
 

@@ -16,7 +16,7 @@ use crate::{backend::BackendError, mutex::Locked, ttl::Ttl};
 const IDLE_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
-pub(super) struct Sessions {
+pub(super) struct OpenSessions {
     open: Mutex<BTreeMap<Ttl, Vec<Arc<Session>>>>,
     /// One try at a time opens a session, and the others wait for it.
     opening: tokio::sync::Mutex<()>,
@@ -24,7 +24,7 @@ pub(super) struct Sessions {
     moving: tokio::sync::Mutex<()>,
 }
 
-impl Sessions {
+impl OpenSessions {
     /// Returns a session of this ttl that has room for another node.
     pub(super) async fn get(
         &self,
