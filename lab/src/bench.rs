@@ -1,5 +1,9 @@
 //! Benches: they compare every figure with another one of the same run.
+//!
+//! A bench is a list of subjects, which are measured in turn in rounds, and a report of their figures
+//! and goals. `subject.rs` and `report.rs` are what all benches share; start there.
 
+mod etcd;
 mod fence;
 mod goal;
 mod load;
@@ -7,8 +11,9 @@ mod locks;
 mod null_server;
 mod peer;
 mod redlock;
-mod series;
+mod report;
 mod storage;
+mod subject;
 mod work;
 
 use std::process::ExitCode;

@@ -34,9 +34,9 @@ impl Output {
 pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new<const COLUMNS: usize>(
-        header: [&str; COLUMNS],
-        rows: impl IntoIterator<Item = [String; COLUMNS]>,
+    pub(crate) fn new<'a, R: IntoIterator<Item = String>>(
+        header: impl IntoIterator<Item = &'a str>,
+        rows: impl IntoIterator<Item = R>,
     ) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(NOTHING).set_header(header).add_rows(rows);

@@ -1,8 +1,10 @@
 //! `lab bench`: it runs, and reports every figure. The size of a figure depends on the machine.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 #[tokio::test]
 async fn bench_of_locks_in_redis_reports_every_figure() {
@@ -43,15 +45,8 @@ async fn bench_of_locks_in_sqlite_reports_every_figure() {
 /// Runs the bench of a service whose answers are durable, and checks that it has so many subjects
 /// without waiters.
 async fn assert_durable_figures(service: &str, uncontended: usize) {
-    let mut arguments = vec!["--durable-acquires", "3", "--durable-handovers", "2"];
-    arguments.extend([
-        "--durable-waiters",
-        "10",
-        "--durable-leases",
-        "20",
-        "--durable-seconds",
-        "6",
-    ]);
+    let mut arguments = vec!["--acquires", "3", "--handovers", "2", "--waiters", "10"];
+    arguments.extend(["--leases", "20", "--seconds", "6"]);
     let report = report_of_locks(service, &arguments).await;
     assert_leases(&report["leases"]);
     let slow_commits = cfg!(target_os = "linux").then(|| &report["slow_commits"]);
@@ -73,6 +68,23 @@ async fn bench_of_redlock_reports_every_figure() {
     let work = ["commands_per_node", "evalshas_per_node", "reads_per_node"];
     assert_figures(&report["all_up"], 6, &work);
     assert!(report["back_within_ms"].as_f64().unwrap() > 0.0);
+}
+
+#[tokio::test]
+async fn bench_that_is_stopped_has_printed_the_figures_of_its_first_round() {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_lab"));
+    command.args(["bench", "redlock", "--rounds", "1000", "--acquires", "10000"]);
+    let mut bench =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(bench.stderr.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    let first = "redlock, round 1 of 1000: 1 node: acquire, token, release: ";
+    let figure = line.strip_prefix(first).and_then(|rest| rest.strip_suffix(" us"));
+    assert!(figure.unwrap_or(&line).parse::<f64>().is_ok_and(|us| us > 0.0), "{line}");
+    let id = Pid::from_raw(bench.id().unwrap().try_into().unwrap()).unwrap();
+    kill_process(id, Signal::TERM).unwrap();
+    let output = bench.wait_with_output().await.unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]));
 }
 
 /// Checks that so many rows have all of these figures.

@@ -1,11 +1,11 @@
 //! The goals of a bench.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::output::Table;
 
 /// A goal: a measured ratio must be at least, or at most, a bound.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct Goal {
     subject: String,
     #[serde(flatten)]
@@ -15,7 +15,7 @@ pub(super) struct Goal {
     met: bool,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Bound {
     AtLeast(f64),
@@ -31,10 +31,6 @@ impl Goal {
     pub(super) fn at_most(subject: impl Into<String>, bound: f64, measured: f64) -> Self {
         let met = measured <= bound;
         Self { subject: subject.into(), bound: Bound::AtMost(bound), measured, met }
-    }
-
-    pub(super) fn met(&self) -> bool {
-        self.met
     }
 
     pub(super) fn table<'a>(goals: impl IntoIterator<Item = &'a Self>) -> Table {

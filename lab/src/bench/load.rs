@@ -1,9 +1,13 @@
-//! Load generators: wrk over HTTP, and pgbench straight into PostgreSQL. Proxies in this process carry bytes
-//! while they run.
+//! Load generators: wrk over HTTP, pgbench straight into PostgreSQL, and clients in this thread. Proxies in
+//! this process carry bytes while the first two run.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
+use futures_util::future::try_join_all;
 use serde::Deserialize;
 use tempfile::TempDir;
 use testbed::{Postgres, installed, postgres};
@@ -13,18 +17,40 @@ use tokio::process::Command;
 pub(super) const CONNECTIONS: u32 = 64;
 /// The number of resources that the writes are spread over.
 pub(super) const RESOURCES: u32 = 10_000;
-/// The number of resources of a large database.
-pub(super) const MANY_RESOURCES: u32 = 1_000_000;
-pub(super) const WARM_UP_SECONDS: u32 = 2;
 /// How long each step of filling a large database takes.
-const FILLING_SECONDS: u32 = 10;
+const FILLING_SECONDS: usize = 10;
 
 /// What a load generator measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) per_second: f64,
+    /// pgbench has no times.
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
+}
+
+/// Lets each client repeat a write for some seconds, the next one after the answer to the last.
+pub(super) async fn repeat(
+    clients: impl IntoIterator<Item = impl AsyncFnMut() -> anyhow::Result<()>>,
+    seconds: usize,
+) -> anyhow::Result<Load> {
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(seconds as u64);
+    let clients = clients.into_iter().map(async |mut write| {
+        let mut times = Vec::new();
+        while Instant::now() < end {
+            let sent = Instant::now();
+            write().await?;
+            times.push(sent.elapsed());
+        }
+        anyhow::Ok(times)
+    });
+    let mut times = try_join_all(clients).await?.concat();
+    let per_second = times.len() as f64 / begun.elapsed().as_secs_f64();
+    ensure!(!times.is_empty(), "nothing was written");
+    times.sort_unstable();
+    let percentile = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    Ok(Load { per_second, p50_ms: Some(percentile(50)), p99_ms: Some(percentile(99)) })
 }
 
 /// What wrk prints.
@@ -50,7 +76,7 @@ pub(super) struct Writes<'a> {
 }
 
 /// Sends fenced writes for some seconds.
-pub(super) async fn wrk(writes: Writes<'_>, seconds: u32) -> anyhow::Result<Load> {
+pub(super) async fn wrk(writes: Writes<'_>, seconds: usize) -> anyhow::Result<Load> {
     let done = run_wrk(writes, 0, seconds).await?;
     let written = f64::from(done.requests) * f64::from(writes.in_transaction.unwrap_or(1));
     Ok(Load {
@@ -71,7 +97,7 @@ pub(super) async fn write_all(url: &str, resources: u32) -> anyhow::Result<()> {
 }
 
 /// Runs wrk, which begins after the first `skipped` writes.
-async fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Result<Done> {
+async fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: usize) -> anyhow::Result<Done> {
     let Writes { url, bearer, resources, in_transaction } = writes;
     let folder = TempDir::with_prefix("fenced-")?;
     let script = folder.path().join("put.lua");
@@ -94,31 +120,20 @@ async fn run_wrk(writes: Writes<'_>, skipped: u32, seconds: u32) -> anyhow::Resu
     Ok(done)
 }
 
-/// How long pgbench runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Length {
-    Seconds(u32),
-    /// The number of transactions of each client.
-    Transactions(u32),
-}
-
-/// Runs a script with pgbench, and returns its transactions per second.
+/// Runs a script with pgbench, for as long as an option of it says, and returns its transactions per second.
 pub(super) async fn pgbench(
     database: &Postgres,
     script: &str,
     clients: u32,
-    length: Length,
-) -> anyhow::Result<f64> {
+    length: String,
+) -> anyhow::Result<Load> {
     let folder = TempDir::with_prefix("fenced-")?;
-    let length = match length {
-        Length::Seconds(seconds) => format!("--time={seconds}"),
-        Length::Transactions(transactions) => format!("--transactions={transactions}"),
-    };
     let options = ["--jobs=2".to_owned(), format!("--client={clients}"), length];
     let stdout = run_pgbench(database, script, &options, &folder).await?;
     let tps = stdout.lines().find_map(|line| line.strip_prefix("tps = "));
     let tps = tps.and_then(|tps| tps.split(' ').next());
-    Ok(tps.context("pgbench completed no transaction: measure for longer")?.parse()?)
+    let tps = tps.context("pgbench completed no transaction: measure for longer")?;
+    Ok(Load { per_second: tps.parse()?, p50_ms: None, p99_ms: None })
 }
 
 /// The first runs of a script prepare its statements and fill the caches of the session.

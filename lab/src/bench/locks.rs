@@ -1,36 +1,39 @@
 //! `lab bench locks`: locks of each lock service.
 
+mod counted;
 mod durable;
-mod gauge;
+mod etcd;
 mod handover;
 mod held_leases;
-mod hold;
+mod ours;
+#[cfg(target_os = "linux")]
+mod processors;
 mod python;
 mod redis;
+mod service;
+mod slow_commits;
+mod sql;
+mod zookeeper;
 
 use std::{
-    fmt::{self, Display},
-    num::NonZeroUsize,
+    num::{NonZeroU64, NonZeroUsize},
     sync::Arc,
+    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 
-use self::{
-    durable::{DurableOptions, Server},
-    redis::RedisOptions,
-};
+use self::{durable::DurableBench, service::Durable, sql::Database, zookeeper::ZooKeeper};
+use super::{etcd::Gateway, report::Report};
 use crate::output::Output;
 
 pub use self::held_leases::HoldLeases;
 
-/// How many clients wait for a lock.
+/// How many clients wait for a lock that few want.
 const FEW: usize = 2;
-const MANY: usize = 100;
-/// The parts of a round of uncontended locks. They alternate between the kinds of lock, so that a
-/// moment in which the machine is slow affects all kinds alike.
-const PARTS: usize = 10;
+/// How long a holder is busy: long enough for the previous holder to wait again, and so short that the
+/// code of a handover stays in the processor's caches.
+const HOLD: Duration = Duration::from_millis(1);
 
 #[derive(Args, Debug)]
 pub struct LocksBench {
@@ -40,12 +43,38 @@ pub struct LocksBench {
     /// How many rounds to split the measurements into: the speed of a machine changes over time
     #[arg(long, default_value = "5", value_name = "COUNT")]
     rounds: NonZeroUsize,
-    #[command(flatten, next_help_heading = "Redis")]
-    redis: RedisOptions,
-    #[command(flatten, next_help_heading = "Services that make each answer durable")]
-    durable: DurableOptions,
+    #[command(flatten)]
+    amounts: Amounts,
+    /// Measure as one does whose commits are slow already
+    #[arg(long, hide = true)]
+    commits_are_slow: bool,
     #[command(flatten)]
     output: Output,
+}
+
+/// How much to measure. Some defaults are lower for services that make each answer durable.
+#[derive(Args, Clone, Copy, Debug)]
+struct Amounts {
+    /// How often to acquire and release each kind of lock [default: 5000 on Redis, 500 elsewhere]
+    #[arg(long, value_name = "COUNT")]
+    acquires: Option<NonZeroUsize>,
+    /// How often to hand over each kind of lock [default: 500 on Redis, 100 elsewhere]
+    #[arg(long, value_name = "COUNT")]
+    handovers: Option<NonZeroUsize>,
+    /// How often to hand over each kind of lock whose waiters poll, on Redis
+    #[arg(long, default_value = "100", value_name = "COUNT")]
+    polled_handovers: NonZeroUsize,
+    /// How many clients wait for a lock that many want
+    #[arg(long, default_value = "100", value_name = "COUNT")]
+    waiters: NonZeroUsize,
+    /// How many leases one process holds at once
+    #[arg(long, default_value = "10000", value_name = "COUNT")]
+    leases: NonZeroUsize,
+    /// How long the process holds them [default: 10 on Redis, 30 elsewhere]
+    ///
+    /// Their ttl is as long, and two fifths of this on Redis.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<NonZeroU64>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -66,51 +95,34 @@ impl Service {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Report {
-    bench: &'static str,
-    services: Vec<ServiceReport>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum ServiceReport {
-    Redis(redis::Report),
-    Durable(durable::Report),
-}
-
 impl LocksBench {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let (rounds, mut services) = (self.rounds.get(), Vec::new());
-        for service in self.services {
-            let server: Arc<dyn Server> = match service {
+        let Self { services, rounds, amounts, commits_are_slow, output } = self;
+        let (rounds, mut reports) = (rounds.get(), Vec::new());
+        for service in services {
+            let service: Arc<dyn Durable> = match service {
                 Service::Redis => {
-                    services.push(ServiceReport::Redis(self.redis.measure(rounds).await?));
+                    reports.push(redis::measure(amounts, rounds).await?);
                     continue;
                 }
-                Service::Etcd => Arc::new(durable::Etcd::start().await?),
-                Service::ZooKeeper => Arc::new(durable::ZooKeeper::start().await?),
-                Service::Postgres => Arc::new(durable::Postgres::start().await?),
-                Service::MariaDb => Arc::new(durable::MariaDb::start().await?),
-                Service::Sqlite => Arc::new(durable::Sqlite::start().await?),
+                Service::Etcd => Arc::new(Gateway::start().await?),
+                Service::ZooKeeper => Arc::new(ZooKeeper::start().await?),
+                Service::Postgres => Arc::new(Database::postgres().await?),
+                Service::MariaDb => Arc::new(Database::mariadb().await?),
+                Service::Sqlite => Arc::new(Database::sqlite().await?),
             };
-            services.push(ServiceReport::Durable(self.durable.measure(rounds, server).await?));
+            let bench = DurableBench { service, amounts, rounds };
+            reports.push(if commits_are_slow {
+                bench.measure_for_parent().await?
+            } else {
+                bench.measure_twice().await?
+            });
         }
-        self.output.print(&Report { bench: "locks", services })
-    }
-}
-
-impl Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, service) in self.services.iter().enumerate() {
-            if number > 0 {
-                writeln!(f, "\n")?;
-            }
-            match service {
-                ServiceReport::Redis(report) => report.fmt(f)?,
-                ServiceReport::Durable(report) => report.fmt(f)?,
-            }
-        }
-        Ok(())
+        let mut report = Report::default();
+        report.value("bench", "locks");
+        report.value("services", &reports);
+        let texts: Vec<_> = reports.iter().map(Report::to_string).collect();
+        report.line(texts.join("\n\n"));
+        output.print(&report)
     }
 }

@@ -44,41 +44,26 @@ pub(super) fn name(name: &str) -> ResourceName {
     name.parse().expect("the benches use valid names")
 }
 
-/// Our own locks.
+/// A name that no lock has had yet.
+pub(super) fn new_name() -> ResourceName {
+    name(&format!("new/{}", rand::random::<u64>()))
+}
+
+/// Our own locks, in any lock service.
 #[derive(Clone, Debug)]
 pub(super) struct Fenced {
     locks: Locks,
     terms: Terms,
-    is_fair: bool,
 }
 
 impl Fenced {
-    /// Uses one Redis.
-    pub(super) fn open(url: &str) -> anyhow::Result<Self> {
-        Self::over(lock_client::redis::Redis::open(url)?)
-    }
-
-    /// Uses any lock service.
     pub(super) fn over(backend: impl Backend) -> anyhow::Result<Self> {
-        Self::new(Locks::new(backend))
-    }
-
-    /// Uses a majority of several Redis nodes.
-    pub(super) fn open_redlock(urls: &[String]) -> anyhow::Result<Self> {
-        Self::new(Locks::new(lock_client::redlock::Redlock::open(urls)?))
-    }
-
-    fn new(locks: Locks) -> anyhow::Result<Self> {
-        Ok(Self { locks, terms: Terms::new(Ttl::new(TTL)?), is_fair: false })
+        Ok(Self { locks: Locks::new(backend), terms: Terms::new(Ttl::new(TTL)?) })
     }
 
     /// Returns the same client, but its waiters queue in the lock service.
     pub(super) fn fair(&self) -> Self {
-        Self { locks: self.locks.clone(), terms: self.terms.fair(), is_fair: true }
-    }
-
-    pub(super) fn is_fair(&self) -> bool {
-        self.is_fair
+        Self { locks: self.locks.clone(), terms: self.terms.fair() }
     }
 }
 

@@ -1,6 +1,6 @@
-//! What Redis does for the locks, as counted by Redis itself.
+//! What a server does for the locks, as counted by the server itself.
 
-use std::{collections::BTreeMap, iter::Sum, ops::AddAssign};
+use std::{collections::BTreeMap, iter::Sum};
 
 use anyhow::Context;
 use redis::aio::MultiplexedConnection;
@@ -12,33 +12,17 @@ pub(super) struct Meter {
     connection: MultiplexedConnection,
 }
 
-/// What Redis did since it started, or between two readings.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Work {
-    /// How often each command was called, by clients and by scripts.
-    calls: BTreeMap<String, u64>,
-    /// How often Redis read from a connection: an upper bound of the round trips of a client that
-    /// awaits each answer.
-    reads: u64,
-}
-
 impl Meter {
     pub(super) async fn connect(redis: &Redis) -> anyhow::Result<Self> {
         Ok(Self { connection: testbed::redis::connect(redis.url()).await? })
     }
 
     /// Returns the work since Redis started.
-    pub(super) async fn read(&mut self) -> anyhow::Result<Work> {
-        let info: String = redis::cmd("INFO").arg("all").query_async(&mut self.connection).await?;
-        Work::parse(&info)
-    }
-}
-
-impl Work {
-    fn parse(info: &str) -> anyhow::Result<Self> {
-        let mut work = Self::default();
-        for line in info.lines() {
-            let Some((key, value)) = line.split_once(':') else { continue };
+    pub(super) async fn read(&self) -> anyhow::Result<Work> {
+        let mut connection = self.connection.clone();
+        let info: String = redis::cmd("INFO").arg("all").query_async(&mut connection).await?;
+        let mut work = Work::default();
+        for (key, value) in info.lines().filter_map(|line| line.split_once(':')) {
             if let Some(command) = key.strip_prefix("cmdstat_") {
                 let calls = value.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
                 let calls = calls.context("INFO shows no number of calls of a command")?.parse()?;
@@ -49,16 +33,33 @@ impl Work {
         }
         Ok(work)
     }
+}
+
+/// What a server did since it started, or between two readings.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Work {
+    /// How often each command was called, by clients and by scripts of Redis.
+    pub(super) calls: BTreeMap<String, u64>,
+    /// How often Redis read from a connection: an upper bound of the round trips of a client that
+    /// awaits each answer.
+    pub(super) reads: u64,
+}
+
+impl Work {
+    /// The work of a server that tells its commands not apart.
+    pub(super) fn of_commands(count: u64) -> Self {
+        Self { calls: BTreeMap::from([("command".to_owned(), count)]), reads: 0 }
+    }
 
     /// Returns the work after an earlier reading of the same meter, without the meter's own
     /// requests.
     pub(super) fn since(&self, earlier: &Self) -> Self {
-        let before = |command| earlier.calls.get(command).copied().unwrap_or_default();
-        let calls = self.calls.iter().filter_map(|(command, calls)| {
-            let calls = calls - before(command);
-            (calls > 0 && command != "info").then(|| (command.clone(), calls))
-        });
-        Self { calls: calls.collect(), reads: self.reads.saturating_sub(earlier.reads + 1) }
+        let calls = self
+            .calls
+            .iter()
+            .map(|(command, calls)| (command.clone(), calls - earlier.calls_of(command)));
+        let calls = calls.filter(|(command, calls)| *calls > 0 && command != "info").collect();
+        Self { calls, reads: self.reads.saturating_sub(earlier.reads + 1) }
     }
 
     /// Leaves out a command that clients sent one at a time, so that each call was a read.
@@ -74,29 +75,16 @@ impl Work {
     pub(super) fn all_calls(&self) -> u64 {
         self.calls.values().sum()
     }
-
-    pub(super) fn calls(&self) -> &BTreeMap<String, u64> {
-        &self.calls
-    }
-
-    pub(super) fn reads(&self) -> u64 {
-        self.reads
-    }
-}
-
-impl AddAssign for Work {
-    fn add_assign(&mut self, other: Self) {
-        for (command, calls) in other.calls {
-            *self.calls.entry(command).or_default() += calls;
-        }
-        self.reads += other.reads;
-    }
 }
 
 impl Sum for Work {
     fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
-        let mut sum = Self::default();
-        works.for_each(|work| sum += work);
-        sum
+        works.fold(Self::default(), |mut sum, work| {
+            for (command, calls) in work.calls {
+                *sum.calls.entry(command).or_default() += calls;
+            }
+            sum.reads += work.reads;
+            sum
+        })
     }
 }

@@ -1,15 +1,17 @@
 //! One statement that writes many rows of one resource, under one claim.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
-use sqlx::{AssertSqlSafe, Executor, error::DatabaseError};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection, error::DatabaseError};
+use tokio::sync::Mutex;
 
 use super::ROUNDS;
-use crate::bench::series::{Part, Series};
+use crate::bench::subject::{Subject, Times};
+
+const UPDATE: &str = "update bulk set value = value + 1";
 
 /// What a database runs.
-#[derive(Debug)]
 pub(super) struct Statements {
     /// How many rows to write into a table without protection.
     pub(super) bare_rows: u32,
@@ -21,106 +23,80 @@ pub(super) struct Statements {
     pub(super) claim: &'static str,
     /// Inserts so many rows.
     pub(super) insert: fn(u32) -> String,
-    pub(super) update: &'static str,
 }
 
-/// What two statements cost, with the claim and the commit around them.
-#[derive(Debug)]
+/// A database, and what it runs.
 pub(super) struct Bulk {
-    pub(super) bare_rows: u32,
-    pub(super) protected_rows: u32,
-    pub(super) insert: Pair,
-    pub(super) update: Pair,
+    pub(super) database: &'static str,
+    pub(super) statements: Statements,
+    connection: Mutex<AnyConnection>,
 }
 
-/// The times of one statement, for each row. A round measures both tables, one after the other.
-#[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) bare: Series,
-    pub(super) protected: Series,
-}
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Table {
     Bare,
     Protected,
 }
 
+#[derive(Clone, Copy)]
+enum Write {
+    Insert,
+    Update,
+}
+
 impl Bulk {
-    pub(super) async fn measure<C>(
-        connection: &mut C,
-        statements: &Statements,
-    ) -> anyhow::Result<Self>
-    where
-        for<'c> &'c mut C: Executor<'c>,
-    {
-        let Statements { bare_rows, protected_rows, .. } = *statements;
-        let (insert, update) = (Pair::new("insert"), Pair::new("update"));
-        let mut bulk = Self { bare_rows, protected_rows, insert, update };
-        let mut tables = [Table::Bare, Table::Protected];
-        for _ in 0..ROUNDS {
-            for table in tables {
-                bulk.measure_table(connection, statements, table).await?;
-            }
-            // The work that a statement leaves to the background slows down the next one.
-            tables.reverse();
-        }
-        Ok(bulk)
+    pub(super) async fn new(
+        database: &'static str,
+        url: &str,
+        statements: Statements,
+    ) -> anyhow::Result<Self> {
+        sqlx::any::install_default_drivers();
+        let connection = Mutex::new(AnyConnection::connect(url).await?);
+        Ok(Self { database, statements, connection })
     }
 
-    async fn measure_table<C>(
-        &mut self,
-        connection: &mut C,
-        statements: &Statements,
-        table: Table,
-    ) -> anyhow::Result<()>
-    where
-        for<'c> &'c mut C: Executor<'c>,
-    {
+    /// The time of a row: of an insert into a bare table and into a protected one, and of an update.
+    pub(super) fn subjects(&self) -> Vec<Subject<'_, Times>> {
+        let subject = |name: &'static str, table, write| {
+            Subject::new(name, ROUNDS, move |_| self.measure(table, write)).once_a_round()
+        };
+        vec![
+            subject("insert", Table::Bare, Write::Insert),
+            subject("insert, protected", Table::Protected, Write::Insert),
+            subject("update", Table::Bare, Write::Update),
+            subject("update, protected", Table::Protected, Write::Update),
+        ]
+    }
+
+    /// Measures a statement on a new table, with the claim and the commit around it.
+    async fn measure(&self, table: Table, write: Write) -> anyhow::Result<Times> {
+        let Statements { bare_rows, protected_rows, create_table, protect, claim, insert } =
+            &self.statements;
+        let connection = &mut *self.connection.lock().await;
         execute(connection, "drop table if exists bulk").await?;
-        execute(connection, statements.create_table).await?;
+        execute(connection, create_table).await?;
         let (rows, claim) = match table {
-            Table::Bare => (self.bare_rows, None),
+            Table::Bare => (*bare_rows, None),
             Table::Protected => {
-                for protect in &statements.protect {
+                for protect in protect {
                     execute(connection, protect).await?;
                 }
                 assert_protected(connection).await?;
-                (self.protected_rows, Some(statements.claim))
+                (*protected_rows, Some(*claim))
             }
         };
-        let insert = (statements.insert)(rows);
-        for (pair, write) in [(&mut self.insert, &*insert), (&mut self.update, statements.update)] {
-            let time = time_transaction(connection, claim, write).await?;
-            pair.series(table).add(Part { times: vec![time / rows], ..Part::default() });
+        let mut begun = Instant::now();
+        transact(connection, claim, &insert(rows)).await?;
+        if let Write::Update = write {
+            begun = Instant::now();
+            transact(connection, claim, UPDATE).await?;
         }
-        Ok(())
-    }
-}
-
-impl Pair {
-    fn new(subject: &'static str) -> Self {
-        Self { bare: Series::new(subject), protected: Series::new(subject) }
-    }
-
-    /// The ratio of both times in the same round, in the median of all rounds.
-    pub(super) fn of_bare(&self) -> f64 {
-        self.protected.ratio_in_parts(&self.bare)
-    }
-
-    fn series(&mut self, table: Table) -> &mut Series {
-        match table {
-            Table::Bare => &mut self.bare,
-            Table::Protected => &mut self.protected,
-        }
+        Ok(Times { times: vec![begun.elapsed() / rows], work: Vec::new() })
     }
 }
 
 /// A table that isn't protected would have the best figures.
-async fn assert_protected<C>(connection: &mut C) -> anyhow::Result<()>
-where
-    for<'c> &'c mut C: Executor<'c>,
-{
+async fn assert_protected(connection: &mut AnyConnection) -> anyhow::Result<()> {
     let written = execute(connection, "insert into bulk values (0, 'bench/bulk', 1)").await;
     let rejection = written.as_ref().err().and_then(sqlx::Error::as_database_error);
     let code = rejection.and_then(DatabaseError::code);
@@ -128,24 +104,17 @@ where
     Ok(())
 }
 
-async fn time_transaction<C>(
-    connection: &mut C,
+async fn transact(
+    connection: &mut AnyConnection,
     claim: Option<&str>,
     write: &str,
-) -> Result<Duration, sqlx::Error>
-where
-    for<'c> &'c mut C: Executor<'c>,
-{
-    let begun = Instant::now();
+) -> Result<(), sqlx::Error> {
     for statement in ["begin"].into_iter().chain(claim).chain([write, "commit"]) {
         execute(connection, statement).await?;
     }
-    Ok(begun.elapsed())
+    Ok(())
 }
 
-async fn execute<C>(connection: &mut C, statement: &str) -> Result<(), sqlx::Error>
-where
-    for<'c> &'c mut C: Executor<'c>,
-{
+async fn execute(connection: &mut AnyConnection, statement: &str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(connection).await.map(|_| ())
 }

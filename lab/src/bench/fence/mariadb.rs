@@ -1,26 +1,23 @@
 //! MariaDB with the fence: clients that repeat transactions, and statements that write many rows.
 
-use std::time::{Duration, Instant};
-
-use anyhow::Context;
 use fence::mariadb;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use testbed::MariaDb;
-use tokio::task::JoinSet;
 
 use super::{
-    CLIENTS,
+    CLIENTS, Workload,
     bulk::{Bulk, Statements},
-    rates::Rates,
-    workload::Workload,
 };
-use crate::bench::load::RESOURCES;
+use crate::bench::{
+    load::{Load, RESOURCES, repeat},
+    subject::Subject,
+};
 
 const WORKLOADS: [Workload; 4] = [
-    Workload::Transaction,
-    Workload::TransactionOfTwoRows,
-    Workload::ClaimThenUpsert,
-    Workload::ClaimThenUpsertProtected,
+    ("a transaction with an upsert, unfenced", 0, &[SELECT_CONSTANTS, UPSERT]),
+    ("the same, and a second row written", 0, &[UPDATE_SECOND_ROW, UPSERT]),
+    ("claim and upsert in a transaction", 0, &[CLAIM, UPSERT]),
+    ("claim and upsert into a protected table", 0, &[CLAIM, UPSERT_PROTECTED]),
 ];
 
 const TABLES: [&str; 3] = ["unfenced", "second", "protected"];
@@ -64,16 +61,38 @@ pub(super) async fn start() -> anyhow::Result<MariaDb> {
     Ok(database)
 }
 
-pub(super) async fn measure_rates(database: &MariaDb, seconds: u32) -> anyhow::Result<Rates> {
-    Rates::measure(&WORKLOADS, seconds, async |workload, seconds| {
-        run(database, statements(workload), Duration::from_secs(seconds.into()))
-            .await
-            .with_context(|| format!("MariaDB: {}", workload.subject()))
-    })
-    .await
+/// Each workload, for so many seconds in all.
+pub(super) fn rates(database: &MariaDb, seconds: usize) -> Vec<Subject<'_, Load>> {
+    let subject = |&(name, unfenced, statements): &Workload| {
+        Subject::new(name, seconds, move |seconds| run(database, statements, seconds))
+            .beside(unfenced)
+    };
+    WORKLOADS.iter().map(subject).collect()
 }
 
-pub(super) async fn measure_bulk(database: &MariaDb) -> anyhow::Result<Bulk> {
+/// Lets all clients repeat a transaction, each time on one of the resources at random.
+async fn run(
+    database: &MariaDb,
+    statements: &'static [&'static str],
+    seconds: usize,
+) -> anyhow::Result<Load> {
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut connection = MySqlConnection::connect(&database.url()).await?;
+        clients.push(async move || {
+            let resource = format!("bench/{}", rand::random_range(0..RESOURCES));
+            let mut transaction = connection.begin().await?;
+            for &statement in statements {
+                sqlx::query(statement).bind(&resource).execute(&mut *transaction).await?;
+            }
+            transaction.commit().await?;
+            anyhow::Ok(())
+        });
+    }
+    repeat(clients, seconds).await
+}
+
+pub(super) async fn bulk(database: &MariaDb) -> anyhow::Result<Bulk> {
     let mut connection = MySqlConnection::connect(&database.url()).await?;
     execute(&mut connection, BULK_TABLE.to_owned()).await?;
     let statements = Statements {
@@ -83,61 +102,8 @@ pub(super) async fn measure_bulk(database: &MariaDb) -> anyhow::Result<Bulk> {
         protect: protection("test.bulk", &mut connection).await?,
         claim: "call fence.claim('bench/bulk', 34, 'me')",
         insert: |rows| format!("insert into bulk select seq, 'bench/bulk', 1 from seq_1_to_{rows}"),
-        update: "update bulk set value = value + 1",
     };
-    Bulk::measure(&mut connection, &statements).await
-}
-
-/// Both statements of a transaction. Each takes the resource.
-fn statements(workload: Workload) -> [&'static str; 2] {
-    match workload {
-        Workload::Transaction => [SELECT_CONSTANTS, UPSERT],
-        Workload::TransactionOfTwoRows => [UPDATE_SECOND_ROW, UPSERT],
-        Workload::ClaimThenUpsert => [CLAIM, UPSERT],
-        Workload::ClaimThenUpsertProtected => [CLAIM, UPSERT_PROTECTED],
-        other => unreachable!("{other:?} is not in WORKLOADS"),
-    }
-}
-
-/// Runs a transaction with all clients again and again, and returns the transactions per second.
-async fn run(
-    database: &MariaDb,
-    statements: [&'static str; 2],
-    length: Duration,
-) -> anyhow::Result<f64> {
-    let mut connections = Vec::new();
-    for _ in 0..CLIENTS {
-        connections.push(MySqlConnection::connect(&database.url()).await?);
-    }
-    let begun = Instant::now();
-    let mut clients = JoinSet::new();
-    for connection in connections {
-        clients.spawn(repeat(connection, statements, begun + length));
-    }
-    let mut transactions = 0;
-    while let Some(client) = clients.join_next().await {
-        transactions += client??;
-    }
-    Ok(f64::from(transactions) / begun.elapsed().as_secs_f64())
-}
-
-/// Runs a transaction until a time, each on one of the resources at random. Returns how often.
-async fn repeat(
-    mut connection: MySqlConnection,
-    statements: [&'static str; 2],
-    until: Instant,
-) -> Result<u32, sqlx::Error> {
-    let mut transactions = 0;
-    while Instant::now() < until {
-        let resource = format!("bench/{}", rand::random_range(0..RESOURCES));
-        let mut transaction = connection.begin().await?;
-        for statement in statements {
-            sqlx::query(statement).bind(&resource).execute(&mut *transaction).await?;
-        }
-        transaction.commit().await?;
-        transactions += 1;
-    }
-    Ok(transactions)
+    Bulk::new("MariaDB", &database.url(), statements).await
 }
 
 /// The statements that protect a table by its column `resource`.

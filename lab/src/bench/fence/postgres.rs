@@ -5,23 +5,33 @@ use sqlx::{Connection, PgConnection};
 use testbed::Postgres;
 
 use super::{
-    CLIENTS,
+    CLIENTS, Workload,
     bulk::{Bulk, Statements},
-    rates::Rates,
-    workload::Workload,
 };
-use crate::bench::load::{Length, RESOURCES, pgbench, psql};
+use crate::bench::{
+    goal::Goal,
+    load::{Load, RESOURCES, pgbench, psql},
+    subject::Subject,
+};
 
 const WORKLOADS: [Workload; 8] = [
-    Workload::Upsert,
-    Workload::UpsertWithRule,
-    Workload::ClaimAndUpsert,
-    Workload::Transaction,
-    Workload::TransactionOfTwoRows,
-    Workload::ClaimThenUpsert,
-    Workload::ClaimThenUpsertProtected,
-    Workload::PresentThenUpsertProtected,
+    ("an upsert, unfenced", 0, &[UPSERT]),
+    ("an upsert with the rule in it", 0, &[UPSERT_WITH_RULE]),
+    ("claim and upsert in one statement", 0, &[CLAIM_AND_UPSERT]),
+    ("a transaction with an upsert, unfenced", 3, &[SELECT_CONSTANTS, UPSERT]),
+    ("the same, and a second row written", 3, &[UPDATE_SECOND_ROW, UPSERT]),
+    ("claim and upsert in a transaction", 3, &[CLAIM, UPSERT]),
+    ("claim and upsert into a protected table", 3, &[CLAIM, UPSERT_PROTECTED]),
+    ("present and upsert into a protected table", 3, &[PRESENT, UPSERT_PROTECTED]),
 ];
+
+/// The number of a workload, how much of the unfenced rate must be left, and with slow commits.
+const GOALS: [(usize, f64, Option<f64>); 5] =
+    [(1, 0.85, None), (2, 0.7, Some(0.85)), (5, 0.7, None), (6, 0.6, None), (7, 0.6, Some(0.7))];
+
+/// What the fence table is written for, before it is looked at how large it is.
+pub(super) const MANY_WRITES: u32 = 1_000_000;
+pub(super) const FEW_RESOURCES: u32 = 100;
 
 const TABLES: &str = "
     create table unfenced (resource text primary key, value bigint not null) with (fillfactor = 70);
@@ -77,14 +87,33 @@ pub(super) async fn start(settings: &[&str]) -> anyhow::Result<Postgres> {
     Ok(database)
 }
 
-pub(super) async fn measure_rates(database: &Postgres, seconds: u32) -> anyhow::Result<Rates> {
-    Rates::measure(&WORKLOADS, seconds, async |workload, seconds| {
-        pgbench(database, &script(workload, RESOURCES), CLIENTS, Length::Seconds(seconds)).await
-    })
-    .await
+/// Each workload, for so many seconds in all.
+pub(super) fn rates(database: &Postgres, seconds: usize) -> Vec<Subject<'_, Load>> {
+    let subject = |&(name, unfenced, statements): &Workload| {
+        let run = move |seconds| async move {
+            let script = script(statements, RESOURCES);
+            pgbench(database, &script, CLIENTS, format!("--time={seconds}")).await
+        };
+        Subject::new(name, seconds, run).beside(unfenced)
+    };
+    WORKLOADS.iter().map(subject).collect()
 }
 
-pub(super) async fn measure_bulk(database: &Postgres) -> anyhow::Result<Bulk> {
+pub(super) fn goals(fast: &[Subject<'_, Load>], slow: &[Subject<'_, Load>]) -> Vec<Goal> {
+    let goals = GOALS.iter().flat_map(|&(number, bound, slow_bound)| {
+        let unfenced = WORKLOADS[number].1;
+        let of_unfenced = fast[number].ratio(&fast[unfenced]);
+        let goal = Goal::at_least(fast[number].name(), bound, of_unfenced);
+        let slow_goal = slow_bound.map(|bound| {
+            let of_unfenced = slow[number].ratio(&slow[unfenced]);
+            Goal::at_least("the same, slow commits", bound, of_unfenced)
+        });
+        [goal].into_iter().chain(slow_goal)
+    });
+    goals.collect()
+}
+
+pub(super) async fn bulk(database: &Postgres) -> anyhow::Result<Bulk> {
     let statements = Statements {
         bare_rows: BULK_ROWS,
         protected_rows: BULK_ROWS,
@@ -96,24 +125,28 @@ pub(super) async fn measure_bulk(database: &Postgres) -> anyhow::Result<Bulk> {
                 "insert into bulk select n, 'bench/bulk', 1 from generate_series(1, {rows}) as n"
             )
         },
-        update: "update bulk set value = value + 1",
     };
+    Bulk::new("PostgreSQL", &database.url(), statements).await
+}
+
+/// Empties the fence table, writes many times for few resources, and returns the table's pages.
+pub(super) async fn pages_after_many_writes(database: &Postgres) -> anyhow::Result<u32> {
     let mut connection = PgConnection::connect(&database.url()).await?;
-    Bulk::measure(&mut connection, &statements).await
+    let empty = "set fence.remove = 'on'; truncate fence.fence";
+    sqlx::raw_sql(empty).execute(&mut connection).await?;
+    let script = script(&[CLAIM_AND_UPSERT], FEW_RESOURCES);
+    let length = format!("--transactions={}", MANY_WRITES / CLIENTS);
+    pgbench(database, &script, CLIENTS, length).await?;
+    let pages = "select pg_relation_size('fence.fence') / current_setting('block_size')::bigint";
+    let pages: i64 = sqlx::query_scalar(pages).fetch_one(&mut connection).await?;
+    Ok(pages.try_into()?)
 }
 
 /// The script for pgbench. Each run picks one of the resources at random.
-pub(super) fn script(workload: Workload, resources: u32) -> String {
-    let transaction = |first: &str, upsert: &str| format!("begin;\n{first}\n{upsert}\ncommit;");
-    let statements = match workload {
-        Workload::Upsert => UPSERT.to_owned(),
-        Workload::UpsertWithRule => UPSERT_WITH_RULE.to_owned(),
-        Workload::ClaimAndUpsert => CLAIM_AND_UPSERT.to_owned(),
-        Workload::Transaction => transaction(SELECT_CONSTANTS, UPSERT),
-        Workload::TransactionOfTwoRows => transaction(UPDATE_SECOND_ROW, UPSERT),
-        Workload::ClaimThenUpsert => transaction(CLAIM, UPSERT),
-        Workload::ClaimThenUpsertProtected => transaction(CLAIM, UPSERT_PROTECTED),
-        Workload::PresentThenUpsertProtected => transaction(PRESENT, UPSERT_PROTECTED),
+fn script(statements: &[&str], resources: u32) -> String {
+    let script = match statements {
+        [statement] => (*statement).to_owned(),
+        statements => format!("begin;\n{}\ncommit;", statements.join("\n")),
     };
-    format!("\\set n random(0, {resources} - 1)\n{statements}\n")
+    format!("\\set n random(0, {resources} - 1)\n{script}\n")
 }

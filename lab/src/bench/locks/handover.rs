@@ -2,46 +2,90 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
+use async_trait::async_trait;
 use fence::ResourceName;
-use tokio::{sync::watch, task::JoinSet, time::timeout};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
-use super::{gauge::Gauge, hold::Hold};
-use crate::bench::{peer::Peer, series::Part};
+use super::service::Service;
+use crate::bench::{
+    peer::{Peer, new_name},
+    subject::Times,
+    work::Work,
+};
 
 /// How long it may take until all clients wait. It only ends a bench that hangs: with slow commits on a
 /// busy machine, a hundred sessions take half a minute.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Hands a lock over from one client to the next.
-pub(super) struct Handovers<'a, P> {
-    /// The clients take turns over these connections.
-    pub(super) peers: &'a [P],
-    pub(super) count: usize,
-    /// How many clients wait while one holds the lock.
-    pub(super) waiters: usize,
-    pub(super) hold: Arc<dyn Hold>,
+/// How the clients wait and hold.
+#[async_trait]
+pub(super) trait Manner: Send + Sync {
+    /// Waits until all clients but the holder wait for the lock.
+    async fn all_wait(&self) -> anyhow::Result<()>;
+
+    /// Passes the time of one holder.
+    async fn hold(&self) -> anyhow::Result<()>;
 }
 
-impl<P: Peer> Handovers<'_, P> {
-    /// Measures the handovers of one lock.
+/// What a holder does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rest {
+    /// Sends requests, so that neither this process nor the server goes to sleep. The handover is then
+    /// comparable with a round trip among many.
+    Busy(Duration),
+    /// Sleeps. The handover is then comparable with a round trip after a pause, because both have to
+    /// wake this process and the server.
+    Idle(Duration),
+}
+
+impl Rest {
+    pub(super) async fn pass(self, service: &dyn Service) -> anyhow::Result<()> {
+        match self {
+            Self::Busy(time) => {
+                let begun = Instant::now();
+                while begun.elapsed() < time {
+                    service.round_trip().await?;
+                }
+            }
+            Self::Idle(time) => sleep(time).await,
+        }
+        Ok(())
+    }
+}
+
+/// Hands a lock over from one client to the next.
+pub(super) struct Handover<'a, P> {
+    /// The clients take turns over these connections.
+    pub(super) peers: &'a [P],
+    /// How many clients wait while one holds the lock.
+    pub(super) waiters: usize,
+    pub(super) manner: Arc<dyn Manner>,
+}
+
+impl<P: Peer> Handover<'_, P> {
+    /// Measures the handovers of a new lock.
     ///
     /// Every client is a task of this one thread, so all times are of one clock. After a release, a
     /// client waits until the next client holds the lock, and then queues again: so the lock always
     /// goes to a client that waited. The work of the server is counted between two moments in which
-    /// all others wait, without the holders' own requests.
-    pub(super) async fn measure<G: Gauge>(
+    /// all others wait, without the requests of holders, which are PINGs where such are counted.
+    pub(super) async fn measure(
         self,
-        name: &ResourceName,
-        gauge: &mut G,
-    ) -> anyhow::Result<Part<G::Work>> {
-        let Self { peers, count, waiters, hold } = self;
-        let turns = Arc::new(Turns::new(count, hold));
-        gauge.start().await?;
+        count: usize,
+        work: impl AsyncFn() -> anyhow::Result<Work>,
+    ) -> anyhow::Result<Times> {
+        let Self { peers, waiters, manner } = self;
+        let turns = Arc::new(Turns { count, manner, state: watch::Sender::default() });
+        let name = new_name();
         let mut clients = JoinSet::new();
         for peer in peers.iter().cycle().take(waiters + 1) {
             let (peer, name, turns) = (peer.clone(), name.clone(), turns.clone());
@@ -49,10 +93,17 @@ impl<P: Peer> Handovers<'_, P> {
         }
         let work = tokio::select! {
             work = async {
-                turns.wait_for_turn_after(0).await;
-                let all_wait = gauge.wait_for_all();
-                timeout(GATHER_TIMEOUT, all_wait).await.context("not all clients came to wait")??;
-                turns.hand_over(gauge).await
+                turns.until(|state| state.turn > 0).await;
+                let all_wait = timeout(GATHER_TIMEOUT, turns.manner.all_wait());
+                all_wait.await.context("not all clients came to wait")??;
+                let before = work().await?;
+                turns.state.send_modify(|state| state.phase = Phase::HandingOver);
+                turns.until(|state| state.turn > count).await;
+                // The last client that released waits again.
+                turns.manner.hold().await?;
+                let work = work().await?.since(&before).without("ping");
+                turns.state.send_modify(|state| state.phase = Phase::Ending);
+                anyhow::Ok(work)
             } => work?,
             Some(ended) = clients.join_next() => {
                 ended??;
@@ -62,96 +113,74 @@ impl<P: Peer> Handovers<'_, P> {
         while let Some(ended) = clients.join_next().await {
             ended??;
         }
-        let times = mem::take(&mut turns.lock_stopwatch().times);
-        Ok(Part { times, work })
+        let mut times = Vec::new();
+        turns.state.send_modify(|state| times = mem::take(&mut state.times));
+        Ok(Times { times, work: vec![work] })
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     /// The first client holds the lock until all others wait.
+    #[default]
     Gathering,
     HandingOver,
     /// Each client acquires the lock once more, and ends.
     Ending,
 }
 
-/// The state that the clients share.
+/// What the clients share.
 struct Turns {
     count: usize,
-    hold: Arc<dyn Hold>,
-    phase: watch::Sender<Phase>,
-    /// How often the lock has been acquired.
-    turn: watch::Sender<usize>,
-    stopwatch: Mutex<Stopwatch>,
+    manner: Arc<dyn Manner>,
+    state: watch::Sender<State>,
 }
 
 #[derive(Debug, Default)]
-struct Stopwatch {
+struct State {
+    phase: Phase,
+    /// How often the lock has been acquired.
+    turn: usize,
     release_begun: Option<Instant>,
     times: Vec<Duration>,
 }
 
 impl Turns {
-    fn new(count: usize, hold: Arc<dyn Hold>) -> Self {
-        Self {
-            count,
-            hold,
-            phase: watch::Sender::new(Phase::Gathering),
-            turn: watch::Sender::new(0),
-            stopwatch: Mutex::default(),
-        }
-    }
-
     /// Is one client: acquires, holds and releases the lock until all handovers are done.
     async fn take_turns<P: Peer>(&self, peer: &P, name: &ResourceName) -> anyhow::Result<()> {
         loop {
             let held = peer.acquire(name).await?;
             let turn = self.start_turn(Instant::now());
             if turn > self.count {
-                self.wait_for_phase(Phase::Ending).await;
+                self.until(|state| state.phase == Phase::Ending).await;
                 return peer.release(held).await;
             }
-            self.wait_for_phase(Phase::HandingOver).await;
-            self.hold.pass().await?;
-            self.lock_stopwatch().release_begun = Some(Instant::now());
+            self.until(|state| state.phase >= Phase::HandingOver).await;
+            self.manner.hold().await?;
+            // Nobody waits for this.
+            self.state.send_if_modified(|state| {
+                state.release_begun = Some(Instant::now());
+                false
+            });
             peer.release(held).await?;
-            self.wait_for_turn_after(turn).await;
+            self.until(|state| state.turn > turn).await;
         }
     }
 
     /// Ends the measurement of a handover, and returns the number of the turn.
     fn start_turn(&self, acquired_at: Instant) -> usize {
-        let mut stopwatch = self.lock_stopwatch();
-        if let Some(begun) = stopwatch.release_begun.take() {
-            stopwatch.times.push(acquired_at - begun);
-        }
-        self.turn.send_modify(|turn| *turn += 1);
-        *self.turn.borrow()
+        let mut turn = 0;
+        self.state.send_modify(|state| {
+            let begun = state.release_begun.take();
+            state.times.extend(begun.map(|begun| acquired_at - begun));
+            state.turn += 1;
+            turn = state.turn;
+        });
+        turn
     }
 
-    /// Runs all handovers, and returns what the server did for them.
-    async fn hand_over<G: Gauge>(&self, gauge: &mut G) -> anyhow::Result<G::Work> {
-        gauge.start().await?;
-        self.phase.send_replace(Phase::HandingOver);
-        self.wait_for_turn_after(self.count).await;
-        gauge.wait_for_last().await?;
-        let work = gauge.work().await?;
-        self.phase.send_replace(Phase::Ending);
-        Ok(work)
-    }
-
-    async fn wait_for_phase(&self, phase: Phase) {
-        let reached = |now: &Phase| *now >= phase;
-        self.phase.subscribe().wait_for(reached).await.expect("the sender is ours");
-    }
-
-    async fn wait_for_turn_after(&self, turn: usize) {
-        let later = |now: &usize| *now > turn;
-        self.turn.subscribe().wait_for(later).await.expect("the sender is ours");
-    }
-
-    fn lock_stopwatch(&self) -> MutexGuard<'_, Stopwatch> {
-        self.stopwatch.lock().expect("no client panics while it holds the mutex")
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
+        let mut state = self.state.subscribe();
+        state.wait_for(reached).await.expect("the sender is ours");
     }
 }

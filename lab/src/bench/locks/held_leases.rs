@@ -13,10 +13,13 @@ use fence::ResourceName;
 use futures_util::TryStreamExt;
 use lock_client::{Lease, Ttl};
 use lock_client_cli::HeldLocks;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use testbed::process::Process;
 use tokio::{task::JoinSet, time::sleep};
+
+use super::service::Service;
+use crate::bench::work::Work;
 
 /// How long the process may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -64,11 +67,24 @@ impl HoldLeases {
         println!("{}", leases.len());
         let read = || io::stdin().lock().read_line(&mut String::new());
         while tokio::task::spawn_blocking(read).await?? > 0 {
-            let held = leases.iter().filter(|lease| lease.token().is_ok()).count();
-            println!("{held} {}", sockets()?.saturating_sub(sockets_before));
+            let relied_on = leases.iter().filter(|lease| lease.token().is_ok()).count();
+            let connections = sockets()?.saturating_sub(sockets_before);
+            let held = Held { relied_on, connections, peak_rss_mib: peak_rss_mib()? };
+            println!("{}", serde_json::to_string(&held)?);
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What the process answers.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Held {
+    /// The number of leases that it believes to hold.
+    relied_on: usize,
+    /// Its connections; 0 except on Linux, and on SQLite.
+    connections: usize,
+    /// The most memory that it ever used; known only on Linux.
+    pub(super) peak_rss_mib: Option<f64>,
 }
 
 /// How the leases fared.
@@ -79,26 +95,22 @@ pub(super) struct HeldLeases {
     held_for_ms: u64,
     /// The number of locks that the service has at the end.
     taken: usize,
-    /// The number of leases that the process believes to hold at the end.
-    relied_on: usize,
     /// The requests for all of them; none if the service does not count them.
     requests_per_second: Option<f64>,
-    /// The connections of the process; 0 except on Linux, and on SQLite.
-    connections: usize,
-    /// The most memory that the process ever used; known only on Linux.
-    pub(super) peak_rss_mib: Option<f64>,
+    #[serde(flatten)]
+    pub(super) held: Held,
 }
 
 impl HeldLeases {
-    /// Lets a process hold leases for some time. `requests` returns how many the service has carried
-    /// out since it started.
+    /// Lets a process hold leases for some time. `requests` are what counts of the service's work.
     pub(super) async fn measure(
-        url: &str,
+        service: &dyn Service,
         leases: usize,
         ttl: Duration,
         held_for: Duration,
-        mut requests: impl AsyncFnMut() -> anyhow::Result<Option<u64>>,
+        requests: impl Fn(&Work) -> u64,
     ) -> anyhow::Result<Self> {
+        let url = &service.url();
         let folder = TempDir::with_prefix("fenced-")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["hold-leases", "--locks", url]);
@@ -108,13 +120,11 @@ impl HeldLeases {
         let acquired: usize = process.line(ANSWER_TIMEOUT).await?.parse()?;
         ensure!(acquired == leases, "the process acquired {acquired} leases instead of {leases}");
 
-        let before = requests().await?;
+        let before = service.work().await?;
         sleep(held_for).await;
-        let after = requests().await?;
+        let after = service.work().await?;
         process.write_line("how many")?;
-        let answer = process.line(ANSWER_TIMEOUT).await?;
-        let (relied_on, connections) =
-            answer.split_once(' ').ok_or_else(|| anyhow::anyhow!("it answered {answer}"))?;
+        let held = serde_json::from_str(&process.line(ANSWER_TIMEOUT).await?)?;
         let names = HeldLocks::open(vec![url.to_owned()])?.names(PREFIX);
         let pages: Vec<Vec<ResourceName>> = names.try_collect().await?;
         Ok(Self {
@@ -122,24 +132,24 @@ impl HeldLeases {
             ttl_ms: ttl.as_millis().try_into()?,
             held_for_ms: held_for.as_millis().try_into()?,
             taken: pages.iter().map(Vec::len).sum(),
-            relied_on: relied_on.parse()?,
             requests_per_second: after
                 .zip(before)
-                .map(|(after, before)| (after - before) as f64 / held_for.as_secs_f64()),
-            connections: connections.parse()?,
-            peak_rss_mib: peak_rss_mib(&process)?,
+                .map(|(after, before)| requests(&after.since(&before)))
+                .map(|requests| requests as f64 / held_for.as_secs_f64()),
+            held,
         })
     }
 
     /// The part of the leases that both the service and the process have.
     pub(super) fn part_held(&self) -> f64 {
-        self.taken.min(self.relied_on) as f64 / self.leases as f64
+        self.taken.min(self.held.relied_on) as f64 / self.leases as f64
     }
 }
 
 impl fmt::Display for HeldLeases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { leases, ttl_ms, held_for_ms, taken, relied_on, .. } = self;
+        let Self { leases, ttl_ms, held_for_ms, taken, requests_per_second, held } = self;
+        let Held { relied_on, connections, peak_rss_mib } = held;
         writeln!(
             f,
             "{leases} leases of {ttl_ms} ms in one process: after {held_for_ms} ms, the service has \
@@ -149,10 +159,9 @@ impl fmt::Display for HeldLeases {
             |figure: Option<f64>| figure.map_or("unknown".to_owned(), |n| format!("{n:.1}"));
         writeln!(
             f,
-            "connections: {}; requests per second: {}; peak memory in MiB: {}",
-            self.connections,
-            known(self.requests_per_second),
-            known(self.peak_rss_mib)
+            "connections: {connections}; requests per second: {}; peak memory in MiB: {}",
+            known(*requests_per_second),
+            known(*peak_rss_mib)
         )
     }
 }
@@ -175,17 +184,14 @@ fn sockets() -> io::Result<usize> {
 }
 
 #[cfg(target_os = "linux")]
-fn peak_rss_mib(process: &Process) -> anyhow::Result<Option<f64>> {
-    use anyhow::Context;
-
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+fn peak_rss_mib() -> anyhow::Result<Option<f64>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib =
-        peak.and_then(|peak| peak.trim().strip_suffix(" kB")).context("/proc shows no VmHWM")?;
-    Ok(Some(kib.parse::<f64>()? / 1024.0))
+    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")).map(str::parse::<f64>);
+    Ok(kib.transpose()?.map(|kib| kib / 1024.0))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn peak_rss_mib(_process: &Process) -> anyhow::Result<Option<f64>> {
+fn peak_rss_mib() -> anyhow::Result<Option<f64>> {
     Ok(None)
 }

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 use testbed::process::Process;
+use tokio::sync::Mutex;
 
 /// Longer than any request here takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
@@ -21,7 +22,7 @@ pub(super) enum Package {
 /// A Python process that measures on request.
 #[derive(Debug)]
 pub(super) struct Python {
-    process: Process,
+    process: Mutex<Process>,
     _folder: TempDir,
 }
 
@@ -36,13 +37,14 @@ impl Python {
         let mut command = Command::new(INTERPRETER);
         command.args(["-I", "-c", package.script(), address]);
         let process = Process::spawn("python", &command, folder.path())?;
-        Ok(Self { process, _folder: folder })
+        Ok(Self { process: Mutex::new(process), _folder: folder })
     }
 
     /// Sends a request, and returns the times that the process has measured.
-    pub(super) async fn measure(&mut self, request: &Value) -> anyhow::Result<Vec<Duration>> {
-        self.process.write_line(&request.to_string())?;
-        let answer = self.process.line(ANSWER_TIMEOUT).await?;
+    pub(super) async fn measure(&self, request: &Value) -> anyhow::Result<Vec<Duration>> {
+        let mut process = self.process.lock().await;
+        process.write_line(&request.to_string())?;
+        let answer = process.line(ANSWER_TIMEOUT).await?;
         let nanos: Vec<u64> = serde_json::from_str(&answer).context("Python returned no times")?;
         Ok(nanos.into_iter().map(Duration::from_nanos).collect())
     }

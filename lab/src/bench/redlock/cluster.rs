@@ -1,15 +1,19 @@
 //! Clusters of independent Redis nodes, and the lock clients that are measured on them.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, ensure};
 use fence::ResourceName;
 use testbed::Redis;
-use tokio::time::sleep;
+use tokio::{sync::Mutex, time::sleep};
 
 use crate::{
     bench::{
-        peer::{self, Fenced, Peer, RsLock},
+        peer::{self, Fenced, Peer, RsLock, new_name},
+        subject::Times,
         work::{Meter, Work},
     },
     programs::lock_client,
@@ -21,10 +25,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One Redis, or an odd number of independent nodes.
 pub(super) struct Cluster {
-    nodes: Vec<Redis>,
+    nodes: Mutex<Vec<Redis>>,
     meters: Vec<Meter>,
     pub(super) fenced: Fenced,
     pub(super) rslock: RsLock,
+    /// The longest time until a resumed node owned locks again.
+    pub(super) back_within: Cell<Duration>,
 }
 
 impl Cluster {
@@ -37,63 +43,62 @@ impl Cluster {
         }
         let urls: Vec<_> = nodes.iter().map(Redis::url).collect();
         let fenced = match &urls[..] {
-            [url] => Fenced::open(url)?,
+            [url] => Fenced::over(lock_client::redis::Redis::open(url)?)?,
             urls => {
                 initialise(urls)?;
-                Fenced::open_redlock(urls)?
+                Fenced::over(lock_client::redlock::Redlock::open(urls)?)?
             }
         };
         let rslock = RsLock::open(&urls)?;
-        Ok(Self { nodes, meters, fenced, rslock })
+        let back_within = Cell::new(Duration::ZERO);
+        Ok(Self { nodes: Mutex::new(nodes), meters, fenced, rslock, back_within })
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Acquires and releases a lock of each name, one after the other. Returns the times, and the
-    /// work of each node.
+    /// Acquires and releases a lock repeatedly. Returns the times, and the work of each node.
     pub(super) async fn cycles<P: Peer>(
-        &mut self,
+        &self,
         peer: &P,
-        names: &[ResourceName],
-    ) -> anyhow::Result<(Vec<Duration>, Vec<Work>)> {
+        name: ResourceName,
+        count: usize,
+    ) -> anyhow::Result<Times> {
         let before = self.work().await?;
-        let times = peer::cycles(peer, names).await?;
+        let times = peer::cycles(peer, &vec![name; count]).await?;
         // A majority has answered; requests to the other nodes may still be under way.
         peer.finish_background_work().await;
         let after = self.work().await?;
         let work = after.iter().zip(&before).map(|(after, before)| after.since(before));
-        Ok((times, work.collect()))
+        Ok(Times { times, work: work.collect() })
     }
 
-    pub(super) async fn pause(&mut self, node: usize) -> anyhow::Result<()> {
-        self.nodes[node].process().pause().await
-    }
-
-    /// Resumes a node, and waits until all nodes own a lock again. Returns how long that took.
-    pub(super) async fn resume(&mut self, node: usize, round: usize) -> anyhow::Result<Duration> {
-        self.nodes[node].process().resume()?;
+    /// The same while one node hangs. It must own locks again afterwards.
+    pub(super) async fn cycles_while_one_hangs<P: Peer>(
+        &self,
+        hung: usize,
+        peer: &P,
+        count: usize,
+    ) -> anyhow::Result<Times> {
+        let mut nodes = self.nodes.lock().await;
+        nodes[hung].process().pause().await?;
+        let times = peer::cycles(peer, &vec![new_name(); count]).await?;
+        nodes[hung].process().resume()?;
         let begun = Instant::now();
-        // Each attempt uses a new name, because a request that was sent while the node hung may
-        // have locked an earlier name on it.
-        for attempt in 0.. {
-            if self.all_own(&format!("back/{round}/{node}/{attempt}")).await? {
-                break;
-            }
+        while !self.all_own(&nodes).await? {
             ensure!(begun.elapsed() < BACK_TIMEOUT, "a resumed node owns no lock");
             sleep(POLL_INTERVAL).await;
         }
-        Ok(begun.elapsed())
+        self.back_within.set(self.back_within.get().max(begun.elapsed()));
+        Ok(Times { times, work: Vec::new() })
     }
 
-    /// Acquires a lock, and returns whether all nodes have it with the same owner.
-    async fn all_own(&self, name: &str) -> anyhow::Result<bool> {
-        let key = format!("fenced:{{{name}}}:lock");
-        let lease = self.fenced.acquire(&name.parse()?).await?;
+    /// Acquires a lock, and returns whether all nodes have it with the same owner. The name is a new one,
+    /// because a request that was sent while a node hung may have locked an earlier name on it.
+    async fn all_own(&self, nodes: &[Redis]) -> anyhow::Result<bool> {
+        let name = new_name();
+        let lease = self.fenced.acquire(&name).await?;
         self.fenced.finish_background_work().await;
         let mut owners = Vec::new();
-        for node in &self.nodes {
+        for node in nodes {
+            let key = format!("fenced:{{{name}}}:lock");
             owners.push(node.command::<Option<String>>(&["GET", &key]).await?);
         }
         self.fenced.release(lease).await?;
@@ -101,9 +106,9 @@ impl Cluster {
         Ok(owners.iter().all(|owner| owner.is_some() && *owner == owners[0]))
     }
 
-    async fn work(&mut self) -> anyhow::Result<Vec<Work>> {
+    async fn work(&self) -> anyhow::Result<Vec<Work>> {
         let mut work = Vec::new();
-        for meter in &mut self.meters {
+        for meter in &self.meters {
             work.push(meter.read().await?);
         }
         Ok(work)

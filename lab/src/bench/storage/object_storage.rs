@@ -1,11 +1,7 @@
 //! Object storage, and what a write costs there.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
-use anyhow::ensure;
 use futures_util::future::try_join_all;
 use object_store::{
     ObjectStore, PutMode, PutOptions, UpdateVersion, aws::AmazonS3Builder, path::Path,
@@ -13,7 +9,7 @@ use object_store::{
 use testbed::{ObjectStorage, Program, Proxy, StorageServer};
 
 use crate::{
-    bench::load::{CONNECTIONS, Load},
+    bench::load::{CONNECTIONS, Load, repeat},
     http_client::http_client,
 };
 
@@ -47,37 +43,25 @@ impl OverObjectStorage {
 
     /// Measures unfenced conditional writes straight into the store: each client replaces an object of
     /// its own.
-    pub(super) async fn conditional_writes(&self, seconds: u32) -> anyhow::Result<Load> {
-        let begun = Instant::now();
-        let end = begun + Duration::from_secs(seconds.into());
-        let clients = (0..CONNECTIONS).map(|client| self.replace_until(end, client));
-        let mut durations: Vec<_> = try_join_all(clients).await?.into_iter().flatten().collect();
-        let elapsed = begun.elapsed();
-        durations.sort_unstable();
-        ensure!(!durations.is_empty(), "nothing was written");
-        let percentile =
-            |percent: usize| durations[(durations.len() - 1) * percent / 100].as_secs_f64() * 1e3;
-        Ok(Load {
-            per_second: durations.len() as f64 / elapsed.as_secs_f64(),
-            p50_ms: Some(percentile(50)),
-            p99_ms: Some(percentile(99)),
-        })
-    }
-
-    async fn replace_until(&self, end: Instant, client: u32) -> anyhow::Result<Vec<Duration>> {
-        let path = Path::from(format!("unfenced/{client}"));
-        let created = self.client.put_opts(&path, "hello".into(), PutOptions::default()).await?;
-        let mut version = UpdateVersion::from(created);
-        let mut durations = Vec::new();
-        while Instant::now() < end {
-            let sent = Instant::now();
-            let options = PutOptions::from(PutMode::Update(version));
-            // Another content has another ETag.
-            let value = format!("{:05}", durations.len());
-            version = self.client.put_opts(&path, value.into(), options).await?.into();
-            durations.push(sent.elapsed());
-        }
-        Ok(durations)
+    pub(super) async fn conditional_writes(&self, seconds: usize) -> anyhow::Result<Load> {
+        let created = try_join_all((0..CONNECTIONS).map(async |client| {
+            let path = Path::from(format!("unfenced/{client}"));
+            let created =
+                self.client.put_opts(&path, "hello".into(), PutOptions::default()).await?;
+            anyhow::Ok((path, UpdateVersion::from(created)))
+        }));
+        let clients = created.await?.into_iter().map(|(path, mut version)| {
+            let mut written = 0;
+            async move || {
+                let options = PutOptions::from(PutMode::Update(version.clone()));
+                // Another content has another ETag.
+                let value = format!("{written:05}");
+                version = self.client.put_opts(&path, value.into(), options).await?.into();
+                written += 1;
+                anyhow::Ok(())
+            }
+        });
+        repeat(clients, seconds).await
     }
 
     /// Counts the requests to the store for each write of one client that holds a lock, through a proxy.

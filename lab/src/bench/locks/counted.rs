@@ -11,7 +11,7 @@ use lock_client::{
 };
 use tokio::sync::watch;
 
-/// The requests for the locks of one client.
+/// The requests for the locks of some clients.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// The attempts and the releases.
@@ -24,9 +24,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Whether so many clients wait, all of them or the first of them for a notification.
-    pub(super) fn all_wait(&self, waiters: usize, order: Order) -> bool {
-        let notified = if order == Order::Fair { waiters } else { 1 };
+    /// Whether so many holders wait, and so many of them for a notification.
+    pub(super) fn all_wait(&self, waiters: usize, notified: usize) -> bool {
         self.rejected.len() >= waiters && self.waiting.len() >= notified
     }
 
@@ -54,18 +53,8 @@ impl Tally {
 /// A lock service whose requests are counted.
 #[derive(Debug)]
 pub(super) struct Counted {
-    backend: Arc<dyn Backend>,
-    tally: watch::Sender<Tally>,
-}
-
-impl Counted {
-    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, tally: watch::Sender::default() }
-    }
-
-    pub(super) fn tally(&self) -> watch::Receiver<Tally> {
-        self.tally.subscribe()
-    }
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) tally: watch::Sender<Tally>,
 }
 
 impl Backend for Counted {

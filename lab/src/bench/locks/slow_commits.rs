@@ -4,13 +4,11 @@
 //! more, and prolongs each system call that waits for the disk: those of the servers, and of SQLite in
 //! this program. Nothing else is stopped or slowed down.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
+use serde_json::Value;
 use testbed::installed;
-
-use super::report::Measured;
 
 /// By how many microseconds each commit is prolonged. The last of the options has it too.
 const DELAY_US: f64 = 2000.0;
@@ -43,22 +41,24 @@ pub(super) fn strace() -> anyhow::Result<Command> {
     Ok(command())
 }
 
-/// Runs `lab bench locks` for one service under strace, and returns its figures.
-pub(super) fn measure(mut strace: Command, arguments: &[String]) -> anyhow::Result<Measured> {
-    #[derive(Deserialize)]
-    struct Printed {
-        services: [Measured; 1],
-    }
+/// Runs `lab bench locks` for one service under strace, and returns its figures as text and as JSON.
+pub(super) fn measure(
+    mut strace: Command,
+    arguments: &[String],
+) -> anyhow::Result<(String, Value)> {
     let output = strace
         .arg(std::env::current_exe()?)
         .args(["bench", "locks", "--json", "--commits-are-slow"])
         .args(arguments)
+        .stderr(Stdio::inherit())
         .output()?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "the bench with slow commits failed: {stderr}");
-    let printed: Printed = serde_json::from_slice(&output.stdout)?;
-    let [measured] = printed.services;
-    let least_us = measured.least_us().context("the least was not measured")?;
+    ensure!(output.status.success(), "the bench with slow commits failed");
+    let mut printed: Value = serde_json::from_slice(&output.stdout)?;
+    let mut figures = printed["services"][0].take();
+    let least_us = figures["uncontended"][0]["p50_us"].as_f64();
+    let least_us = least_us.context("the least was not measured")?;
     ensure!(least_us > 2.0 * DELAY_US, "strace did not prolong commits: two took {least_us} us");
-    Ok(measured)
+    let text = figures.as_object_mut().and_then(|figures| figures.remove("text"));
+    let text = text.as_ref().and_then(Value::as_str).context("the figures have no text")?;
+    Ok((text.to_owned(), figures))
 }
