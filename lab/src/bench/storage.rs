@@ -169,8 +169,8 @@ impl StorageBench {
             Goal::at_least(name, bound, subjects[part].ratio(&subjects[whole]))
         };
         report.goals(&[
-            at_least("SQLite of the null server", 0.65, few, null),
-            at_least("PostgreSQL of the null server", 0.65, postgres, null),
+            at_least("SQLite of the null server", 0.6, few, null),
+            at_least("PostgreSQL of the null server", 0.5, postgres, null),
             at_least("PostgreSQL of pgbench", 1.2, postgres, pgbench),
             at_least("one standby, of pgbench", 0.8, with_one, pgbench_with_one),
             at_least("two standbys, of pgbench", 0.8, with_two, pgbench_with_two),
