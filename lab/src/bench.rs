@@ -28,7 +28,7 @@ pub use null_server::serve_nothing;
 pub enum Bench {
     /// Fenced writes per second over HTTP, next to HTTP alone and unfenced writes into PostgreSQL
     ///
-    /// Needs wrk and PostgreSQL with pgbench.
+    /// Needs wrk, PostgreSQL with pgbench, and etcd.
     Storage(storage::StorageBench),
     /// What the fence costs inside PostgreSQL and MariaDB, next to the same statements without it
     ///

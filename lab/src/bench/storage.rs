@@ -6,13 +6,16 @@ use std::{num::NonZeroUsize, path::Path};
 
 use anyhow::ensure;
 use clap::Args;
+use futures_util::future::try_join_all;
+use serde_json::json;
 use tempfile::TempDir;
 use testbed::{Authority, Postgres, PostgresReplica, Program, StorageServer};
 
 use self::object_storage::OverObjectStorage;
 use super::{
+    etcd::Gateway,
     goal::Goal,
-    load::{CONNECTIONS, Load, RESOURCES, Writes, pgbench, psql, write_all, wrk},
+    load::{CONNECTIONS, Load, RESOURCES, Writes, pgbench, psql, repeat, write_all, wrk},
     null_server::NullServer,
     report::{Report, Rows},
     subject::{Subject, measure},
@@ -22,6 +25,8 @@ use crate::{output::Output, programs::storage_server};
 const ROUNDS: usize = 5;
 /// The number of resources of a large database.
 const MANY_RESOURCES: u32 = 1_000_000;
+/// `hello`, in base64.
+const HELLO: &str = "aGVsbG8=";
 const UNFENCED_TABLE: &str =
     "create table unfenced (resource text primary key, value bytea not null)";
 
@@ -60,6 +65,7 @@ impl StorageBench {
             write_all(large.url(), MANY_RESOURCES).await?;
         }
         let objects = OverObjectStorage::start(&program).await?;
+        let etcd = Gateway::start().await?;
 
         let mut subjects = Vec::new();
         let mut add = |subject| {
@@ -132,6 +138,11 @@ impl StorageBench {
             "unfenced conditional writes straight into object storage",
             seconds,
             |seconds| objects.conditional_writes(seconds),
+        ));
+        add(Subject::new(
+            "etcd of one node, conditional puts, a key for each connection",
+            seconds,
+            |seconds| conditional_puts(&etcd, seconds),
         ));
         measure("storage", &mut subjects, ROUNDS).await?;
         let requests_per_write = objects.requests_per_write().await?;
@@ -239,4 +250,23 @@ async fn unfenced_upserts(database: &Postgres, seconds: usize) -> anyhow::Result
          on conflict (resource) do update set value = excluded.value;\n"
     );
     pgbench(database, &upsert, CONNECTIONS, format!("--time={seconds}")).await
+}
+
+/// Measures transactions that put a key if nobody has changed it since the last put: what a user would
+/// take without a storage server. Each client has a key and a connection of its own.
+async fn conditional_puts(etcd: &Gateway, seconds: usize) -> anyhow::Result<Load> {
+    let put = |key: &str| json!({ "request_put": { "key": key, "value": HELLO } });
+    let created = try_join_all((0..CONNECTIONS).map(async |client| {
+        // Four characters are a key in base64, of three bytes.
+        let key = format!("k{client:03}");
+        let answer = etcd.call("kv/put", &json!({ "key": key, "value": HELLO })).await?;
+        anyhow::Ok((key, answer["header"]["revision"].clone()))
+    }));
+    let clients = created.await?.into_iter().map(|(key, mut revision)| {
+        async move || {
+            revision = etcd.change_if(&key, &revision, put(&key)).await?;
+            anyhow::Ok(())
+        }
+    });
+    repeat(clients, seconds).await
 }
