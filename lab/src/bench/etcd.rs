@@ -1,5 +1,7 @@
 //! etcd's JSON gateway, which our locks use too, without our client.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use testbed::Etcd;
 
@@ -7,13 +9,18 @@ use crate::http_client::http_client;
 
 /// A client of a private etcd.
 pub(super) struct Gateway {
-    pub(super) etcd: Etcd,
+    pub(super) etcd: Arc<Etcd>,
     pub(super) http: reqwest::Client,
 }
 
 impl Gateway {
     pub(super) async fn start() -> anyhow::Result<Self> {
-        Ok(Self { etcd: Etcd::start().await?, http: http_client() })
+        Ok(Self { etcd: Arc::new(Etcd::start().await?), http: http_client() })
+    }
+
+    /// A client of the same etcd with connections of its own.
+    pub(super) fn another_client(&self) -> Self {
+        Self { etcd: self.etcd.clone(), http: http_client() }
     }
 
     pub(super) fn endpoint(&self, path: &str) -> String {

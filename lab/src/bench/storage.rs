@@ -5,6 +5,7 @@ mod object_storage;
 use std::{num::NonZeroUsize, path::Path};
 
 use anyhow::ensure;
+use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use futures_util::future::try_join_all;
 use serde_json::json;
@@ -257,12 +258,11 @@ async fn unfenced_upserts(database: &Postgres, seconds: usize) -> anyhow::Result
 async fn conditional_puts(etcd: &Gateway, seconds: usize) -> anyhow::Result<Load> {
     let put = |key: &str| json!({ "request_put": { "key": key, "value": HELLO } });
     let created = try_join_all((0..CONNECTIONS).map(async |client| {
-        // Four characters are a key in base64, of three bytes.
-        let key = format!("k{client:03}");
+        let (etcd, key) = (etcd.another_client(), BASE64_STANDARD.encode(client.to_string()));
         let answer = etcd.call("kv/put", &json!({ "key": key, "value": HELLO })).await?;
-        anyhow::Ok((key, answer["header"]["revision"].clone()))
+        anyhow::Ok((etcd, key, answer["header"]["revision"].clone()))
     }));
-    let clients = created.await?.into_iter().map(|(key, mut revision)| {
+    let clients = created.await?.into_iter().map(|(etcd, key, mut revision)| {
         async move || {
             revision = etcd.change_if(&key, &revision, put(&key)).await?;
             anyhow::Ok(())

@@ -108,11 +108,20 @@ impl<'a, S: Sample> Subject<'a, S> {
         median(self.rounds.iter().filter_map(|samples| figure(samples)))
     }
 
-    /// The ratio of the figures of one round, in the median of all rounds. So a round in which the
-    /// machine is slow affects both alike.
+    /// The median of the ratios of parts that were measured one after the other, or of rounds where the two
+    /// don't have equally many parts. So a moment in which the machine is slow affects both alike.
     pub(super) fn ratio(&self, beside: &Self) -> f64 {
         let pairs = self.rounds.iter().zip(&beside.rounds);
-        median(pairs.filter_map(|(own, beside)| Some(figure(own)? / figure(beside)?)))
+        let ratios = pairs.flat_map(|(own, beside)| {
+            if own.len() == beside.len() {
+                let parts = own.iter().zip(beside);
+                parts.map(|(own, beside)| own.figure() / beside.figure()).collect()
+            } else {
+                let ratio = figure(own).zip(figure(beside)).map(|(own, beside)| own / beside);
+                Vec::from_iter(ratio)
+            }
+        });
+        median(ratios)
     }
 
     /// The ratio to the subject beside which it is measured, if there is one.
@@ -272,16 +281,20 @@ mod tests {
     }
 
     #[test]
-    fn slow_round_does_not_change_the_ratio() {
-        let [mut fast, mut slow] = [subject(0), subject(0)];
-        for machine in [1, 5, 1] {
-            let sample = |micros: u64| Times {
-                times: vec![Duration::from_micros(micros * machine); 3],
-                work: Vec::new(),
+    fn slow_moment_does_not_change_the_ratio() {
+        let [mut fast, mut slow, mut whole] = [subject(0), subject(0), subject(0)];
+        for machines in [[1, 1, 9], [5, 5, 1], [1, 7, 1]] {
+            let sample = |micros: u64| {
+                move |machine| Times {
+                    times: vec![Duration::from_micros(micros * machine); 3],
+                    work: Vec::new(),
+                }
             };
-            fast.rounds.push(vec![sample(10), sample(11)]);
-            slow.rounds.push(vec![sample(15), sample(33)]);
+            fast.rounds.push(machines.map(sample(10)).into());
+            slow.rounds.push(machines.map(sample(15)).into());
+            whole.rounds.push(vec![sample(30)(machines[1])]);
         }
-        assert_eq!(slow.ratio(&fast), 3.0);
+        assert_eq!(slow.ratio(&fast), 1.5);
+        assert_eq!(whole.ratio(&fast), 3.0, "by rounds");
     }
 }

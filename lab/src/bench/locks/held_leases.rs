@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
 use fence::ResourceName;
 use futures_util::TryStreamExt;
@@ -187,8 +187,8 @@ fn sockets() -> io::Result<usize> {
 fn peak_rss_mib() -> anyhow::Result<Option<f64>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")).map(str::parse::<f64>);
-    Ok(kib.transpose()?.map(|kib| kib / 1024.0))
+    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB"));
+    Ok(Some(kib.context("the system shows no peak memory")?.parse::<f64>()? / 1024.0))
 }
 
 #[cfg(not(target_os = "linux"))]
