@@ -4,14 +4,14 @@
 
 use std::{fmt::Debug, process::ExitCode, thread};
 
-use redlock_model::{Config, Explore, Rounds, takeover};
+use redlock_model::{Config, Explore, takeover};
 
 const THREE_CLIENTS: Config = Config { clients: 3, ..Config::TWO_CLIENTS };
 const REISSUES: Config = Config { reissues: 1, highest_initial_counter: 0, ..Config::TWO_CLIENTS };
-const JOINS: Config = Config { rounds: Rounds::AtomicAcquires, joins: true, ..Config::TWO_CLIENTS };
+const JOINS: Config = Config { atomic_acquires: true, joins: true, ..Config::TWO_CLIENTS };
 /// Two processes have one lease.
 const SHARED: Config =
-    Config { clients: 3, rounds: Rounds::AtomicAcquires, adopts: true, renewals: true, ..REISSUES };
+    Config { clients: 3, atomic_acquires: true, adopts: true, renewals: true, ..REISSUES };
 const FIVE_NODES: Config = Config { nodes: 5, highest_initial_counter: 0, ..JOINS };
 
 const TAKEOVER: takeover::Config = takeover::Config { clients: 2, ..takeover::Config::ONE_START };

@@ -26,7 +26,10 @@ pub trait Explore: Copy {
     ///
     /// With one thread, no other state that violates one is reached in fewer steps.
     fn explore(self, threads: usize) -> Report<Self::Situation>;
+}
 
+/// Limits of a model in which there should always be a way to acquire.
+pub trait CheckLiveness {
     /// Counts the states from which no path leads to an acquire, although there should be one.
     fn check_liveness(self) -> LivenessReport;
 }

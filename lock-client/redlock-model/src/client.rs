@@ -1,12 +1,11 @@
-//! A client: the machines of one round and of its lease, what it has sent, and what it read from the
-//! storage.
+//! A client: the machines of one round and of its lease, and what it has sent.
 //!
 //! The machines are those of `lock-client`: they decide everything. This module only carries their
 //! messages, as `round.rs` and `update.rs` do there.
 //!
-//! A real client starts each round under a new holder, so that nodes and storage take it for
-//! another client. Here it *is* another client. The number of clients therefore limits the number
-//! of rounds, which may overlap or follow each other.
+//! A real client starts each round under a new holder, so that nodes take it for another client. Here it
+//! *is* another client. The number of clients therefore limits the number of rounds, which may overlap or
+//! follow each other.
 
 use crate::{
     fault::Fault,
@@ -17,7 +16,6 @@ use crate::{
         update::{Command, Purpose, Report, Request, Update},
         votes::{Event, Owned, OwnerReply, Vote, Votes},
     },
-    storage::Fence,
 };
 
 // A list of nodes has a fixed size here, so that a state can be copied.
@@ -49,10 +47,6 @@ pub(crate) struct Client {
     /// How many reissues the lease has started.
     pub(crate) reissues: u8,
     pub(crate) sent: Sent,
-    /// The token of the last accepted claim.
-    pub(crate) claimed: Token,
-    /// The value that this claim read.
-    pub(crate) read: Option<Fence>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +55,7 @@ pub(crate) enum Phase {
     Idle,
     Round,
     Lease,
-    /// The client released its lease. A late claim may still reach the storage.
+    /// The client released its lease.
     Released,
     /// The client had no lease, or nothing of it can have an effect any more.
     GaveUp,
@@ -264,12 +258,8 @@ impl Client {
     }
 
     /// Returns the token of a renewal or a reissue.
-    pub(crate) fn complete(&mut self, returning: Returning, fault: Option<Fault>) {
+    pub(crate) fn complete(&mut self, returning: Returning) {
         self.token = self.token.max(returning.token);
-        let is_reissue = returning.purpose == Purpose::Reissue;
-        if is_reissue && fault == Some(Fault::RejectedWriteIsResent) && self.claimed != 0 {
-            self.claimed = self.token;
-        }
         self.stop();
     }
 
@@ -304,10 +294,5 @@ impl Client {
     /// Whether it has acquired the lock, even if it has released it since.
     pub(crate) fn has_acquired(&self) -> bool {
         matches!(self.phase, Phase::Lease | Phase::Released)
-    }
-
-    /// The token and the holder of its writes: those of its last accepted claim.
-    pub(crate) fn offer_of_write(&self, holder: Holder) -> Fence {
-        Fence { token: self.claimed, holder }
     }
 }

@@ -13,8 +13,9 @@ pub struct Config {
     pub highest_counter: Token,
     /// Each counter starts anywhere from 0 to this, as abandoned rounds might have left it.
     pub highest_initial_counter: Token,
-    /// Whether a round takes many steps or one.
-    pub rounds: Rounds,
+    /// Whether a whole round is one step on any majority of nodes. Otherwise each request is one step, and
+    /// each answer another.
+    pub atomic_acquires: bool,
     /// Whether a request for a grant may be delivered any number of times, at any time. If not, it is delivered
     /// once to each node, and never after the client has given up or released.
     pub late_grants: bool,
@@ -29,28 +30,11 @@ pub struct Config {
     pub adopts: bool,
     /// Whether failed tries of other clients raise the counters of free nodes.
     pub failed_tries: bool,
-    /// Whether clients read and write a fenced storage.
-    pub storage: bool,
-    /// How often a node may lose its lock and its counter in all, and vote on. Tokens are issued twice then.
-    pub losses: u8,
-    /// Whether only lost writes are looked for: a token is issued twice here.
-    pub only_writes: bool,
     /// Whether locks expire at any moment, so that the model trusts no clock; or never, so that only a release
     /// frees one.
     pub expiry: bool,
     /// The rule that is broken; `None` for the protocol as built.
     pub fault: Option<Fault>,
-}
-
-/// Whether a round takes many steps or one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rounds {
-    /// Each request is one step, and each answer another.
-    StepByStep,
-    /// A whole round is one step on any majority of nodes. Renewals, joins and reissues take many.
-    AtomicAcquires,
-    /// A whole round is one step on any majority of nodes, and so is a whole reissue.
-    Atomic,
 }
 
 impl Config {
@@ -60,16 +44,13 @@ impl Config {
         clients: 2,
         highest_counter: 3,
         highest_initial_counter: 1,
-        rounds: Rounds::StepByStep,
+        atomic_acquires: false,
         late_grants: false,
         reissues: 0,
         renewals: false,
         joins: false,
         adopts: false,
         failed_tries: false,
-        storage: false,
-        losses: 0,
-        only_writes: false,
         expiry: true,
         fault: None,
     };

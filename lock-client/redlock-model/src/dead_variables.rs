@@ -17,19 +17,13 @@ use crate::{
     node::Node,
     redlock::machines::{acquire::Vote, votes},
     state::State,
-    storage::Storage,
 };
 
 /// Resets the dead variables of all clients.
 pub(crate) fn reset(config: &Config, state: &mut State) {
-    // Once no node can lose its counter any more, none falls.
-    let counters_only_grow = state.losses == config.losses;
-    let State { nodes, clients, storage, .. } = state;
+    let State { nodes, clients, .. } = state;
     for (client, number) in iter::zip(clients, 0..) {
         let holder = Holder(number);
-        if config.storage {
-            reset_rejected_claim(config, storage, client, holder);
-        }
         reset_round(config, client);
         reset_update(client);
         // A late join may still take a node, and then late requests match it. A shared lease may hold nodes
@@ -47,16 +41,14 @@ pub(crate) fn reset(config: &Config, state: &mut State) {
 
         let unaffected = NodeSet::from_condition(config.nodes, |id| {
             let node = &nodes[id.index()];
-            counters_only_grow && never_owns_again(node, client, holder, id)
+            never_owns_again(node, client, holder, id)
         });
         for id in unaffected.iter() {
             client.sent.seals[id.index()] = 0;
         }
         if client.has_ended() {
             let raise_to = client.release_token();
-            let release_raises_none = counters_only_grow
-                && nodes[..config.nodes].iter().all(|node| node.counter >= raise_to);
-            if release_raises_none && !may_claim(config, storage, client) {
+            if nodes[..config.nodes].iter().all(|node| node.counter >= raise_to) {
                 client.token = 0;
                 client.lease = None;
                 client.phase = Phase::GaveUp;
@@ -101,30 +93,11 @@ fn reset_update(client: &mut Client) {
     }
 }
 
-/// The fence never falls, so a write that would be rejected now is always rejected.
-fn reset_rejected_claim(config: &Config, storage: &Storage, client: &mut Client, holder: Holder) {
-    let write = client.offer_of_write(holder);
-    let rejected = !storage.would_accept(write, config.fault);
-    // A client that resends rejected writes needs to know that it has claimed.
-    let resends = config.fault == Some(Fault::RejectedWriteIsResent);
-    if rejected && (client.has_ended() || !resends) {
-        client.claimed = 0;
-        client.read = None;
-    }
-}
-
 /// Whether the client's seals, renewals and raises can never match this node's lock again: they do
 /// not match it now, and the node's next grant is higher than those that they name.
 fn never_owns_again(node: &Node, client: &Client, holder: Holder, id: NodeId) -> bool {
     let named = [client.sent.seals[id.index()], client.sent.token, client.grant_on(id)];
     named.iter().all(|grant| !node.is_owned_by(holder, *grant) && node.counter >= *grant)
-}
-
-/// Whether a late claim of an ended client can still move the fence.
-fn may_claim(config: &Config, storage: &Storage, client: &Client) -> bool {
-    config.storage
-        && client.phase == Phase::Released
-        && storage.fence.is_none_or(|fence| client.token > fence.token)
 }
 
 /// Resets what only requests to the nodes depend on. They have no effect on the `unaffected` nodes.

@@ -38,12 +38,8 @@ pub enum Fault {
     ReissueSealsNoNode,
     /// A reissue takes a rejected seal for an accepted one.
     ReissueIgnoresRejectedSeal,
-    /// After a reissue, the client sends a rejected write again with the new token.
-    RejectedWriteIsResent,
     /// A renewal that finds tokens of different height returns the highest without a seal.
     RenewalReturnsHighest,
-    /// The storage compares the tokens, but not the holders.
-    FenceComparesToken,
     /// A release goes only to the nodes whose grant the client has received.
     ReleaseToKnownGranters,
 }

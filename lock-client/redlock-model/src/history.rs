@@ -4,7 +4,7 @@
 
 use crate::{
     id::Token,
-    properties::{NO_LEASE_OUTLIVES, NO_WRITE_IS_LOST, TOKENS_ARE_UNIQUE, TOKENS_GROW},
+    properties::{NO_LEASE_OUTLIVES, TOKENS_ARE_UNIQUE, TOKENS_GROW},
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,8 +21,6 @@ pub(crate) struct History {
     /// Whether a renewal or a reissue succeeded that began after another client was given a higher
     /// token than the lease's.
     pub(crate) lease_outlived: bool,
-    /// Whether a client overwrote an accepted write that it had not read.
-    pub(crate) write_lost: bool,
 }
 
 impl History {
@@ -66,17 +64,12 @@ impl History {
         self.shared |= 1 << token;
     }
 
-    pub(crate) fn forget_tokens(&mut self) {
-        *self = Self { write_lost: self.write_lost, ..Self::default() };
-    }
-
     /// The safety properties that have been violated. The model explores no step after that.
     pub(crate) fn violated(&self) -> Vec<&'static str> {
         let properties = [
             (self.token_repeated, TOKENS_ARE_UNIQUE),
             (self.token_fell, TOKENS_GROW),
             (self.lease_outlived, NO_LEASE_OUTLIVES),
-            (self.write_lost, NO_WRITE_IS_LOST),
         ];
         let violated = properties.into_iter().filter(|(is_violated, _)| *is_violated);
         violated.map(|(_, name)| name).collect()

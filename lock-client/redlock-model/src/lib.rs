@@ -21,17 +21,17 @@
 //! - The configuration: `id` has tokens, holders and nodes. `fault` has the rules
 //!   that a control breaks. `config` has the limits of a model.
 //! - The state: [`node`] has the scripts; compare each method with the Lua script that it names.
-//!   `storage` has the fence and its rule. `client` has a round, its lease, and the messages that it
-//!   has sent. `history` has the tokens issued so far. `state` puts them together.
+//!   `client` has a round, its lease, and the messages that it has sent. `history` has the tokens issued
+//!   so far. `state` puts them together.
 //! - The steps: `network` has the messages between clients and nodes, `updates` the start and the
-//!   end of a renewal or a reissue. `atomic` has whole rounds as one step. `action` lists all steps,
-//!   `enabled` says when each is possible, `effect` what it does.
+//!   end of a renewal or a reissue. `steps` lists all steps, and says when each is possible and what it does.
 //! - Fewer states: `dead_variables` and `symmetry` merge equivalent states, and say why that is
 //!   sound.
 //! - The checks: [`properties`] says what must hold. `model` is what stateright explores. `check`
 //!   and `liveness` explore it.
 //!
-//! [`takeover`] is a second, separate model: other processes take the seats of members.
+//! [`takeover`] is a second, separate model: other processes take the seats of members. [`storage`] is a third:
+//! clients that read and write a fenced storage, whatever tokens they have.
 //!
 //! The tests are the best examples. No single model has everything, because it would have too many
 //! states: each test says what its model has. `examples/explore.rs` checks larger ones.
@@ -48,13 +48,10 @@
 //! - One lock on three or five nodes, and two or three clients.
 //! - A network that delays, repeats and loses requests, and delays and loses answers.
 //! - Locks that expire at any moment, so that no property depends on a clock.
-//! - For the storage's sake: a node that loses its lock and its counter, and votes on.
 //! - Leases that join free nodes, whose counters others may have raised.
 //! - Renewals and reissues, which may overlap with late messages of earlier ones. A renewal that finds
 //!   a half-done reissue completes it. A reissue makes joined nodes count.
 //! - Two processes that have one handle, and so one lease: both renew and reissue it at once.
-//! - A fenced storage that clients read and write, with claims and writes that come late or
-//!   repeatedly.
 //!
 //! # What is left out
 //!
@@ -65,17 +62,12 @@
 //! # Negative controls
 //!
 //! A check proves little unless it fails for a broken protocol. The tests therefore break one rule at a
-//! time, each [`Fault`] of this model and each [`takeover::Fault`], and require the model to find the
-//! consequence.
+//! time, each [`Fault`] of the three models, and require the model to find the consequence.
 
-mod action;
-mod atomic;
 mod check;
 mod client;
 mod config;
 mod dead_variables;
-mod effect;
-mod enabled;
 mod fault;
 mod history;
 mod id;
@@ -86,7 +78,8 @@ pub mod node;
 mod numbers;
 pub mod properties;
 mod state;
-mod storage;
+mod steps;
+pub mod storage;
 mod symmetry;
 pub mod takeover;
 mod updates;
@@ -107,9 +100,8 @@ mod redlock {
     use crate::numbers;
 }
 
-pub use action::Action;
-pub use check::{Explore, Report};
-pub use config::{Config, Rounds};
+pub use check::{CheckLiveness, Explore, Report};
+pub use config::Config;
 pub use fault::Fault;
 pub use id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId, NodeSet, Token};
 pub use liveness::LivenessReport;

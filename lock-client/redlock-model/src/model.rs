@@ -3,17 +3,16 @@
 use stateright::Model;
 
 use crate::{
-    action::Action,
-    check::{Explore, Explored, Report, explore},
+    check::{CheckLiveness, Explore, Explored, Report, explore},
     client::Phase,
     config::Config,
-    dead_variables, effect,
-    enabled::add_enabled,
+    dead_variables,
     fault::Fault,
     id::NodeId,
     liveness::{self, LivenessReport},
     properties::Situation,
     state::State,
+    steps::{self, Action, add_enabled},
     symmetry,
 };
 
@@ -56,13 +55,10 @@ impl Model for Redlock {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let config = &self.config;
         let mut state = *before;
-        effect::apply(config, &mut state, action)?;
+        steps::apply(config, &mut state, action)?;
         // An action that changes nothing is not a step.
         if state == *before {
             return None;
-        }
-        if config.only_writes {
-            state.history.forget_tokens();
         }
         if state.nodes.iter().any(|node| node.counter > config.highest_counter) {
             return None;
@@ -92,6 +88,9 @@ impl Explore for Config {
         };
         explore(explored, threads)
     }
+}
+
+impl CheckLiveness for Config {
     /// A path is required if a client has not started its round, and no counter is at its limit.
     fn check_liveness(self) -> LivenessReport {
         liveness::check(

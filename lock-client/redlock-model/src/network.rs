@@ -14,7 +14,7 @@ use std::mem;
 
 use crate::{
     client::{Client, Phase, Sent},
-    config::{Config, Rounds},
+    config::Config,
     fault::Fault,
     id::{Holder, NodeId},
     node::{Node, Owned},
@@ -70,7 +70,7 @@ pub(crate) fn messages(
     let Config { fault, joins, late_grants, .. } = *config;
     let Client { sent, .. } = client;
     let index = node.index();
-    let grant_sent = config.rounds == Rounds::StepByStep
+    let grant_sent = !config.atomic_acquires
         && (late_grants || !client.has_ended() && !sent.asked.contains(node));
     let release_sent = client.has_ended()
         && (fault != Some(Fault::ReleaseToKnownGranters) || client.granters().contains(node));

@@ -23,8 +23,6 @@ pub const TOKENS_GROW: &str = "tokens grow in real time";
 /// Once a client was given a higher token, no renewal or reissue of a lower lease that begins later
 /// succeeds.
 pub const NO_LEASE_OUTLIVES: &str = "no lease outlives a higher token";
-/// No client overwrites an accepted write that it has not read.
-pub const NO_WRITE_IS_LOST: &str = "no accepted write is lost";
 
 /// A situation that the safety properties must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,19 +5,15 @@ use crate::{
     history::History,
     id::{Holder, MOST_CLIENTS, MOST_NODES, NodeId},
     node::Node,
-    storage::Storage,
 };
 
-/// The nodes, the clients, the storage, and the history of tokens and writes.
+/// The nodes, the clients, and the history of tokens.
 ///
 /// The network has no state of its own: the clients' state determines which messages are in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
     pub(crate) nodes: [Node; MOST_NODES],
     pub(crate) clients: [Client; MOST_CLIENTS],
-    pub(crate) storage: Storage,
-    /// How often a node has lost its lock and its counter.
-    pub(crate) losses: u8,
     pub(crate) history: History,
 }
 

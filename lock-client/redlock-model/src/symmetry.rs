@@ -9,7 +9,7 @@
 
 use std::{
     array,
-    hash::{Hash, Hasher},
+    hash::{DefaultHasher, Hash, Hasher},
 };
 
 use crate::{
@@ -18,7 +18,6 @@ use crate::{
     node::Lock,
     redlock::machines::acquire::Acquire,
     state::State,
-    storage::{Fence, Storage},
 };
 
 /// The state with its nodes and clients in an order that does not depend on their numbers.
@@ -38,9 +37,7 @@ pub(crate) fn representative(state: &State, cluster: usize, clients: usize) -> S
     holders[..clients].sort_by(|one, other| {
         let (one, other) = (one.index(), other.index());
         let order = relations[one].cmp(&relations[other]);
-        order.then_with(|| {
-            without_names(&state.clients[one]).cmp(&without_names(&state.clients[other]))
-        })
+        order.then_with(|| state.clients[one].cmp(&state.clients[other]))
     });
     renumber_clients(&state, &holders)
 }
@@ -50,11 +47,11 @@ fn node_key(state: &State, id: NodeId) -> u64 {
     let node = state.node(id);
     let index = id.index();
     let lock = node.lock.map(|lock| (lock.token, lock.grant, lock.floor));
-    let own = mix(&lock);
+    let own = hash(&lock);
     // A sum does not depend on the order of its terms.
     let clients = state.clients.iter().zip(0..).map(|(client, number)| {
         let Sent { asked, grants, seals, raised, .. } = client.sent;
-        mix(&(
+        hash(&(
             (client.phase, client.token, client.grant, client.other_grants[index]),
             client.round.map(|round| round.votes.get(index).copied()),
             client.update.map(|update| update.votes.votes.get(index).copied()),
@@ -66,42 +63,17 @@ fn node_key(state: &State, id: NodeId) -> u64 {
     u64::from(node.counter) << 56 | (own.wrapping_add(clients.fold(0, u64::wrapping_add)) >> 8)
 }
 
-/// A fast hash. `Hash` may write numbers of any width.
-#[derive(Default)]
-struct Mixer(u64);
-
-fn mix(value: &impl Hash) -> u64 {
-    let mut mixer = Mixer::default();
-    value.hash(&mut mixer);
-    mixer.finish()
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u8(*byte));
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.0 = (self.0.rotate_left(29) ^ u64::from(byte)).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-/// The places outside a client that name it: locks, the fence, the value.
-fn relation(state: &State, holder: Holder) -> (NodeSet, bool, bool) {
-    let names = |fence: Option<Fence>| fence.is_some_and(|fence| fence.holder == holder);
-    let locked = NodeSet::from_condition(MOST_NODES, |node| {
+/// The nodes whose lock names a client.
+fn relation(state: &State, holder: Holder) -> NodeSet {
+    NodeSet::from_condition(MOST_NODES, |node| {
         state.node(node).lock.is_some_and(|lock| lock.holder == holder)
-    });
-    (locked, names(state.storage.fence), names(state.storage.value))
-}
-
-fn without_names(client: &Client) -> Client {
-    let read = client.read.map(|read| Fence { holder: Holder(0), ..read });
-    Client { read, ..*client }
+    })
 }
 
 /// Renumbers the nodes. `order[new]` is a node's old number.
@@ -142,21 +114,11 @@ fn renumber_clients(state: &State, order: &[Holder; MOST_CLIENTS]) -> State {
     for (new, old) in (0..).zip(order) {
         names[old.index()] = Holder(new);
     }
-    let renamed = |holder: Holder| names[holder.index()];
-    let renamed_fence =
-        |fence: Option<Fence>| fence.map(|fence| Fence { holder: renamed(fence.holder), ..fence });
 
     let mut renumbered = *state;
     for node in &mut renumbered.nodes {
-        node.lock = node.lock.map(|lock| Lock { holder: renamed(lock.holder), ..lock });
+        node.lock = node.lock.map(|lock| Lock { holder: names[lock.holder.index()], ..lock });
     }
-    renumbered.clients = array::from_fn(|new| {
-        let client = state.clients[order[new].index()];
-        Client { read: renamed_fence(client.read), ..client }
-    });
-    renumbered.storage = Storage {
-        fence: renamed_fence(state.storage.fence),
-        value: renamed_fence(state.storage.value),
-    };
+    renumbered.clients = order.map(|old| state.clients[old.index()]);
     renumbered
 }

@@ -17,11 +17,9 @@ pub(crate) fn start_renewal(config: &Config, state: &mut State, holder: Holder) 
     Some(())
 }
 
-/// Starts a reissue above the storage's fence.
 pub(crate) fn start_reissue(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
     let client = state.client(holder);
-    let above = state.storage.highest_token().max(client.token);
-    let reissue = Update::reissue(config.nodes, &client.lease?, above);
+    let reissue = Update::reissue(config.nodes, &client.lease?, client.token);
     start(state, holder, reissue);
     Some(())
 }
@@ -62,7 +60,7 @@ fn start(state: &mut State, holder: Holder, update: Update) {
 }
 
 /// Returns the token of a renewal or a reissue. A renewal may return the token that the client has.
-pub(crate) fn complete(config: &Config, state: &mut State, holder: Holder) -> Option<()> {
+pub(crate) fn complete(state: &mut State, holder: Holder) -> Option<()> {
     let is_shared = is_shared(state, holder);
     let State { clients, history, .. } = state;
     let client = &mut clients[holder.index()];
@@ -81,7 +79,7 @@ pub(crate) fn complete(config: &Config, state: &mut State, holder: Holder) -> Op
             history.issue(returning.token, client.issued_before);
         }
     }
-    client.complete(returning, config.fault);
+    client.complete(returning);
     Some(())
 }
 

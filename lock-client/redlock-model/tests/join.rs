@@ -3,7 +3,7 @@
 //! Acquires take one step here. Failed tries of other clients raise the counters of free nodes.
 
 use redlock_model::{
-    Config, Fault, Rounds,
+    Config, Fault,
     properties::{
         NO_LEASE_OUTLIVES,
         Situation::{Regained, Reissued, RenewedWithNewToken, TwoLeases},
@@ -14,7 +14,7 @@ use super::{assert_controls, assert_holds};
 
 /// Two clients with one reissue each. They renew, and join nodes.
 const JOINS: Config = Config {
-    rounds: Rounds::AtomicAcquires,
+    atomic_acquires: true,
     highest_counter: 3,
     highest_initial_counter: 1,
     reissues: 1,
@@ -26,7 +26,6 @@ const JOINS: Config = Config {
 
 /// One client. Its reissue for a higher token may follow one that only makes a joined node count.
 ///
-/// 57 909 states; 1 s on one core.
 #[test]
 fn reissued_tokens_are_unique_and_grow_after_a_lease_has_tried_to_regain_nodes() {
     let config = Config {
@@ -50,7 +49,6 @@ const FIVE_NODES: Config = Config {
     ..JOINS
 };
 
-/// 245 266 states; 4 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_on_five_nodes() {
     assert_holds(FIVE_NODES, 245_000, &[TwoLeases, Reissued, Regained]);
@@ -69,7 +67,6 @@ fn with_each_broken_rule_of_a_join_a_lease_outlives_a_higher_token() {
 mod at_length {
     use super::*;
 
-    /// 519 337 states; 8 s on one core.
     #[test]
     fn tokens_are_unique_and_grow_with_leases_that_join_nodes() {
         assert_holds(JOINS, 519_000, &[TwoLeases, Reissued, RenewedWithNewToken, Regained]);
@@ -84,7 +81,6 @@ mod at_length {
         ..JOINS
     };
 
-    /// 2 277 622 states; some minutes on one core that does other work.
     #[test]
     fn tokens_are_unique_and_grow_with_joins_and_higher_counters() {
         assert_holds(REISSUES, 2_277_000, &[TwoLeases, Reissued]);

@@ -1,7 +1,7 @@
 //! Reissues and renewals.
 
 use redlock_model::{
-    Config, Fault, Rounds,
+    Config, Fault,
     properties::{
         NO_LEASE_OUTLIVES,
         Situation::{Regained, Reissued, RenewedWithNewToken, TwoLeases},
@@ -13,7 +13,7 @@ use super::{assert_controls, assert_holds};
 
 /// Two clients with one reissue each, which a renewal may find half done. Acquires take one step.
 const REISSUES: Config = Config {
-    rounds: Rounds::AtomicAcquires,
+    atomic_acquires: true,
     highest_counter: 4,
     highest_initial_counter: 1,
     reissues: 1,
@@ -38,7 +38,6 @@ const SHARED: Config = Config {
 const SHARED_WITH_JOINS: Config =
     Config { renewals: true, joins: true, highest_counter: 2, ..SHARED };
 
-/// 38 410 states.
 #[test]
 fn reissued_tokens_are_unique_and_grow_on_five_nodes() {
     assert_holds(FIVE_NODES, 38_000, &[TwoLeases, Reissued]);
@@ -65,20 +64,20 @@ fn with_each_broken_rule_of_a_join_a_shared_lease_outlives_a_higher_token() {
 mod at_length {
     use super::*;
 
-    /// 134 645 states; 23 s on one core. `make model` has renewals with as many counters.
+    /// `make model` has renewals with as many counters.
     #[test]
     fn two_processes_that_reissue_one_lease_do_no_harm() {
         assert_holds(SHARED, 134_000, &[TwoLeases, Reissued]);
     }
 
-    /// 429 708 states; 35 s on one core. They join free nodes, too.
+    /// They join free nodes, too.
     #[test]
     fn two_processes_that_renew_and_reissue_one_lease_do_no_harm() {
         let situations = [TwoLeases, Reissued, RenewedWithNewToken, Regained];
         assert_holds(SHARED_WITH_JOINS, 429_000, &situations);
     }
 
-    /// 875 518 states; 8 s on one core. `make model` has rounds of many steps, too.
+    /// `make model` has rounds of many steps, too.
     #[test]
     fn reissued_tokens_are_unique_and_grow() {
         assert_holds(REISSUES, 870_000, &[TwoLeases, Reissued, RenewedWithNewToken]);

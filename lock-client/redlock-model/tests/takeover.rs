@@ -17,14 +17,12 @@ const EXCLUSIVE: Config = Config { early_expiry: false, ..WITH_CLIENTS };
 /// Two changes, one after the other.
 const TWO_CHANGES: Config = Config { starts: 2, highest_term: 3, ..TAKEOVER };
 
-/// 797 states.
 #[test]
 fn one_roster_has_a_majority_with_two_operators() {
     let situations = [Situation::NewProcessVotes, Situation::OldProcessVotes];
     assert_holds(Config { operators: 2, ..TAKEOVER }, 797, &situations);
 }
 
-/// 37 367 states; 2 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_while_a_process_takes_a_seat_beside_the_old_one() {
     let situations = [Situation::HeldByNewProcess, Situation::OldProcessVotes];
@@ -41,14 +39,13 @@ fn one_roster_has_a_majority_while_two_processes_take_seats() {
     assert_holds(TWO_CHANGES, 24_000, &[Situation::TwoNewProcessesVote]);
 }
 
-/// 72 323 states; 10 s on one core. Two processes start at one member's address, or at two.
+/// Two processes start at one member's address, or at two.
 #[test]
 fn one_roster_has_a_majority_although_two_operators_disagree() {
     let config = Config { starts: 2, operators: 2, ..TAKEOVER };
     assert_holds(config, 72_000, &[Situation::NewProcessVotes, Situation::TwoRosters]);
 }
 
-/// 1 675 states.
 #[test]
 fn one_roster_has_a_majority_on_five_seats() {
     assert_holds(Config { seats: 5, ..TAKEOVER }, 1_600, &[Situation::NewProcessVotes]);
@@ -129,7 +126,6 @@ const BACK: Config = Config {
 /// A client may acquire under the second roster, and another one later.
 const BACK_WITH_CLIENTS: Config = Config { clients: 2, ..BACK };
 
-/// 28 065 states; 2 s on one core.
 #[test]
 fn tokens_are_unique_and_grow_while_a_process_takes_its_seat_back() {
     assert_holds(BACK_WITH_CLIENTS, 28_000, &[Situation::HeldByNewProcess]);
@@ -220,21 +216,19 @@ mod at_length {
     /// Each grant and each seal is a step.
     const MANY_STEPS: Config = Config { round_steps: true, ..WITH_CLIENTS };
 
-    /// 513 317 states; 40 s on one core.
     #[test]
     fn tokens_are_unique_and_grow_while_a_process_takes_a_seat_during_a_round() {
         let situations = [Situation::HeldByNewProcess, Situation::OldProcessVotes];
         assert_holds(MANY_STEPS, 513_000, &situations);
     }
 
-    /// 422 257 states; 30 s on one core. The operator moves a seat.
+    /// The operator moves a seat.
     #[test]
     fn tokens_are_unique_and_grow_while_a_seat_moves_and_leases_are_renewed() {
         let config = Config { relocates: true, renewals: true, ..WITH_CLIENTS };
         assert_holds(config, 422_000, &[Situation::HeldByNewProcess, Situation::RenewedLater]);
     }
 
-    /// 55 378 states; 15 s on one core.
     #[test]
     fn one_roster_has_a_majority_after_two_rosters_have_split_five_seats() {
         let situations = [Situation::NewProcessVotes, Situation::TwoRosters];
@@ -269,7 +263,6 @@ mod at_length {
         ]);
     }
 
-    /// 209 709 states; 20 s on one core.
     #[test]
     fn old_locks_prolong_no_lease() {
         let situations = [Situation::HeldByNewProcess, Situation::RenewedLater];

@@ -9,7 +9,7 @@ use super::{
     state::State,
 };
 use crate::{
-    check::{Explore, Explored, Report, explore},
+    check::{CheckLiveness, Explore, Explored, Report, explore},
     id::Holder,
     liveness::{self, LivenessReport},
     redlock::machines::takeover::Command,
@@ -231,6 +231,9 @@ impl Explore for Config {
         };
         explore(explored, threads)
     }
+}
+
+impl CheckLiveness for Config {
     /// A path is required if all processes have started, and the clients have not. The acquire must have the vote
     /// of a new process.
     fn check_liveness(self) -> LivenessReport {
