@@ -116,6 +116,7 @@ use self::{
     node_urls::NodeUrl,
     patience::{Patience, Request},
     release::release,
+    update::OnNodes,
 };
 use crate::{
     Moment, Order, Ttl,
@@ -247,10 +248,10 @@ impl Backend for Redlock {
         ttl: Ttl,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new((self.keys)(name)), &self.lease(ownership));
             self.keep_connections();
-            let renew = |nodes| async move { update::renew(&nodes, keys, lease, ttl).await };
-            self.members.run(renew).await
+            let (keys, lease) = (Arc::new((self.keys)(name)), self.lease(ownership));
+            let on = |nodes| OnNodes { nodes, keys: keys.clone(), lease: lease.clone() };
+            self.members.run(|nodes| on(nodes).renew(ttl)).await
         })
     }
 
@@ -261,9 +262,9 @@ impl Backend for Redlock {
         above: Token,
     ) -> BackendFuture<'a, Option<Token>> {
         Box::pin(async move {
-            let (keys, lease) = (&Arc::new((self.keys)(name)), &self.lease(ownership));
-            let reissue = |nodes| async move { update::reissue(&nodes, keys, lease, above).await };
-            self.members.run(reissue).await
+            let (keys, lease) = (Arc::new((self.keys)(name)), self.lease(ownership));
+            let on = |nodes| OnNodes { nodes, keys: keys.clone(), lease: lease.clone() };
+            self.members.run(|nodes| on(nodes).reissue(above)).await
         })
     }
 

@@ -38,113 +38,100 @@ impl Term {
     }
 }
 
-/// Renews a lease, and returns the token to hand out; `None` if the lease is lost. In the
-/// background, the lease then joins the nodes that it does not have.
-pub(super) async fn renew(
-    nodes: &Arc<Nodes>,
-    keys: &Arc<Keys>,
-    lease: &Arc<Lease>,
-    ttl: Ttl,
-) -> Result<Option<Token>, BackendError> {
-    nodes.check_ttl(ttl)?;
-    let _update = lease.update.lock().await;
-    let term = Term::new(ttl);
-    let renewal = Update::renewal(nodes.len(), &lease.tokens());
-    let (token, renewed) = carry(nodes, keys, lease, renewal, Some(term)).await?;
-    if let Some((regain, late)) = renewed {
-        let regaining = Regaining::new(nodes, keys, lease, term);
-        nodes.background().spawn(regaining.run(regain, late));
+/// A lease, on the nodes of one roster.
+#[derive(Clone)]
+pub(super) struct OnNodes {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) keys: Arc<Keys>,
+    pub(super) lease: Arc<Lease>,
+}
+
+impl OnNodes {
+    /// Renews the lease, and returns the token to hand out; `None` if the lease is lost. In the
+    /// background, the lease then joins the nodes that it does not have.
+    pub(super) async fn renew(self, ttl: Ttl) -> Result<Option<Token>, BackendError> {
+        let Self { nodes, lease, .. } = &self;
+        nodes.check_ttl(ttl)?;
+        let _update = lease.update.lock().await;
+        let term = Term::new(ttl);
+        let renewal = Update::renewal(nodes.len(), &lease.tokens());
+        let (token, renewed) = self.carry(renewal, Some(term)).await?;
+        if let Some((regain, late)) = renewed {
+            let regaining = Regaining { on: self.clone(), term };
+            nodes.background().spawn(regaining.run(regain, late));
+        }
+        Ok(token)
     }
-    Ok(token)
-}
 
-/// Reissues a lease's token above another, and returns it; `None` if the lease is lost.
-pub(super) async fn reissue(
-    nodes: &Arc<Nodes>,
-    keys: &Arc<Keys>,
-    lease: &Arc<Lease>,
-    above: Token,
-) -> Result<Option<Token>, BackendError> {
-    let _update = lease.update.lock().await;
-    let update = Update::reissue(nodes.len(), &lease.tokens(), above);
-    let (token, _) = carry(nodes, keys, lease, update, None).await?;
-    Ok(token)
-}
+    /// Reissues the lease's token above another, and returns it; `None` if the lease is lost.
+    pub(super) async fn reissue(self, above: Token) -> Result<Option<Token>, BackendError> {
+        let _update = self.lease.update.lock().await;
+        let update = Update::reissue(self.nodes.len(), &self.lease.tokens(), above);
+        Ok(self.carry(update, None).await?.0)
+    }
 
-/// Reissues a lease's token so that joined nodes with floors up to this one count. The token that
-/// was handed out stays.
-pub(super) async fn reissue_to_regain(
-    nodes: &Arc<Nodes>,
-    keys: &Arc<Keys>,
-    lease: &Arc<Lease>,
-    floor: Token,
-) -> Result<(), BackendError> {
-    // A renewal that is under way finds these nodes itself.
-    let Ok(_update) = lease.update.try_lock() else { return Ok(()) };
-    let update = Update::regain(nodes.len(), &lease.tokens(), floor);
-    carry(nodes, keys, lease, update, None).await.map(drop)
-}
+    /// Reissues the lease's token so that joined nodes with floors up to this one count. The token that
+    /// was handed out stays.
+    pub(super) async fn reissue_to_regain(&self, floor: Token) -> Result<(), BackendError> {
+        // A renewal that is under way finds these nodes itself.
+        let Ok(_update) = self.lease.update.try_lock() else { return Ok(()) };
+        let update = Update::regain(self.nodes.len(), &self.lease.tokens(), floor);
+        self.carry(update, None).await.map(drop)
+    }
 
-/// Sends the requests of an update, and reports the answers to it. Only a renewal has a term.
-/// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the
-/// nodes to regain, and the answers that are still outstanding.
-async fn carry(
-    nodes: &Arc<Nodes>,
-    keys: &Arc<Keys>,
-    lease: &Arc<Lease>,
-    mut update: Update,
-    term: Option<Term>,
-) -> Result<(Option<Token>, Option<(Regain, Answers<OwnerReply>)>), BackendError> {
-    let mut answers = ask(nodes, keys, lease, update.request(), term);
-    let mut renewed = None;
-    let mut errors = Vec::new();
-    while let Some((node, answer)) = answers.recv().await {
-        let event = match answer {
-            Ok(reply) => Event::Answer(node, reply),
-            Err(error) => {
-                errors.push((node, error));
-                Event::Failed(node)
-            }
-        };
-        for command in lease.count(&mut update, event) {
-            match command {
-                Command::Learn { node, grant } => lease.set_grant(nodes.address(node), grant),
-                Command::Renewed(regain) => {
-                    lease.set_valid_until(renewed_term(term).valid_until);
-                    let late = mem::replace(&mut answers, mpsc::unbounded_channel().1);
-                    renewed = Some((regain, late));
+    /// Sends the requests of an update, and reports the answers to it. Only a renewal has a term.
+    /// Returns the token to hand out; `None` if the lease is lost. After a renewal, it also returns the
+    /// nodes to regain, and the answers that are still outstanding.
+    async fn carry(
+        &self,
+        mut update: Update,
+        term: Option<Term>,
+    ) -> Result<(Option<Token>, Option<(Regain, Answers<OwnerReply>)>), BackendError> {
+        let Self { nodes, lease, .. } = self;
+        let mut answers = self.ask(update.request(), term);
+        let mut renewed = None;
+        let mut errors = Vec::new();
+        while let Some((node, answer)) = answers.recv().await {
+            let event = match answer {
+                Ok(reply) => Event::Answer(node, reply),
+                Err(error) => {
+                    errors.push((node, error));
+                    Event::Failed(node)
                 }
-                Command::Ask(request) => {
-                    answers = ask(nodes, keys, lease, request, term);
-                    errors.clear();
+            };
+            for command in lease.count(&mut update, event) {
+                match command {
+                    Command::Learn { node, grant } => lease.set_grant(nodes.address(node), grant),
+                    Command::Renewed(regain) => {
+                        lease.set_valid_until(renewed_term(term).valid_until);
+                        let late = mem::replace(&mut answers, mpsc::unbounded_channel().1);
+                        renewed = Some((regain, late));
+                    }
+                    Command::Ask(request) => {
+                        answers = self.ask(request, term);
+                        errors.clear();
+                    }
+                    Command::Report(Report::Held(token)) => return Ok((Some(token), renewed)),
+                    Command::Report(Report::Lost) => return Ok((None, renewed)),
+                    Command::Report(Report::Unknown) => return Err(nodes.no_majority(&errors)),
                 }
-                Command::Report(Report::Held(token)) => return Ok((Some(token), renewed)),
-                Command::Report(Report::Lost) => return Ok((None, renewed)),
-                Command::Report(Report::Unknown) => return Err(nodes.no_majority(&errors)),
             }
         }
+        Err(nodes.no_majority(&errors))
     }
-    Err(nodes.no_majority(&errors))
-}
 
-/// Sends a request to all nodes, each under the lease's grant there.
-fn ask(
-    nodes: &Arc<Nodes>,
-    keys: &Arc<Keys>,
-    lease: &Arc<Lease>,
-    request: Request,
-    term: Option<Term>,
-) -> Answers<OwnerReply> {
-    let (keys, lease, start) = (keys.clone(), lease.clone(), unix_millis());
-    let asked = nodes.clone();
-    nodes.ask_all(patience::Request::Vote, move |node, vote| {
-        let own = lease.ownership_on(asked.address(node));
-        match request {
-            Request::Renew => script::renew(&keys, vote, &own, renewed_term(term).ttl),
-            Request::Raise { above } => script::raise(&keys, vote, &own, above, start),
-            Request::Seal { token } => script::seal(&keys, vote, &own, own.grant, token),
-        }
-    })
+    /// Sends a request to all nodes, each under the lease's grant there.
+    fn ask(&self, request: Request, term: Option<Term>) -> Answers<OwnerReply> {
+        let (Self { nodes, keys, lease }, start) = (self.clone(), unix_millis());
+        self.nodes.ask_all(patience::Request::Vote, move |node, vote| {
+            let own = lease.ownership_on(nodes.address(node));
+            match request {
+                Request::Renew => script::renew(&keys, vote, &own, renewed_term(term).ttl),
+                Request::Raise { above } => script::raise(&keys, vote, &own, above, start),
+                Request::Seal { token } => script::seal(&keys, vote, &own, own.grant, token),
+            }
+        })
+    }
 }
 
 fn renewed_term(term: Option<Term>) -> Term {
