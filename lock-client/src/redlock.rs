@@ -75,7 +75,6 @@
 
 mod acquire;
 mod lease;
-mod long_ttl;
 mod machines;
 mod majority;
 mod members;
@@ -124,7 +123,7 @@ use crate::{
     redis::{CHECK_INTERVAL, TimeLimits, keys::Keys},
 };
 
-pub use self::{long_ttl::LongTtl, majority::majority, node_urls::InvalidNodes};
+pub use self::{majority::majority, node_urls::InvalidNodes, nodes::LongTtl};
 
 /// How long a lease is remembered without a renewal if another client has acquired it.
 const ADOPTION_PATIENCE: Duration = Duration::from_secs(10);

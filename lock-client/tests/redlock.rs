@@ -5,6 +5,7 @@ mod cluster;
 mod far_nodes;
 mod holding;
 mod joining;
+mod kept_connections;
 mod members;
 mod proxies;
 mod scripts;

@@ -35,13 +35,23 @@ pub(super) struct Node {
     connection: Mutex<Connection>,
     /// Held by the task that connects: there is one at a time.
     connecting: tokio::sync::Mutex<()>,
+    checking: tokio::sync::Mutex<()>,
 }
 
 /// The state of the connection to a node.
 enum Connection {
     None,
-    Established { process: Arc<Process>, probed: Moment },
-    Failed { retry_at: Moment, error: NodeError },
+    /// If it is silent for long, another connection is attempted. It is kept until there is another, because it may
+    /// answer again.
+    Established {
+        process: Arc<Process>,
+        probed: Moment,
+        retry_at: Moment,
+    },
+    Failed {
+        retry_at: Moment,
+        error: NodeError,
+    },
 }
 
 /// Whether a node can be asked now.
@@ -73,6 +83,7 @@ impl Node {
             background,
             connection: Mutex::new(Connection::None),
             connecting: tokio::sync::Mutex::default(),
+            checking: tokio::sync::Mutex::default(),
         }
     }
 
@@ -137,15 +148,19 @@ impl Node {
         };
         let connected = timeout(self.patience.connecting(), connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(NodeError::timed_out()));
-        *self.connection() = match &connected {
-            Ok(process) => {
-                Connection::Established { process: process.clone(), probed: Moment::now() }
+        let (mut connection, now) = (self.connection(), Moment::now());
+        match (&connected, &mut *connection) {
+            (Ok(process), connection) => {
+                let process = process.clone();
+                *connection = Connection::Established { process, probed: now, retry_at: now };
             }
-            Err(error) => Connection::Failed {
-                retry_at: Moment::now() + RECONNECT_PAUSE,
-                error: NodeError::clone(error),
-            },
-        };
+            (Err(_), Connection::Established { retry_at, .. }) => *retry_at = now + RECONNECT_PAUSE,
+            (Err(error), connection) => {
+                let retry_at = now + RECONNECT_PAUSE;
+                *connection = Connection::Failed { retry_at, error: error.clone() };
+            }
+        }
+        drop(connection);
         connected
     }
 
@@ -168,9 +183,23 @@ impl Node {
         Ok((process.run_id.clone(), read?))
     }
 
-    /// Checks the connection. If it is lost, makes another one.
-    pub(super) async fn check(self: &Arc<Self>) {
-        let Ok(process) = self.connected(Request::Vote).await else { return };
+    /// Checks the connection in the background. If it is lost, makes another one. Does nothing while an earlier check
+    /// goes on.
+    pub(super) fn check(self: &Arc<Self>) {
+        let node = self.clone();
+        self.background.spawn(async move { node.check_connection().await });
+    }
+
+    async fn check_connection(self: &Arc<Self>) {
+        let Ok(_checking) = self.checking.try_lock() else { return };
+        let process = match self.connected(Request::Vote).await {
+            Ok(process) => process,
+            // There is no other connection. The silent one may answer again.
+            Err(_) => match &*self.connection() {
+                Connection::Established { process, .. } => process.clone(),
+                _ => return,
+            },
+        };
         let ping = timeout(self.patience.connecting(), process.line.clone().ping()).await;
         if let Ok(Err(error)) = ping
             && process.line.is_broken_by(&error)
@@ -204,11 +233,14 @@ impl Node {
                 Availability::NeedsConnection(Some(error.clone()))
             }
             Connection::Failed { error, .. } => Availability::Unavailable(error.clone()),
-            Connection::Established { process, probed } => {
+            Connection::Established { process, probed, retry_at } => {
                 let silence = process.line.silence();
                 let silent = || NodeError::NoAnswer(format!("no answer for {silence:.1?}"));
                 if silence > self.patience.0.longest_silence() {
-                    Availability::NeedsConnection(Some(silent()))
+                    match retry_at.has_passed() {
+                        true => Availability::NeedsConnection(Some(silent())),
+                        false => Availability::Unavailable(silent()),
+                    }
                 } else if silence <= self.patience.silence() {
                     Availability::Ready(process.clone())
                 } else if request == Request::Release {

@@ -10,13 +10,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::FromRedisValue;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    long_ttl::LongTtl,
     node::{Node, Process},
     node_error::NodeError,
     patience::{Patience, Request},
@@ -132,9 +131,9 @@ impl Nodes {
         }
     }
 
-    /// Checks the connections to all nodes, and makes lost ones again.
-    pub(super) async fn check_connections(&self) {
-        join_all(self.nodes.iter().map(|node| node.check())).await;
+    /// Checks the connections to all nodes, and makes lost ones again. A node that hangs delays no other.
+    pub(super) fn check_connections(&self) {
+        self.nodes.iter().for_each(Node::check);
     }
 
     /// Returns the process of a seat, if it can be asked now.
@@ -253,4 +252,19 @@ pub(super) fn by_reason<'a>(reasons: impl Iterator<Item = (&'a str, String)>) ->
         .map(|(reason, addresses)| format!("{}: {reason}", addresses.join(", ")))
         .collect();
     reasons.join("; ")
+}
+
+/// The ttl is longer than any that the cluster grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ttl of {ttl} is longer than the cluster's longest, {longest}")]
+pub struct LongTtl {
+    pub(super) ttl: Ttl,
+    pub(super) longest: Ttl,
+}
+
+impl LongTtl {
+    /// The longest ttl that the cluster grants.
+    pub fn longest(&self) -> Ttl {
+        self.longest
+    }
 }
