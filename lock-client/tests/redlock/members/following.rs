@@ -307,7 +307,7 @@ async fn many_steps_begin_one_search_in_the_background() {
     while searched.is_none_or(|searched: Instant| searched.elapsed() < Duration::from_secs(2)) {
         steps += 1;
         assert!(try_once(&redlock, &format!("r/{steps}")).await);
-        sleep(Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(50)).await;
         searches = records_read(&nodes.nodes()[2]).await - before;
         searched = searched.or((searches > 0).then(Instant::now));
     }
