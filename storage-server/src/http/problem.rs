@@ -1,16 +1,13 @@
 //! Errors as problem documents (RFC 9457).
 
+mod document;
 pub(super) mod kind;
 pub(super) mod pages;
 
-use axum::{
-    http::{HeaderValue, Method, StatusCode, header},
-    response::{IntoResponse, Response},
-};
+use axum::http::{Method, StatusCode};
 use fence::{
     InvalidHolder, InvalidName, InvalidToken, Rejection, RejectionReason, ResourceName, Token,
 };
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -25,8 +22,6 @@ use self::kind::{
 use crate::{
     access::{Caller, identity::Permission},
     committer::job::{Unavailable, UnavailableOutcome},
-    connections::OverBudget,
-    memory_budget::with_memory,
     sequence::Sequence,
 };
 
@@ -340,33 +335,6 @@ impl Problem {
         }
         self
     }
-
-    fn new(kind: &'static Kind, detail: impl ToString) -> Self {
-        Self {
-            kind,
-            detail: detail.to_string(),
-            members: Map::new(),
-            memory: None,
-            is_over_budget: false,
-        }
-    }
-
-    /// Adds a member to the document.
-    pub(super) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
-        self.members.insert(member.to_owned(), value.into());
-        self
-    }
-
-    /// Adds a member that is more than a text or a number.
-    pub(super) fn with_json(self, member: &str, value: &impl Serialize) -> Self {
-        let value = serde_json::to_value(value).expect("names, numbers and text are JSON");
-        self.with(member, value)
-    }
-
-    /// Makes the document keep this memory until it was sent.
-    pub(super) fn with_memory(self, memory: OwnedSemaphorePermit) -> Self {
-        Self { memory: Some(memory), ..self }
-    }
 }
 
 /// The beginning of a text that a client may have made as long as it likes.
@@ -378,47 +346,5 @@ fn outcome_text(outcome: UnavailableOutcome) -> &'static str {
     match outcome {
         UnavailableOutcome::None => "none",
         UnavailableOutcome::Unknown => "unknown",
-    }
-}
-
-#[derive(Serialize)]
-struct Document {
-    r#type: String,
-    title: &'static str,
-    status: u16,
-    detail: String,
-    #[serde(flatten)]
-    members: Map<String, Value>,
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let Self { kind, detail, members, memory, is_over_budget } = self;
-        let document = Document {
-            r#type: format!("/problems/{}", kind.slug),
-            title: kind.title,
-            status: kind.status.as_u16(),
-            detail,
-            members,
-        };
-        let document = serde_json::to_vec(&document).expect("text and numbers are JSON");
-        let document = match memory {
-            Some(memory) => with_memory(document.into_boxed_slice(), memory),
-            None => document.into(),
-        };
-        let mut response = (kind.status, document).into_response();
-        response.extensions_mut().insert(Slug(kind.slug));
-        if is_over_budget {
-            response.extensions_mut().insert(OverBudget);
-        }
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if kind.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        if [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&kind.status) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
     }
 }
