@@ -19,7 +19,7 @@ pub(super) struct Lane {
     waiting: VecDeque<Job>,
     /// When the oldest job was queued that is being tried.
     tried: Option<Instant>,
-    /// Its row was locked when it was last tried.
+    /// Its row was locked when it was last tried. It stays so: the first try that finds the row free ends the lane.
     is_locked: bool,
     /// When its last try that was in vain ended, if there was one.
     pub(super) failed: Option<Instant>,
