@@ -7,9 +7,9 @@
 -- Applied again, they repair the fence's own objects. Fences, protected tables and grants stay as they are. But other
 -- roles lose the rights CREATE on the schema and TRIGGER on its tables.
 --
--- To see what stops a stale write, read the table below, 0002_claim.sql and 0003_protect.sql. The blocks "Installation"
--- here and in 0006_rights.sql stop other roles from getting the installer's rights. 0004_tables.sql and 0005_status.sql
--- reject no write.
+-- To see what stops a stale write, read the table `fence.fence` below, 0002_claim.sql and 0003_protect.sql. The blocks
+-- "Installation" here, and 0006_rights.sql, stop other roles from getting the installer's rights. 0004_tables.sql and
+-- 0005_status.sql reject no write.
 --
 -- A transaction claims its resources, each with the token of the lock that guards it: fence.claim('alice', 34, 'me').
 -- Then it reads, and then it writes. A protected table rejects every write of a row whose resource was not claimed: see
@@ -88,8 +88,8 @@ begin
 end
 $$;
 
--- The fences. Nobody else has rights on this table, unless the administrator grants them. The fence's functions check
--- every value. The fillfactor leaves space in each page, so that an update touches no index.
+-- The fences. Only the installer has rights on this table, unless the administrator grants them. The fence's functions
+-- check every value. The fillfactor leaves space in each page, so that an update touches no index.
 create table if not exists fence.fence (
     resource text collate "C" not null,
     token bigint not null,
@@ -99,7 +99,8 @@ create table if not exists fence.fence (
     constraint fence_pkey primary key (resource)
 ) with (fillfactor = 50);
 
--- The name of a table, in one form under all settings of the session: public.accounts
+-- The name of a table, in one form under all settings of the session: public.accounts. This helper and the next two
+-- stop no write.
 create or replace function fence.name_of(relation oid)
 returns text language sql stable set search_path = pg_catalog, pg_temp set quote_all_identifiers = off as $$
     select format('%I.%I', n.nspname, c.relname)
@@ -117,13 +118,14 @@ $$;
 create or replace function fence.revoke_all(object text, acl aclitem[], owner oid)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    -- A function without an ACL grants EXECUTE to public.
+    -- Public is always named: without an ACL, a function grants EXECUTE to it.
     execute format('revoke all on %s from %s cascade', object, concat_ws(
         ', ', 'public', (select string_agg(role, ', ') from fence.grantees(acl, owner, null::text) as role)));
 end
 $$;
 
--- Rejects the removal of fences together with other data, as by a test that empties all tables.
+-- Rejects the removal of fences together with other data, as by a test that empties all tables. It stops accidents: a
+-- role that has the rights can set fence.remove.
 create or replace function fence.reject_removal()
 returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

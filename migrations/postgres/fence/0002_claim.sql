@@ -18,8 +18,8 @@ returns text language sql immutable as $$
     end
 $$;
 
--- The rule, for a resource that has a fence: whether it accepts the offered token and holder. An offer that equals the
--- fence is well-formed, because the fence is.
+-- The rule, for a resource that has a fence: whether it accepts the offered token and holder. The form of an offer that
+-- equals the fence was checked when the fence was written.
 create or replace function fence.accepts(fence_token bigint, fence_holder text, token bigint, holder text)
 returns boolean language sql immutable as $$
     select (token operator(pg_catalog.>) fence_token and fence.malformed(token, holder) is null)
@@ -30,10 +30,10 @@ $$;
 -- Whether this transaction wrote this row of fence.fence: the only proof of a claim. There is no secret. A session
 -- without rights on the table writes the row only by `claim`, and a rollback to a savepoint takes it back.
 --
--- claimed_by decides, except for a row that was restored from another server: it may hold the id of this transaction by
--- chance. Then xmin decides, the id of the transaction that wrote the row here. For a row of our own, that is this
--- transaction's id, or a higher one of a savepoint. A row that was restored before has a lower id, so a greater age. (A
--- row that is restored while this transaction runs would pass.)
+-- The column claimed_by has the id of this transaction. That is enough, unless the row was restored from a dump: there
+-- the same number may mean a transaction of another server. So xmin is compared, too, the id under which this server
+-- wrote the row. If this transaction wrote it, xmin is this transaction's id, or the later one of a savepoint, and its
+-- age is not greater. A row that was restored before has an older xmin. (One restored during this transaction passes.)
 create or replace function fence.is_written_here(claimed_by xid8, xmin xid)
 returns boolean language sql stable as $$
     select claimed_by operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
@@ -77,9 +77,10 @@ $$;
 -- Claims a resource: advances its fence inside the caller's transaction and holds it until the transaction ends, also
 -- if it is prepared; or raises a rejection.
 --
--- A transaction's first claim writes the fence's row, even if the token is equal. So the next claim of a transaction
--- with an older snapshot (REPEATABLE READ, SERIALIZABLE) fails with 40001: PostgreSQL lets it update no row that was
--- updated since. Nobody claims without seeing what the last writer wrote. A further claim writes only a higher token.
+-- A transaction's first claim writes the fence's row, even if the token is equal. So a transaction whose snapshot is
+-- older (REPEATABLE READ, SERIALIZABLE) can't claim afterwards: PostgreSQL lets it update no row that was updated
+-- since, and the claim fails with 40001. Nobody claims without seeing what the last writer wrote. A further claim
+-- writes only a higher token.
 create or replace function fence.claim_or_reject(resource text, token bigint, holder text)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
@@ -94,8 +95,8 @@ begin
         perform fence.reject_malformed(malformed, resource, token);
     end if;
 
-    -- 2. Insert the first fence; or lock the latest row, and write it if the rule accepts. A further claim with an
-    -- equal token writes nothing.
+    -- 2. Insert the first fence; or lock the latest row, and write it if the rule accepts. Nothing is written if the
+    -- rule rejects, or if this transaction has claimed with the same token before.
     insert into fence.fence as f values (resource, token, holder, pg_current_xact_id())
     on conflict on constraint fence_pkey do update
     set token = excluded.token, holder = excluded.holder, claimed_by = excluded.claimed_by
@@ -105,9 +106,9 @@ begin
         return;
     end if;
 
-    -- 3. Nothing was written, but the latest row is locked. This statement sees that row: its snapshot is newer, and a
-    -- transaction with an older snapshot has failed above. Either this transaction has claimed with the same token and
-    -- holder before, or the rule rejects.
+    -- 3. Nothing was written, but the latest row is locked. This statement sees that row: at READ COMMITTED its
+    -- snapshot is newer than the lock, and at the other levels the statement above has failed if the row is newer than
+    -- the transaction's snapshot. If token and holder are not those of the row, the rule has rejected them.
     select * into strict seen from fence.fence f where f.resource = claim_or_reject.resource collate "C";
     if seen.token <> token or seen.holder <> holder collate "C" then
         perform fence.reject_claim(resource, token, holder, seen.token, seen.holder);
@@ -117,7 +118,10 @@ $$;
 
 -- Claims a resource, and returns the fence's token. The update is a short cut, in half the time: if it writes a row, it
 -- writes what claim_or_reject would. It leaves the other cases to that function: no fence yet, a rejection, or a row
--- with this transaction's id, which is a further claim.
+-- with this transaction's id: a further claim, or a row that was restored.
+--
+-- Why 33 does not pass while 34 is about to commit: the update waits for the transaction that wrote the row. If that
+-- commits, PostgreSQL judges the condition again, on the row as committed. (At the higher levels it raises 40001.)
 create or replace function fence.claim(resource text, token bigint, holder text default '')
 returns bigint language plpgsql security definer as $$
 begin
@@ -133,10 +137,10 @@ begin
 end
 $$;
 
--- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. A written
--- row claims its resource with this token and holder, unless the transaction has already claimed it. So the lock of
--- this token must guard all rows that are written in this way. A blind write locks the row before the fence, and can
--- deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
+-- Presents a token and holder for this transaction's blind writes to protected tables, and returns the token. When a
+-- row is written whose resource is not claimed yet, `verify` claims it with this token. So the lock of this token must
+-- guard all rows that are written in this way. A row is checked after it is written, so a blind write locks the row
+-- before the fence. It can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
 begin

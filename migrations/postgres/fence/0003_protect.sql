@@ -6,10 +6,12 @@
 -- A row's resource is the text of a column, after the prefix: alice, order/7. The second call creates the function
 -- fence_orders() beside the table, and two triggers that call it: fence_rows after each insert, update or delete of a
 -- row, also by COPY, MERGE and a cascade of foreign keys, and fence_truncate. PostgreSQL copies fence_rows to
--- partitions that are added later, but not fence_truncate.
+-- partitions that are added later, but not fence_truncate: until `protect` is called again, such a partition can be
+-- truncated.
 --
--- Nobody's SQL is evaluated: the column is a name, and the prefix a literal. `protect` reads no row of the table. So an
--- administrator may call it for a stranger's table, with its policies, generated columns and types.
+-- Nobody's SQL is evaluated: the column is a name, and the prefix a literal. If the column is renamed, writes fail.
+-- `protect` reads and writes no row of the table. So an administrator may call it for a stranger's table, and none of
+-- its triggers, defaults, policies, generated columns and types runs.
 
 -- The problem of a column that can't name the resources of a table's rows. Null if it can. The text of its type must
 -- depend on no setting. Otherwise two sessions would write one row under two fences, and neither would be rejected.
@@ -32,8 +34,8 @@ $$;
 --     resource_before = 'order/'::pg_catalog.text operator(pg_catalog.||) old."id"::pg_catalog.text;
 --
 -- %L quotes the prefix, whatever standard_conforming_strings is. quote_all_identifiers makes %I quote each column,
--- because PL/pgSQL has keywords of its own, such as `begin`. %3$s is empty unless the mode is `report`. An assignment
--- costs half as much as `perform`.
+-- because PL/pgSQL has keywords of its own, such as `begin`. %3$s is empty. In the mode `report`, it is an exception
+-- clause, which records the error instead. An assignment costs half as much as `perform`.
 create or replace function fence.trigger_body(resource_column text, prefix text, mode text)
 returns text language plpgsql stable strict set search_path = pg_catalog, pg_temp set quote_all_identifiers = on as $$
 begin
@@ -64,7 +66,7 @@ begin
 %3$s
 end
         $body$,
-        prefix, resource_column, case mode when 'report' then fence.exception_clause() /* in 0004_tables.sql */ end);
+        prefix, resource_column, case mode when 'report' then fence.exception_clause() end);
 end
 $$;
 
@@ -82,8 +84,8 @@ begin
             format(case place when 1 then 'fence_%s' else 'fence_%2$s_%1$s' end, relation.relname, place)::name);
         exit when to_regprocedure(name || '()') is null;
     end loop;
-    -- In the mode `report` it runs as the table's owner. Writers may have no rights on the schema fence yet, and the
-    -- policy of fence.reports lets only owners add to it.
+    -- It runs as the writer, whose writes fail without USAGE on the schema fence. In the mode `report` it runs as the
+    -- table's owner: writers may have no such rights yet, and the policy of fence.reports lets only owners add to it.
     execute format(
         'create function %s() returns trigger language plpgsql %s as %L',
         name, case mode when 'report' then 'security definer' end, body);
@@ -96,8 +98,9 @@ begin
 end
 $$;
 
--- A table and its partitions. Left out are partitions that were protected before they were attached, and what is below
--- them: they keep their own protection. Their fence_rows has no parent; the copies that PostgreSQL makes have one.
+-- A table and its partitions, except those with a fence_rows of their own, and what is below them. They were protected
+-- before they were attached, and keep their own protection: their fence_rows has no parent; the copies that PostgreSQL
+-- makes have one. (`protect` of the table above fails until they are unprotected, because the name is taken.)
 create or replace function fence.parts(protected regclass)
 returns setof regclass language sql stable set search_path = pg_catalog, pg_temp as $$
     select protected
@@ -122,8 +125,8 @@ declare
     trigger_function text;
     part regclass;
 begin
-    -- 1. Check the table, before the lock and under it, and the column. The functions that are not above are in
-    -- 0004_tables.sql. They change nothing in what the triggers reject.
+    -- 1. Check the table, before the lock and under it, and the column. From 0004_tables.sql: reject_unfit_table raises
+    -- an error, remove_triggers drops what an earlier call has made, and the others record or warn.
     if protected is null or resource_column is null or prefix is null then
         raise exception using errcode = 'null_value_not_allowed', message = 'the table, column or prefix is null';
     elsif octet_length(prefix) > 511 then
@@ -141,7 +144,8 @@ begin
     end if;
 
     -- 2. Replace the previous protection. The check of rows runs AFTER ROW, because BEFORE triggers may change the row.
-    -- It is a constraint trigger, because a role with the right TRIGGER can't replace one. It can't be deferred.
+    -- It is a constraint trigger, because a role with the right TRIGGER can't replace one. It can't be deferred. That
+    -- of TRUNCATE can't be one: warn_of_trigger_right warns of such roles.
     perform fence.remove_triggers(protected);
     trigger_function = fence.create_trigger_function(
         protected, fence.trigger_body(resource_column, prefix, mode), mode);
@@ -155,10 +159,13 @@ begin
     end loop;
 
     -- 3. Enable the triggers of the table and all its partitions, also in sessions whose session_replication_role is
-    -- replica. Some versions enable a trigger by its name in all partitions at once, and fail if one lacks it.
+    -- replica. Some versions enable a trigger by its name in all partitions at once, and fail if one lacks it. So all
+    -- were created before.
     for part in select fence.parts(protected) loop
         execute format('alter table %s enable always trigger fence_rows, enable always trigger fence_truncate', part);
     end loop;
+
+    -- 4. Register the table for fence.status. No trigger looks there.
     delete from fence.protected p where p.relation = fence.name_of(protect.protected::oid);
     insert into fence.protected values (
         fence.name_of(protected::oid), resource_column, prefix, mode,
