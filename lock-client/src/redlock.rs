@@ -211,7 +211,7 @@ async fn check_connections_each_second(members: Weak<Members>, leases: Weak<Leas
         if leases.keeper.end_if(|| !leases.need_connections()) {
             return;
         }
-        members.check_connections().await;
+        members.check_connections();
     }
 }
 

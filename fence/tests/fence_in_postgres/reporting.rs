@@ -34,7 +34,7 @@ async fn what_would_be_rejected_passes_and_is_recorded() {
     }
 }
 
-/// A name is limited to 512 bytes, and what is recorded of a longer one, too.
+/// A record has at most 512 characters of a name.
 #[tokio::test]
 async fn name_that_is_too_long_makes_a_short_report() {
     let (_server, mut owner) = accounts().await;

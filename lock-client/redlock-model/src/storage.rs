@@ -39,7 +39,7 @@ pub enum Fault {
 /// A situation that the storage must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Situation {
-    /// Two clients have the same token.
+    /// Another client has the token of the fence, too.
     TokenIssuedTwice,
     /// The value was written by one client, and then by another.
     WrittenByTwo,
@@ -170,10 +170,11 @@ impl Explore for Config {
             },
             situations: &[Situation::TokenIssuedTwice, Situation::WrittenByTwo],
             occurs: |_, situation, state| match situation {
-                Situation::TokenIssuedTwice => {
-                    let tokens: Vec<_> = state.clients.iter().map(|client| client.token).collect();
-                    tokens.windows(2).any(|pair| pair[0] != 0 && pair[0] == pair[1])
-                }
+                Situation::TokenIssuedTwice => state.fence.is_some_and(|(token, holder)| {
+                    let mut clients = state.clients.iter().zip(0..);
+                    clients
+                        .any(|(client, number)| client.token == token && Holder(number) != holder)
+                }),
                 Situation::WrittenByTwo => state.written_by_two,
             },
         };

@@ -83,20 +83,33 @@ impl Members {
                 }
                 _ => Err(error),
             },
-            result => result,
+            result => {
+                if nodes.is_misplaced() {
+                    self.correct_places(nodes);
+                }
+                result
+            }
         }
     }
 
     /// Checks the connections to the nodes, and makes lost ones again.
-    ///
-    /// A client that reaches the members through proxies guesses which of them leads to a member that has
-    /// not answered yet. Servers that were guessed wrong are searched for, although the others suffice.
-    pub(super) async fn check_connections(&self) {
-        let Some(nodes) = self.nodes.borrow().clone() else { return };
-        nodes.check_connections();
-        let last = self.search.try_lock().ok().and_then(|search| search.began);
-        if nodes.is_misplaced() && last.is_some_and(|last| last.elapsed() > SEARCH_PAUSE) {
-            let _ = self.find_in_turn(Some(nodes)).await;
+    pub(super) fn check_connections(&self) {
+        if let Some(nodes) = &*self.nodes.borrow() {
+            nodes.check_connections();
+        }
+    }
+
+    /// Searches in the background for the servers of seats that were guessed wrong, while the others
+    /// still suffice. A client that reaches the members through proxies guesses which of them leads to a
+    /// member that has not answered yet. Nothing waits for this search.
+    fn correct_places(self: &Arc<Self>, nodes: Arc<Nodes>) {
+        let pause = SEARCH_PAUSE + self.patience.searching();
+        if let Ok(mut search) = self.search.try_lock()
+            && search.corrected.is_none_or(|last| last.elapsed() > pause)
+        {
+            search.corrected = Some(Moment::now());
+            let members = self.clone();
+            tokio::spawn(async move { members.find_in_turn(Some(nodes)).await.map(drop) });
         }
     }
 
@@ -137,22 +150,21 @@ impl Members {
         {
             return Ok(known);
         }
-        if let Some(failed) = &search.failed
-            && search.began > Some(began)
+        if let Some((last, failed)) = &search.failed
+            && *last > began
         {
             return Err(failed.clone());
         }
-        search.began = Some(Moment::now());
+        let began = Moment::now();
         let mut answers = Vec::new();
         let searching = self.search(&mut search, &mut answers);
         // Without a majority, it would wait for each server, also for one that hangs.
         let found = timeout(self.patience.searching(), searching).await.ok().flatten();
         let Some(roster) = found else {
             let failed = self.failure(search.cluster.as_deref(), &answers);
-            search.failed = Some(failed.clone());
+            search.failed = Some((began, failed.clone()));
             return Err(failed);
         };
-        search.failed = None;
         search.cluster = Some(roster.cluster.clone());
         let servers = self.servers(&mut search, &roster, &answers);
         if let Some(nodes) = nodes.filter(|nodes| nodes.are(&roster, &servers)) {

@@ -184,10 +184,10 @@ impl Node {
     }
 
     /// Checks the connection in the background. If it is lost, makes another one. Does nothing while an earlier check
-    /// goes on.
+    /// goes on. Nobody who waits for what runs in the background waits for this: it undoes nothing.
     pub(super) fn check(self: &Arc<Self>) {
         let node = self.clone();
-        self.background.spawn(async move { node.check_connection().await });
+        tokio::spawn(async move { node.check_connection().await });
     }
 
     async fn check_connection(self: &Arc<Self>) {

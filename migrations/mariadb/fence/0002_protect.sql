@@ -169,8 +169,8 @@ end;
 -- as long. `@fence_claimed` only says where to look, and the foreign key proves.
 create or replace procedure fence.check_both(
     in protected_table varchar(129) character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_before longtext character set utf8mb4 collate utf8mb4_nopad_bin,
-    in required_after longtext character set utf8mb4 collate utf8mb4_nopad_bin
+    in required_before varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin,
+    in required_after varchar(1024) character set utf8mb4 collate utf8mb4_nopad_bin
 )
 modifies sql data sql security definer
 begin
@@ -186,9 +186,9 @@ begin
         end;
     end if;
     if not proven then
-        call fence.check(protected_table, left(required_before, 1024));
+        call fence.check(protected_table, required_before);
         if not required_before <=> required_after then
-            call fence.check(protected_table, left(required_after, 1024));
+            call fence.check(protected_table, required_after);
         end if;
     end if;
 end;

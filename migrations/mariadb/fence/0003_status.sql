@@ -35,9 +35,11 @@ begin
     where table_schema = in_database and table_name = in_table
         and column_name = trim(both '`' from trim(expression));
     if of_type in ('binary', 'varbinary', 'tinyblob', 'blob', 'mediumblob', 'longblob', 'bit') then
-        return concat('hex(', quoted, ')');
+        return concat('left(hex(', quoted, '), 1024)');
     elseif of_type = 'timestamp' then
         return concat('unix_timestamp(', quoted, ')');
+    elseif of_type in ('char', 'varchar', 'tinytext', 'text', 'mediumtext', 'longtext') then
+        return concat('left(', quoted, ', 1024)'); -- What is longer would be no parameter, nor a resource.
     elseif of_type is not null then
         return quoted;
     end if;
@@ -180,7 +182,7 @@ begin
         signal sqlstate '0A000' set message_text = problem;
     elseif problem like 'engine %' then
         set problem = concat(
-            protected_table, ' can''t be protected: ', problem, ', and only InnoDB can undo a rejected statement');
+            protected_table, ' can''t be protected: it has ', problem, '. Only InnoDB can undo a rejected statement');
         signal sqlstate '0A000' set message_text = problem;
     end if;
     -- A mistake in the expression must fail here, not in a later write.

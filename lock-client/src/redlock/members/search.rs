@@ -34,10 +34,10 @@ pub(super) struct Search {
     servers: HashMap<String, Arc<Node>>,
     /// The cluster of the members, from the first search that found them.
     pub(super) cluster: Option<String>,
-    /// When the last search began.
-    pub(super) began: Option<Moment>,
-    /// Why the last search failed; `None` if it did not.
-    pub(super) failed: Option<Failed>,
+    /// When the last search began that no step waited for.
+    pub(super) corrected: Option<Moment>,
+    /// When the last search began that failed, and its error.
+    pub(super) failed: Option<(Moment, Failed)>,
 }
 
 /// The answer of a server: its process, and its record.
