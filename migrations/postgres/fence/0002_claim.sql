@@ -143,12 +143,14 @@ $$;
 -- before the fence. It can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
+declare
+    presented pg_catalog.text;
 begin
     if fence.malformed(token, holder) is not null then
         perform fence.reject_malformed(fence.malformed(token, holder), null::pg_catalog.text, token);
     end if;
-    -- A holder has no spaces, and may be empty.
-    perform pg_catalog.set_config(
+    -- A holder has no spaces, and may be empty. An assignment costs half as much as `perform`.
+    presented = pg_catalog.set_config(
         'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
     return token;
 end
@@ -173,8 +175,7 @@ begin
     -- the connection left has the id of another transaction. A session that forges it could as well call `claim`.
     presented = pg_catalog.string_to_array(pg_catalog.current_setting('fence.presented', true), ' ');
     if presented[1] operator(pg_catalog.=) pg_catalog.pg_current_xact_id()::pg_catalog.text then
-        perform fence.claim(verify.resource, presented[2]::pg_catalog.int8, presented[3]);
-        return true;
+        return fence.claim(verify.resource, presented[2]::pg_catalog.int8, presented[3]) is not null;
     end if;
 
     -- 3. Reject the write.

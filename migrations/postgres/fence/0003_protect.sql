@@ -34,8 +34,8 @@ $$;
 --     resource_before = 'order/'::pg_catalog.text operator(pg_catalog.||) old."id"::pg_catalog.text;
 --
 -- %L quotes the prefix, whatever standard_conforming_strings is. quote_all_identifiers makes %I quote each column,
--- because PL/pgSQL has keywords of its own, such as `begin`. %3$s is empty. In the mode `report`, it is an exception
--- clause, which records the error instead. An assignment costs half as much as `perform`.
+-- because PL/pgSQL has keywords of its own, such as `begin`. In the mode `report`, %3$s is an exception clause, which
+-- records the error instead; otherwise it is empty.
 create or replace function fence.trigger_body(resource_column text, prefix text, mode text)
 returns text language plpgsql stable strict set search_path = pg_catalog, pg_temp set quote_all_identifiers = on as $$
 begin
