@@ -163,7 +163,7 @@ slow-clients: slowhttptest curl
 	storage-server/tests/with_server.sh target/debug/storage-server storage-server/tests/slow_clients.sh
 	cargo run --package storage-server --example hostile_clients --release
 
-bench: redis-server etcd zookeeper postgresql mariadb wrk strace python
+bench: redis-server etcd zookeeper postgresql mariadb wrk strace python seaweedfs
 	cargo build --package lab --release
 	target/release/lab bench storage
 	target/release/lab bench fence
