@@ -143,14 +143,12 @@ $$;
 -- before the fence. It can deadlock with a transaction that claimed first: PostgreSQL ends one with 40P01.
 create or replace function fence.present(token bigint, holder text default '')
 returns bigint language plpgsql as $$
-declare
-    presented pg_catalog.text;
 begin
     if fence.malformed(token, holder) is not null then
         perform fence.reject_malformed(fence.malformed(token, holder), null::pg_catalog.text, token);
     end if;
-    -- A holder has no spaces, and may be empty. An assignment costs half as much as `perform`.
-    presented = pg_catalog.set_config(
+    -- A holder has no spaces, and may be empty.
+    perform pg_catalog.set_config(
         'fence.presented', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, holder), true);
     return token;
 end
