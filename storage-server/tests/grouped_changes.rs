@@ -168,7 +168,7 @@ async fn row_that_a_rival_inserts_meanwhile_breaks_its_group() {
     let mut rival = PgConnection::connect(&database.url).await.unwrap();
     let mut observer = PgConnection::connect(&database.url).await.unwrap();
     let mut overtaken = 0;
-    for round in 0..500 {
+    for round in 0..50 {
         let new = format!("new/{round}");
         let mut transaction = rival.begin().await.unwrap();
         let lock = "select from storage.resource where resource = 'a' for update";
@@ -198,9 +198,6 @@ async fn row_that_a_rival_inserts_meanwhile_breaks_its_group() {
             Err(error) => panic!("{error}"),
         }
         assert_eq!(versions(&*store, ["a", &new]).await, [1, 1], "round {round}");
-        if overtaken == 10 {
-            break;
-        }
     }
     assert!(overtaken > 0, "the rival was never in time");
     store.close().await;
@@ -214,7 +211,7 @@ async fn row_that_a_rival_changes_meanwhile_breaks_its_group_and_no_other() {
     let mut rival = PgConnection::connect(&database.url).await.unwrap();
     let mut observer = PgConnection::connect(&database.url).await.unwrap();
     let mut overtaken = 0;
-    for round in 0..500 {
+    for round in 0..50 {
         let names = ["a", "b", "c"].map(|name| format!("{name}/{round}"));
         let [a, b, c] = names.each_ref().map(|name| &**name);
         apply(&*store, &[(a, 0, 1, None), (b, 0, 1, None), (c, 0, 1, None)]).await.unwrap();
@@ -245,9 +242,6 @@ async fn row_that_a_rival_changes_meanwhile_breaks_its_group_and_no_other() {
             Err(error) => panic!("{error}"),
         };
         assert_eq!(versions(&*store, [a, b, c]).await, expected, "round {round}");
-        if overtaken == 10 {
-            break;
-        }
     }
     assert!(overtaken > 0, "the rival was never in time");
     store.close().await;

@@ -64,7 +64,7 @@ impl Model for Redlock {
             return None;
         }
         dead_variables::reset(config, &mut state);
-        // The client that adopts a lease and the one that has it are not like others.
+        // Where a lease is adopted, its two clients are not like others.
         let alike = if config.adopts { 0 } else { config.clients };
         state = symmetry::representative(&state, config.nodes, alike);
         (state != *before).then_some(state)
